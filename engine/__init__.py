@@ -1,1 +1,7 @@
 """The stepping engine: prefill and decode on MLX one step at a time, with no terminal."""
+
+import os
+
+# MLX reads it once. By default it multiplies float32 in TF32 on CUDA and on newer Apple GPUs, with 11 bits of 24, and
+# only the products of several rows: chunks would differ from steps by 1e-3. Whoever wants that sets it to 1.
+os.environ.setdefault("MLX_ENABLE_TF32", "0")

@@ -139,11 +139,11 @@ class Desk:
 
     # ---- steps and moves of several handlers --------------------------------------------------
 
-    def emit_step(self, step: records.Step) -> bool:
-        """Emit a step and the stop that it reached; returns whether it reached one."""
+    def emit_step(self, step: records.Step, most: float | None = None) -> bool:
+        """Emit a step and the stop that it reached; returns whether it reached one. `most` as for `stop_reached`."""
         self.emit(step)
         self._gc_policy.count_step()
-        stop = stop_reached(self.session, step.node)
+        stop = stop_reached(self.session, step.node, most)
         if stop is not None:
             self.emit(stop)
         return stop is not None

@@ -44,7 +44,8 @@ class Settings:
     seed: int = 0
     """Seed of the draws: the draw is a function of seed, position and re-roll count."""
     max_tokens: int = 100
-    """A run ends with `length` after this many tokens of completion (and at every multiple of it)."""
+    """A run ends with `length` after this many tokens of completion, one that begins there or later after as many more,
+    and one whose breakpoint counts tokens after those."""
     min_tokens: int = 0
     """End-of-sequence is barred before this many tokens of completion."""
     stop: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from engine.logits.readings import entropy_bits
 from engine.logits.token_texts import decode
 from engine.sampling.ranking import Row, rank_of
 from engine.session.session import Session
+from engine.session.stops import run_limit
 
 PATIENCE_MS = 50
 """A regular expression that takes longer over one step stops the run: some would never end."""
@@ -46,6 +47,9 @@ class BreakpointEvaluator:
         self.steps_taken = 0
         """Steps of the run so far."""
         self._node = session.node
+        counted = any(points.tokens is not None and not points.all_of for points in self._sets)
+        self.most: float = math.inf if counted else run_limit(session, session.node)
+        """Tokens of the completion at which max tokens ends the run; endless where a breakpoint counts them."""
         self.hits: tuple[str, ...] = ()
         """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
 
@@ -62,9 +66,9 @@ class BreakpointEvaluator:
         Returns:
             Whether the run stops there.
         """
+        self._node, self.steps_taken = logits.node, self.steps_taken + 1
         if not self._sets:
             return False
-        self._node, self.steps_taken = logits.node, self.steps_taken + 1
         if self._tail is not None:
             self._tail.add(self._session.tree[logits.node].token)
         sentences: list[str] = []

@@ -54,7 +54,7 @@ class DecodingCommands:
         evaluator = self._breakpoints = self._evaluator(command)
         ended = False
         for step in run_steps(session, command.pace, call.cancel, call.stopped, evaluator):
-            ended = self._desk.emit_step(step)
+            ended = self._desk.emit_step(step, evaluator.most)
             self._desk.answer_asides()
         if evaluator.hits:
             self._desk.emit(records.BreakpointHit(session.node, evaluator.hits))

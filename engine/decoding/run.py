@@ -52,7 +52,7 @@ def paced(
         step = session.step()
         broken = breaking.evaluate(session.position.node_logits)
         yield step
-        if broken or stop_reached(session, step.node) is not None:
+        if broken or stop_reached(session, step.node, breaking.most) is not None:
             return
         due = max(due + 1 / pace, time.perf_counter())
         cancel.wait(due - time.perf_counter())
@@ -74,7 +74,7 @@ def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None
             step = session.step()
             breaking.evaluate(session.position.node_logits)
             yield step
-        if breaking.hits or stop_reached(session, session.node) is not None:
+        if breaking.hits or stop_reached(session, session.node, breaking.most) is not None:
             return
 
 
@@ -100,7 +100,8 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
         pipeline.prepare()
         step: _PendingStep | None = _launch(session, pipeline, before.node_logits)
         while step is not None:
-            more = not stopped() and stop_reached(session, step.node) is None and session.can_pipeline
+            ends = stop_reached(session, step.node, breaking.most) is not None
+            more = not stopped() and not ends and session.can_pipeline
             if more:
                 pipeline.prepare()
             row = pipeline.collect()

@@ -262,9 +262,5 @@ def machine(facts: ModelFacts) -> Machine:
 
 
 def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    """What computes, as MLX names it: `Apple M2 Pro`, a GPU, or a CPU; on a Mac `platform` says `arm` of each."""
+    return str(mx.device_info().get("device_name") or platform.machine())

@@ -32,6 +32,7 @@ from engine.model.load_errors import bad_tokenizer, cannot_run, explain, first_l
 from engine.model.memory import keep_in_memory, warning_of
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.probe import CacheProbe, probe_cache
+from engine.model.rounding import tf32_note
 from engine.model.tail import Tail
 from engine.model.tokens import Tokens
 from engine.paths import typed
@@ -145,7 +146,7 @@ def load(
     facts = facts_of(whole, prepared.config, path, tokens, probe, ms)
     facts = replace(
         facts,
-        notes=(*prepared.notes, *([warning] if warning else []), *probe.notes),
+        notes=(*prepared.notes, *filter(None, (warning, tf32_note(facts.dtype))), *probe.notes),
         fingerprint=digest,
         blas=prepared.blas,
         stored="" if prepared.stored == whole.weights else prepared.stored,

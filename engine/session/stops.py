@@ -36,12 +36,13 @@ class Completing(Protocol):
         """It has the grammars' states."""
 
 
-def stop_reached(session: Completing, node: int) -> Finished | None:
+def stop_reached(session: Completing, node: int, most: float | None = None) -> Finished | None:
     """The stop that the token of a node reached, None where generation goes on.
 
     Args:
         session: Its tree and settings apply.
         node: A token of the completion.
+        most: Tokens of the completion at which it ends; None for the settings' max tokens.
 
     Returns:
         End-of-sequence, a complete grammar, a stop string, the context window, max tokens: the first that holds.
@@ -58,11 +59,18 @@ def stop_reached(session: Completing, node: int) -> Finished | None:
     if (full := window_full(session, node)) is not None:
         return full
     count = at.depth - at.start
-    if count % session.settings.max_tokens == 0:  # at every multiple: the person may step past the first
+    if count == (session.settings.max_tokens if most is None else most):
         open_ = state is not None and state.matcher is not None and not state.matcher.accepting
         unfinished = ", the grammar's text is not finished" if open_ else ""
         return Finished(node, "length", f"{count} token" + "s" * (count != 1) + unfinished)
     return None
+
+
+def run_limit(session: Completing, node: int) -> int:
+    """Tokens of the completion at which max tokens ends a run that begins at a node: as many again beyond the first."""
+    at, most = session.tree[node], session.settings.max_tokens
+    taken = at.depth - at.start
+    return most if taken < most else taken + most
 
 
 def eos_name(session: Completing, token: int) -> str:

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 from engine.commands import MoveTo, Run, TakeStep
 from engine.records import Record, Step
 from engine.settings import LoadSettings
+from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
 from inspector.session.prefill import PrefillControl
@@ -147,6 +148,9 @@ class LiveTransport:
         else:
             timeline.select(None)
             self._runs.begin(over_sure)
+            finished = timeline.finished.get(timeline.tip)
+            if finished is not None and finished.reason == "eos":
+                return f"The text has ended with {visible(finished.detail)}: the run goes on behind its end"
         return ""
 
     def back(self, telling: Telling = ()) -> str:

@@ -101,7 +101,7 @@ class SpeculationCommands:
         def taken(step: records.Step) -> bool:
             nonlocal ended
             broken = breaking.evaluate(session.position.node_logits)
-            ended = desk.emit_step(step)
+            ended = desk.emit_step(step, breaking.most)
             desk.answer_asides()
             return ended or broken or call.stopped()
 

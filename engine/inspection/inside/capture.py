@@ -15,6 +15,7 @@ from engine.errors import Cancelled, StepError
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
 from engine.model.patches import Patch
+from engine.model.rounding import precision
 from engine.records import CaptureFacts, Check
 from engine.session.detached import copy_runner, run_at
 from engine.session.session import Session
@@ -201,7 +202,7 @@ def tolerance(session: Session) -> float:
     """How far a number computed in another way may be from the model's own, relative."""
     if any(session.kv.quantized()) or session.kv.quantized_at(session.kv.offset):
         return QUANTIZED
-    return FLOAT32 if session.facts.dtype == "float32" else LESS
+    return FLOAT32 if precision(session.facts.dtype) == "float32" else LESS
 
 
 def _run(

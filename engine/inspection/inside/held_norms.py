@@ -6,6 +6,7 @@ once, and the first is what the model itself computes: all rows are scaled as it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,8 +68,8 @@ def _affine(x: mx.array, weight: mx.array | None, bias: mx.array | None) -> mx.a
 @contextmanager
 def _uncompiled() -> Iterator[None]:
     """A compiled function would not see what is replaced, or would keep it for ever if it was traced meanwhile."""
-    if mx.default_device() == mx.Device(mx.cpu):  # there nothing is compiled, see `engine.model.load`
-        yield
+    if mx.default_device() == mx.Device(mx.cpu) or "MLX_DISABLE_COMPILE" in os.environ:
+        yield  # nothing is compiled, on a CPU see `engine.model.load`
         return
     mx.disable_compile()
     try:

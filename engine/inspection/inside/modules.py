@@ -13,6 +13,7 @@ from engine.inspection.inside.observed import EMBEDDINGS, NEVER, SWITCHED, Obser
 from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, joined, mlp_facts, vector
 from engine.model.dtype import dtype_of
 from engine.model.layers import decoder_layers, role_of
+from engine.model.rounding import precision
 from engine.model.weights import is_packed, own_arrays, own_parameters
 from engine.records import (
     ExpertFacts,
@@ -53,7 +54,7 @@ class _Reader:
 
     def __init__(self, model: Any, observed: Observed) -> None:
         self._model, self._observed = model, observed
-        self._close = CLOSE if dtype_of(model) == "float32" else CLOSE_LESS
+        self._close = CLOSE if precision(dtype_of(model)) == "float32" else CLOSE_LESS
         self._layers = decoder_layers(model)
         self._numbers = {id(layer): index for index, layer in enumerate(self._layers)}
         self._met: set[int] = set()

@@ -138,7 +138,8 @@ def _writers(writers: Sequence[_Rows], rows: mx.array, bound: float) -> Iterator
         begin = end
         part, summed = writer.part, heads.sum(axis=0, keepdims=True) + rest
         kind = "attention" if part.attention else KINDS.get(role_of(part.module, part.name), "other")
-        if heads.size and _apart(mx.concatenate([heads, rest]), adds, summed) <= bound:
+        # of many heads each adds little: what they add together is rounded to its own last bits
+        if heads.size and _apart(mx.concatenate([adds, heads, rest]), adds, summed) <= bound:
             yield LayerWriter(kind, part.name, adds, heads, rest)
         else:
             yield LayerWriter(kind, part.name, adds)

@@ -333,7 +333,7 @@ def test_a_hit_is_told_and_the_run_counts_as_done() -> None:
 
 
 def test_a_stop_and_a_hit_may_both_come() -> None:
-    told = works(commands.Run(until=Breakpoints(tokens=20)))
+    told = works(commands.Run(until=Breakpoints(tokens=20, prob_below=1, all_of=True)))
     assert [type(record).__name__ for record in told[-4:]] == ["Step", "Finished", "BreakpointHit", "Ended"]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from engine.errors import Cancelled, SettingsError
-from engine.measuring.sweeps import sweep
+from engine.measuring.sweeps import machine, sweep
 from engine.model import blas
 from engine.records import Measuring, Swept
 from engine.session.session import Session
@@ -153,3 +154,11 @@ def test_it_can_be_cancelled_between_measurements(zoo: Zoo) -> None:
 def test_what_cannot_be_measured_is_refused(zoo: Zoo, settings: SweepSettings, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         next(sweep(zoo.load("llama"), settings, lambda: False))
+
+
+def test_the_machine_is_named_as_mlx_names_it(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a Mac `platform.processor()` is `arm`, and on CUDA the CPU is not what computes."""
+    monkeypatch.setattr(
+        mx, "device_info", lambda: {"device_name": "Apple M2 Pro", "architecture": "applegpu_g14s"}
+    )
+    assert machine(zoo.load("llama").facts).processor == "Apple M2 Pro"

@@ -6,6 +6,8 @@ import mlx_lm
 import pytest
 
 from engine import pocket
+from engine.breakpoints import Breakpoints
+from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.run import run
 from engine.errors import StepError
 from engine.model.forward import never
@@ -57,17 +59,32 @@ def test_a_stop_string_in_the_prompt_does_not_count(zoo: Zoo) -> None:
     assert typed(session, ", there was") == [None] * 3
 
 
-def test_max_tokens_ends_and_again_after_as_many_more(zoo: Zoo) -> None:
+def test_max_tokens_end_a_run_and_one_that_goes_on_after_as_many_more(zoo: Zoo) -> None:
+    session = begun(zoo, max_tokens=3, min_tokens=100)
+    ends = []
+    for by_hand in (0, 0, 2, 0, 1):
+        for _ in range(by_hand):
+            session.step()
+        ends.append(list(run(session, never))[-1].index + 1)
+    assert ends == [3, 6, 11, 14, 18]
+
+
+def test_steps_by_hand_reach_max_tokens_once(zoo: Zoo) -> None:
     session = begun(zoo, max_tokens=3)
     reasons = [stop_reached(session, session.step().node) for _ in range(6)]
-    assert [stop.detail if stop else None for stop in reasons] == [
-        None,
-        None,
-        "3 tokens",
-        None,
-        None,
-        "6 tokens",
-    ]
+    assert [stop.detail if stop else None for stop in reasons] == [None, None, "3 tokens", None, None, None]
+
+
+@pytest.mark.parametrize(("points", "ends"), [
+    (Breakpoints(tokens=5), 5), (Breakpoints(tokens=2), 2), (Breakpoints(entropy_above=30), 3),
+    (Breakpoints(tokens=5, entropy_above=30, all_of=True), 3),
+])  # fmt: skip
+def test_a_run_of_more_tokens_than_max_tokens_takes_all_of_them(
+    zoo: Zoo, points: Breakpoints, ends: int
+) -> None:
+    """Where other conditions must hold, too, max tokens still ends it: else nothing might."""
+    session = begun(zoo, max_tokens=3, min_tokens=100)
+    assert len(list(run(session, never, BreakpointEvaluator(session, [points])))) == ends
 
 
 def test_min_tokens_bar_end_of_sequence_and_say_so(zoo: Zoo) -> None:

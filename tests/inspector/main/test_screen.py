@@ -664,3 +664,23 @@ def test_the_status_says_what_space_and_enter_would_take():
         )
 
     run(test)
+
+
+def test_a_run_behind_the_end_of_the_text_says_so():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=3)
+        await rig.push([rig.session.finish("eos", "<|im_end|>")])
+        await rig.press("r")
+        assert rig.status.startswith("The text has ended with <|im_end|>: the run goes on behind its end")
+
+    run(test)
+
+
+def test_a_run_behind_max_tokens_says_nothing_of_an_end():
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=3)
+        await rig.push([rig.session.finish("length", "3 tokens")])
+        await rig.press("r")
+        assert "has ended" not in rig.status
+
+    run(test)

@@ -1,0 +1,200 @@
+"""Machines that round otherwise: TF32 products, and bfloat16 sums in another order. Emulated on the CPU.
+
+A GPU's products of several rows are the ones that differ; those of one row are sums in float32 there, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine import commands, records
+from engine.commands import Command
+from engine.inspection.inside import held_norms
+from engine.model import rounding, synthetic
+from engine.model.rounding import precision, product_error
+from engine.records import Record
+from engine.settings import LoadSettings, Settings
+from engine.task import Task
+from engine.worker import Worker
+from tests.zoo import BASE, Zoo
+
+Product = Callable[..., mx.array]
+Other = Callable[[Product, mx.array, mx.array], mx.array]
+"""From MLX's own product and two arrays to another product of them."""
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Other], None]]:
+    """Replaces the products of several rows by others, made of MLX's own."""
+    own = mx.matmul
+
+    def put(other: Other) -> None:
+        def matmul(one: mx.array, two: mx.array, **_: Any) -> mx.array:
+            several = one.ndim > 1 and two.ndim > 1 and one.shape[-2] > 1 and two.shape[-1] > 1
+            return other(own, one, two) if several else own(one, two)
+
+        def addmm(to: mx.array, one: mx.array, two: mx.array, **_: Any) -> mx.array:
+            return matmul(one, two) + to
+
+        monkeypatch.setattr(mx, "matmul", matmul)
+        monkeypatch.setattr(mx, "addmm", addmm)
+        monkeypatch.setattr(mx.array, "__matmul__", matmul)
+        product_error.cache_clear()
+
+    yield put
+    monkeypatch.undo()
+    product_error.cache_clear()
+
+
+def tf32(own: Product, one: mx.array, two: mx.array) -> mx.array:
+    """A product of two arrays whose numbers keep 11 of 24 bits."""
+
+    def cut(array: mx.array) -> mx.array:
+        if array.dtype != mx.float32:
+            return array
+        return ((array.view(mx.uint32) + 0x1000) & 0xFFFFE000).view(mx.float32)
+
+    return own(cut(one), cut(two))
+
+
+def in_another_order(own: Product, one: mx.array, two: mx.array) -> mx.array:
+    """A product whose float32 sums are off by 3e-7 of the largest before they are rounded to bfloat16."""
+    if one.dtype != mx.bfloat16:
+        return own(one, two)
+    wide = own(one.astype(mx.float32), two.astype(mx.float32))
+    noise = mx.random.normal(wide.shape, key=mx.random.key(wide.shape[-2]))
+    return (wide + 3e-7 * mx.abs(wide).max() * noise).astype(mx.bfloat16)
+
+
+class Inspected:
+    """A worker on a model, after some steps.
+
+    Args:
+        settings: The model.
+    """
+
+    def __init__(self, settings: LoadSettings) -> None:
+        self.found: list[Record] = []
+        self.worker = Worker(self.found.append, lambda: False)
+        self.do(commands.Load(settings))
+        self.do(commands.Configure(Settings(temp=0.0, max_tokens=100)))
+        self.do(commands.Prefill("Once upon a time there was a dog and it ran home", chat=False))
+        for _ in range(4):
+            self.do(commands.TakeStep())
+
+    def do(self, command: Command) -> list[Record]:
+        start = len(self.found)
+        self.worker.carry_out(Task(command))
+        failures = [record for record in self.found[start:] if isinstance(record, records.Failure)]
+        assert failures == [], command
+        return self.found[start:]
+
+    @property
+    def node(self) -> int:
+        return self.worker._desk.session.node
+
+    def look(self) -> None:
+        """Open every view of the inside, each of which refuses where its own check fails."""
+        self.do(commands.ReadAttention(self.node))
+        self.do(commands.ReadTriangle(self.node, 0, 0))
+        self.do(commands.ReadLens(self.node))
+        self.do(commands.Attribute(self.node, (5, 6)))
+        self.do(commands.ReadModules())
+        self.do(commands.SweepHeads(self.node))
+        self.do(commands.TryPosition(self.node, "path", 3))
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3", "phi3", "gpt2", "mixtral"])
+def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any, family: str) -> None:
+    products(tf32)
+    assert 1e-4 < product_error() < 1e-3
+    inspected = Inspected(LoadSettings(model=str(zoo.path(family)), dtype="file"))
+    loaded = inspected.worker._desk.loaded
+    assert loaded is not None
+    assert any("TF32" in note and "MLX_ENABLE_TF32=0" in note for note in loaded.facts.notes)
+    inspected.look()
+    verified = inspected.do(commands.Verify())[0]
+    assert isinstance(verified, records.Verified)
+    assert verified.largest_difference <= verified.rounding
+    found = inspected.do(
+        commands.StartBatch((commands.LanePrompt("Once upon"), commands.LanePrompt("A dog")), steps=2)
+    )
+    assert isinstance(found[0], records.BatchOpened)
+    assert found[0].note == ""
+
+
+def test_here_float32_is_float32(zoo: Zoo) -> None:
+    assert product_error() < rounding.COARSE / 10
+    assert precision("float32") == "float32"
+    assert not any("TF32" in note for note in zoo.load("llama").facts.notes)
+
+
+@pytest.mark.parametrize(("given", "there"), [(None, "0"), ("1", "1")])
+def test_mlx_is_told_to_multiply_in_float32_unless_the_person_said_otherwise(
+    given: str | None, there: str
+) -> None:
+    """Before it is imported, in whatever process imports a part of the engine."""
+    environment = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
+    environment |= {"MLX_ENABLE_TF32": given} if given else {}
+    seen = "import engine.frozen, os, sys; print('mlx' in sys.modules, os.environ['MLX_ENABLE_TF32'])"
+    done = subprocess.run(
+        [sys.executable, "-c", seen], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", there]
+
+
+@pytest.mark.parametrize("layers", [8, pytest.param(60, marks=pytest.mark.slow)])
+def test_bounds_of_bfloat16_hold_for_sums_in_another_order(tmp_path: Any, products: Any, layers: int) -> None:
+    """Up to as many layers as a model of 30 B has."""
+    model = tmp_path / "deep"
+    synthetic.write(model, {**BASE, "model_type": "llama", "num_hidden_layers": layers}, dtype=mx.bfloat16)
+    products(in_another_order)
+    Inspected(LoadSettings(model=str(model), dtype="file")).look()
+
+
+def test_the_share_of_each_of_many_heads_is_told_apart_in_bfloat16(tmp_path: Any) -> None:
+    """What 64 heads add together is rounded to 4e-3 of itself, which is much of what each of them adds."""
+    model, size = (
+        tmp_path / "heads",
+        {"num_attention_heads": 64, "num_key_value_heads": 16, "hidden_size": 1024},
+    )
+    config = {**BASE, "model_type": "llama", "num_hidden_layers": 4, **size, "head_dim": 16}
+    synthetic.write(model, config, dtype=mx.bfloat16)
+    inspected = Inspected(LoadSettings(model=str(model), dtype="file"))
+    read = inspected.do(commands.Attribute(inspected.node, (5,)))[0]
+    assert isinstance(read, records.AttributionRead)
+    assert [part.heads.shape[0] for part in read.parts if part.kind == "attention"] == [64] * 4
+    assert read.notes == ()
+
+
+def test_compiling_stays_off_where_the_person_turned_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX's enable_compile() overrides MLX_DISABLE_COMPILE, so neither is called then."""
+    called: list[str] = []
+    gpu = SimpleNamespace(
+        default_device=lambda: "gpu", Device=lambda _: "cpu", cpu=None,
+        disable_compile=lambda: called.append("off"), enable_compile=lambda: called.append("on"),
+    )  # fmt: skip
+    monkeypatch.setattr(held_norms, "mx", gpu)
+    monkeypatch.delenv("MLX_DISABLE_COMPILE", raising=False)
+    with held_norms._uncompiled():
+        pass
+    assert called == ["off", "on"]
+    monkeypatch.setenv("MLX_DISABLE_COMPILE", "0")
+    with held_norms._uncompiled():
+        pass
+    assert called == ["off", "on"]
+
+
+def test_products_are_measured_against_float64() -> None:
+    assert 0 < product_error() < 1e-6
+    assert np.isfinite(product_error())
