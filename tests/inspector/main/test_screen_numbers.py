@@ -8,7 +8,7 @@ belong to, computed anew in float64 from the logits of the node and the settings
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from textual.widget import Widget
 from engine import records
 from engine.commands import Configure
 from engine.logits.packing import unpack_row
-from engine.records import Ended, PromptToken, Record, Step
+from engine.records import PromptToken, Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -150,7 +150,11 @@ class Looking:
     def lines(self, kind: type[Widget]) -> list[str]:
         """The lines of a panel with its frame; none where it is hidden."""
         panel = self.rig.app.main.query_one(kind)
-        if not panel.display or not panel.region.area or panel not in self.rig.app.main._compositor.visible_widgets:
+        if (
+            not panel.display
+            or not panel.region.area
+            or panel not in self.rig.app.main._compositor.visible_widgets
+        ):
             return []
         region = panel.region
         lines = self.terminal.text.split("\n")[region.y : region.bottom]
@@ -216,11 +220,11 @@ class Looking:
             close(shown[1], bits(sampler), lines[-1])
         count = 0
         for line in lines[1:-1]:
-            if shown := re.search(r" ([<>]?[\d.]+ %) +([<>]?[\d.]+ %) +(\d+) +(\d+) .$", line):
+            if shown := re.search(r" ([<>]?[\d.]+ %) +([<>]?[\d.]+ %) +(\d+(?:\s\d{3})?) +(\d+) .$", line):
                 count += 1
                 close(shown[1], model[int(shown[4])] * 100, line)
                 close(shown[2], sampler[int(shown[4])] * 100, line)
-                assert int(shown[3]) == 1 + (row > row[int(shown[4])]).sum(), line
+                assert int(re.sub(r"\s", "", shown[3])) == 1 + (row > row[int(shown[4])]).sum(), line
         if count and (shown := re.search(r"(\d+) more rows", lines[-1])):
             assert int(shown[1]) + count == len(self.rig.app.main.query_one(CandidatesPanel)._rows), lines
 
@@ -229,7 +233,9 @@ class Looking:
         lines = self.lines(SamplerPanel)
         model, final = shares(row) * 100, shares(row, used) * 100
         for line in lines[1:-1]:
-            if "others" not in line and (shown := re.search(r" (-?\d+\.\d\d) +([<>]?[\d.]+) .* ([<>]?[\d.]+) .$", line)):
+            if "others" not in line and (
+                shown := re.search(r" (-?\d+\.\d\d) +([<>]?[\d.]+) .* ([<>]?[\d.]+) .$", line)
+            ):
                 ids = np.flatnonzero(np.abs(row - float(shown[1])) <= 0.0052)
                 own = [id for id in ids if agrees(shown[2], model[id])]
                 assert own, line
@@ -305,7 +311,9 @@ def test_every_number_belongs_to_what_is_on_show() -> None:
 
 
 @given(st.lists(ACTIONS, min_size=4, max_size=8))
-@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES)
+@settings(
+    max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES
+)
 def test_every_number_belongs_to_what_is_on_show_after_random_actions(
     actions: list[str | tuple[str, object]],
 ) -> None:

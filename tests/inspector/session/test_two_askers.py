@@ -111,7 +111,10 @@ def test_the_prompt_dialog_and_a_lesson_get_their_own_texts(far: bool) -> None:
             told: list[object] = []
             lookup = Lookup(Tokenized, session.controller.client)
             lookup.tell = told.append
-            asks = [lambda lookup=lookup: lookup.ask(Tokenize("a dog")), lambda: scope.ask(Tokenize("two cats"))]
+            asks = [
+                lambda lookup=lookup: lookup.ask(Tokenize("a dog")),
+                lambda: scope.ask(Tokenize("two cats")),
+            ]
             for ask in asks[::order]:
                 ask()
             session.until(lambda told=told: bool(told) and not scope.waiting)
