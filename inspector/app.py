@@ -231,7 +231,9 @@ class InspectorApp(App[int]):
         """What the toolkit offers in the palette beyond our own actions."""
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
         if confinement.writes():
-            yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", partial(save_picture, self))
+            yield SystemCommand(
+                "Screenshot", "Save a picture of the screen as SVG", partial(save_picture, self)
+            )
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""

@@ -74,7 +74,9 @@ def _columns(candidates: Sequence[Candidate]) -> tuple[Any, ...]:
 
 def _floats(values: list[float]) -> tuple[str, bytes]:
     """In 32 bits where that loses nothing."""
-    short = array("f", values) if all(abs(value) < 1e38 or math.isinf(value) for value in values) else array("f")
+    short = (
+        array("f", values) if all(abs(value) < 1e38 or math.isinf(value) for value in values) else array("f")
+    )
     return ("f", short.tobytes()) if short.tolist() == values else ("d", array("d", values).tobytes())
 
 

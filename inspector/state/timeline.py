@@ -74,6 +74,8 @@ class Timeline:
     """Slots of the steps among them."""
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
+    changes: int = 0
+    """Grows with each record, and with each token of a recording that is gone to."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: records.Distribution | None = None
@@ -107,6 +109,19 @@ class Timeline:
     picked; `probabilities`, what the model expected; `captions`."""
 
     _slot: int | None = None
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What is on show, the settings that are tried aside: while it is equal, no panel of records changes."""
+        return (
+            self.changes,
+            self.generation,
+            self.slot,
+            self.tip,
+            self.phase,
+            self.concealed,
+            self.load_failure,
+        )
 
     # ---- the selected slot ------------------------------------------------------------------
 
@@ -243,6 +258,7 @@ class Timeline:
     def visit(self, node: int) -> None:
         """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""
         item, self.moved, self.next, self.kv = self.tree.nodes[node], None, None, None
+        self.changes += 1
         if isinstance(item, Step):
             self.next, self.kv, self.memory = item.next, item.kv, item.memory
         elif (read := self.prompts.by_end.get(node)) is not None and (end := read.prefilled) is not None:
@@ -254,6 +270,7 @@ class Timeline:
 
     def apply(self, record: records.Record) -> None:
         """Take in one record."""
+        self.changes += 1
         self.beams.apply(record)
         self.speculation.apply(record)
         self.batches.apply(record)

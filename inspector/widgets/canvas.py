@@ -110,6 +110,8 @@ class Canvas(Inked):
     """What all of it would tell, beside its own id: where any of that is to be predicted, nothing of it is drawn."""
     NAME: ClassVar[str] = ""
     """For its frame then."""
+    OF_RECORDS: ClassVar[bool] = False
+    """Whether it shows records at the selected slot and nothing else: it is drawn anew where those changed."""
 
     timeline: Timeline | None = None
 
@@ -117,6 +119,7 @@ class Canvas(Inked):
         super().__init__(name=name, id=id, classes=classes)
         self._strips: list[Strip] = []
         self._drawn_size: Size | None = None
+        self._place: tuple[object, ...] = ()
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -125,8 +128,10 @@ class Canvas(Inked):
 
     def show(self, timeline: Timeline) -> None:
         """Show the timeline's present state."""
-        self.timeline = timeline
-        self.redraw()
+        same = self.OF_RECORDS and timeline is self.timeline and timeline.place == self._place
+        self.timeline, self._place = timeline, timeline.place if self.OF_RECORDS else ()
+        if not (same and self._strips):
+            self.redraw()
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""

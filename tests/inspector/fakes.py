@@ -206,7 +206,8 @@ class Session:
         read = [self._echoed(token) for token in opened.tokens[1:]]
         places = range(0, len(read), 2)
         return [
-            PromptReadings(tuple(read[place : place + 2]), 0.75, max(0, len(read) - place - 2)) for place in places
+            PromptReadings(tuple(read[place : place + 2]), 0.75, max(0, len(read) - place - 2))
+            for place in places
         ]
 
     def steps(self, count: int) -> list[Record]:

@@ -15,14 +15,12 @@ class BranchActions(ToolActions):
 
     def highlight(self, by: int) -> None:
         """Highlight another candidate."""
-        self.host.panel(CandidatesPanel).move(by)
-        self.host.changed()
+        self.host.panel(CandidatesPanel).move(by)  # it says so where another one is, and all is shown again
 
     def hear(self, message: ToolMessage) -> None:
         """Highlight the candidate that was clicked, or take it."""
         if isinstance(message, CandidateClicked):
             self.host.panel(CandidatesPanel).highlight(message.id)
-            self.host.changed()
         elif isinstance(message, CandidateChosen) and self.controller.stepping:
             self.host.answer(self.controller.navigation.choose(message.id))
 

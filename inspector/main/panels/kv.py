@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.color import Color, blend_rgb
 from rich.segment import Segment
@@ -37,6 +38,7 @@ _WIDEST = 4
 class KVPanel(Canvas, can_focus=True):
     """The KV cache at the selected token, read off the cache objects."""
 
+    OF_RECORDS: ClassVar[bool] = True
     DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
     HELP = f"""\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -41,6 +42,7 @@ GAP = 2
 class TimingPanel(Canvas, can_focus=True):
     """TTFT, TPOT, throughput, and the split of the selected step."""
 
+    OF_RECORDS: ClassVar[bool] = True
     DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
     HELP = f"""\

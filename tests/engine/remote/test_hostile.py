@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from textual.widget import Widget
 
 from engine import commands
 from engine.records import Ended, Failure, Loading, Verified
@@ -13,8 +14,10 @@ from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.messages import CandidateChosen, SlotSelected
 from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
+from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import PANELS, MainScreen
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
@@ -684,3 +687,33 @@ def test_a_run_behind_max_tokens_says_nothing_of_an_end():
         assert "has ended" not in rig.status
 
     run(test)
+
+
+def test_another_candidate_is_shown_once_and_panels_that_do_not_change_are_not_drawn():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        drawn: list[str] = []
+        for panel in (rig.app.main, *map(rig.app.main.query_one, (KVPanel, TimingPanel, CandidatesPanel))):
+            name = "show" if panel is rig.app.main else "draw"
+            counted(panel, name, drawn)
+        await rig.press("down")
+        assert sorted(drawn) == ["CandidatesPanel", "CandidatesPanel", "MainScreen"]
+        drawn.clear()
+        await rig.push([rig.session.step()])
+        assert {"KVPanel", "TimingPanel"} <= set(drawn)
+        drawn.clear()
+        await rig.press("left")
+        assert {"KVPanel", "TimingPanel"} <= set(drawn)
+
+    run(test)
+
+
+def counted(panel: Widget, name: str, calls: list[str]) -> None:
+    """Keep the calls of a method."""
+    does = getattr(panel, name)
+
+    def call(*values: object) -> object:
+        calls.append(type(panel).__name__)
+        return does(*values)
+
+    setattr(panel, name, call)
