@@ -284,7 +284,7 @@ class RemoteEngine:
             self.emit(message)
         self._note_caught_up()
 
-    def _hand_out(self, record: Answer) -> None:
+    def _hand_out(self, record: Record) -> None:
         if isinstance(record, Ended):
             with self._state:
                 self._outstanding.pop(record.id, None)
