@@ -197,6 +197,9 @@ def test_models_are_offered_by_the_host_and_pocket_always(
     assert offered.models["three"] == str(tmp_path / "more" / "three")
     assert str(tmp_path / "two" / "config.json") in offered.readable
     assert absolute(args) == [f"--model={tmp_path / 'one'}"]
+    (tmp_path / "why.txt").write_text("Why?", encoding="utf-8")
+    assert flags("--prompt-file", "why.txt")[2:] == [f"--prompt-file={tmp_path / 'why.txt'}"]
+    assert flags("-p", "why.txt", "--json-schema", '{"type": "object"}')[4:] == []
     with pytest.raises(EngineError, match="download nothing"):
         confinement_of(parsed(serve.parser(), ["--offer", "nobody/nothing"]))
 
