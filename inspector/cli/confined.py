@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 _MODELS = ("model", "draft_model", "against")
 _FILES = ("adapter_path", "against_adapter", "prompt_cache_file", "blas")
-"""Flags with a path that is read after the screen has begun; all other files are read before."""
+"""Flags with a path that is read after the screen has begun, when visitors may read what is theirs alone."""
+_FILES_AT_START = {
+    "prompt_file": "--prompt-file", "messages": "--messages", "cached_prompt_file": "--cached-prompt-file",
+    "json_schema": "--json-schema", "grammar_file": "--grammar", "against_chat_template": "--against-chat-template",
+}  # fmt: skip
+"""Those with one, or with the text itself, that is read before."""
 _HOSTS_OWN = ("trust_remote_code", "connect", "token_file", "hostfile", "ranks", "resume")
 """Flags that would have a visitor run code, use another machine, or write a session of the host."""
 
@@ -39,11 +44,12 @@ def check(args: Namespace) -> None:
 
 def absolute(args: Namespace) -> list[str]:
     """The flags whose paths are relative to this directory, once more, so that they are found from a visitor's."""
-    found = ((name, getattr(args, name, None)) for name in (*_MODELS, *_FILES))
+    flags = {name: f"--{name.replace('_', '-')}" for name in (*_MODELS, *_FILES)} | _FILES_AT_START
+    found = ((flag, getattr(args, name, None)) for name, flag in flags.items())
     return [
-        f"--{name.replace('_', '-')}={os.path.realpath(typed(value))}"
-        for name, value in found
-        if value and value != "pocket" and os.path.lexists(typed(value))
+        f"{flag}={os.path.realpath(os.path.expanduser(value))}"
+        for flag, value in found
+        if value and value != "pocket" and os.path.lexists(os.path.expanduser(value))
     ]
 
 

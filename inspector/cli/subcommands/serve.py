@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from inspector.cli.flags import Parser, whole
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
+    from inspector.serve.home import Home
     from inspector.serve.server import Server
 
 MOST_SESSIONS = 64
@@ -134,19 +136,33 @@ def run(args: Namespace) -> int:
     default = IDLE_MINUTES if args.watch is None else WATCHED_IDLE_MINUTES
     limits = Limits(args.sessions, _memory(args.memory), 60.0 * (args.idle or default))
     with TemporaryDirectory(prefix="inspector-") if args.watch is not None else nullcontext("") as empty:
-        made: Callable[[int], home.Home] = home.as_host
-        if args.watch is not None:
-            watcher = home.watching(Path(empty), Path(arguments[-1]))
-            made = lambda number: watcher  # noqa: E731
-        elif not args.unconfined:
-            from inspector.cli.confined import confinement_of
-
-            parent = places.state() / "visitors" / datetime.now().strftime("%Y%m%d-%H%M%S")
-            made = home.in_folders(parent, confinement_of(args))
-            note(f"Visitors read and write their own folders alone, which are made in {parent}.")
+        made = _homes(args, arguments, Path(empty))
         server = Server(home.program(*arguments), limits, args.name, note, made)
         asyncio.run(_serve(server, args, limits.memory))
     return OK
+
+
+def _homes(args: Namespace, arguments: list[str], empty: Path) -> Callable[[int], Home]:
+    """What gives visitors their places and rights.
+
+    Args:
+        args: The flags.
+        arguments: Of each visitor's program.
+        empty: A folder for watchers.
+    """
+    from inspector.serve import home
+
+    if args.watch is not None:
+        watcher = home.watching(empty, Path(arguments[-1]))
+        return lambda number: watcher
+    if args.unconfined:
+        return home.as_host
+    from inspector.cli.confined import confinement_of
+
+    parent = places.state() / "visitors" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    made = home.in_folders(parent, confinement_of(args))
+    note(f"Visitors read and write their own folders alone, which are made in {parent}.")
+    return made
 
 
 def _memory(mebibytes: int | None) -> int:

@@ -182,6 +182,26 @@ def test_flags_that_are_not_for_visitors_need_the_hosts_word(argv: list[str]) ->
         assert flags("--unconfined", *argv) == argv
 
 
+def test_a_flag_alone_gives_visitors_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HF_TOKEN", "secret")
+
+    def rights(*argv: str) -> tuple[dict[str, str], Path | None]:
+        made = serve._homes(parsed(serve.parser(), argv), ["x"], tmp_path)(1)
+        return dict(made.environment), made.folder
+
+    environ, folder = rights()
+    assert folder is not None
+    assert folder.name == "visitor-1"
+    assert folder.is_relative_to(tmp_path / "state")
+    assert json.loads(environ[VARIABLE])["folder"] == environ["HOME"] == environ["TMPDIR"] == str(folder)
+    assert "HF_TOKEN" not in environ
+    environ, folder = rights("--watch", "x")
+    assert json.loads(environ[VARIABLE])["folder"] == ""
+    environ, folder = rights("--unconfined")
+    assert (environ.get(VARIABLE), folder, environ["HOME"]) == (None, None, os.environ["HOME"])
+
+
 def test_models_are_offered_by_the_host_and_pocket_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +217,9 @@ def test_models_are_offered_by_the_host_and_pocket_always(
     assert offered.models["three"] == str(tmp_path / "more" / "three")
     assert str(tmp_path / "two" / "config.json") in offered.readable
     assert absolute(args) == [f"--model={tmp_path / 'one'}"]
+    (tmp_path / "why.txt").write_text("Why?", encoding="utf-8")
+    assert flags("--prompt-file", "why.txt")[2:] == [f"--prompt-file={tmp_path / 'why.txt'}"]
+    assert flags("-p", "why.txt", "--json-schema", '{"type": "object"}')[4:] == []
     with pytest.raises(EngineError, match="download nothing"):
         confinement_of(parsed(serve.parser(), ["--offer", "nobody/nothing"]))
 
