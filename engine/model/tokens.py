@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 from engine.errors import LoadError, PromptError
 from engine.logits.token_texts import decode
 from engine.model.chat import template as chat_template
+from engine.model.chat.places import Conversation, message_places
 from engine.model.chat.values import Filling, filling, left_open
 from engine.model.plain_tokenizer import PlainTokenizer
 from engine.records import ChatOptions, Message
@@ -172,30 +175,38 @@ class Tokens:
             PromptError: The model has no template and the options bring none, or the template refuses the messages or
                 takes too long.
         """
+        return str(self._filled(self._filling(messages, options, opened))[0])
+
+    def chat_places(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, tuple[int, ...]]:
+        """As `chat`, and where in the text each message begins, -1 where that isn't known.
+
+        Raises:
+            PromptError: As `chat`.
+        """
+        given = self._filling(messages, options)
+
+        def fill(conversations: Sequence[Conversation]) -> list[str | None]:
+            return self._filled(given, conversations[1:])
+
+        return message_places(fill, given.conversation, len(messages))
+
+    def _filling(self, messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
         _check_unicode("".join((*(message.content for message in messages), options.response or "")))
         given = filling(messages, options, opened)
         if given.template is None and not self.takes_chat(options):
             raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
-        return self._filled(given)
+        return given
 
     @property
     def fills_by_code(self) -> bool:
         """Whether code of mlx_lm or transformers writes its prompts: another template has no place there."""
         return self.has_chat_template and self._has_own_renderer
 
-    def _filled(self, given: Filling) -> str:
+    def _filled(self, given: Filling, others: Sequence[Conversation] = ()) -> list[str | None]:
+        """The template filled; and filled with other conversations, None for those that it refuses."""
         try:
             if self._has_own_renderer:
-                return str(
-                    self._wrapper.apply_chat_template(
-                        given.conversation,
-                        tools=given.tools,
-                        tokenize=False,
-                        continue_final_message=given.opened,
-                        add_generation_prompt=not given.opened,
-                        **given.config,
-                    )
-                )
+                return [self._rendered(given), *(self._tried(given, each) for each in others)]
             default = None if self.has_chat_template else self._default_template
             template = self._fast.get_chat_template(given.template or default, given.tools)
             if not isinstance(template, str):
@@ -209,8 +220,31 @@ class Tokens:
             "documents": given.documents,
             "add_generation_prompt": not given.opened,
         }
-        text = chat_template.render(template, {**self._fast.special_tokens_map, **thinking, **values})
-        return left_open(text, given.last) if given.opened else text
+        every = {**self._fast.special_tokens_map, **thinking, **values}
+        conversations = [replace(given, conversation=each).marked() for each in others]
+        text, *more = chat_template.render(template, every, conversations)
+        if not given.opened:
+            return [text, *more]
+        return [left_open(str(text), given.last), *(_left_open(each, given.last) for each in more)]
+
+    def _rendered(self, given: Filling) -> str:
+        """What the code writes that fills the template."""
+        return str(
+            self._wrapper.apply_chat_template(
+                given.conversation,
+                tools=given.tools,
+                tokenize=False,
+                continue_final_message=given.opened,
+                add_generation_prompt=not given.opened,
+                **given.config,
+            )
+        )
+
+    def _tried(self, given: Filling, conversation: Conversation) -> str | None:
+        try:
+            return self._rendered(replace(given, conversation=conversation))
+        except Exception:  # code may raise anything
+            return None
 
     @property
     def _default_template(self) -> str | None:
@@ -291,3 +325,10 @@ def _check_unicode(text: str) -> None:
         raise PromptError(
             f"The prompt is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
         ) from None
+
+
+def _left_open(text: str | None, content: str) -> str | None:
+    """As `left_open`, None where the template doesn't write the message."""
+    with suppress(PromptError):
+        return None if text is None else left_open(text, content)
+    return None

@@ -160,6 +160,8 @@ class PromptOpened:
     """What else the template got."""
     new_tree: bool = True
     """Whether it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
+    starts: tuple[int, ...] = ()
+    """The place in `text` where each of the messages begins, -1 where that isn't known; none in older traces."""
 
 
 @frozen

@@ -47,6 +47,7 @@ class Session(SessionState):
         notes: tuple[str, ...] = (),
         messages: tuple[Message, ...] = (),
         options: ChatOptions = NO_OPTIONS,
+        starts: tuple[int, ...] = (),
         step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[PromptRecord]:
@@ -64,6 +65,7 @@ class Session(SessionState):
             notes: Requests that could not be met, for the record.
             messages: The conversation up to its end, for the record.
             options: What else the template got, for the record.
+            starts: Where the messages begin in the text, for the record.
             step_size: Tokens a chunk; None for as many as take about 100 ms.
             stopped: Polled before each chunk.
 
@@ -88,7 +90,7 @@ class Session(SessionState):
         )
         held = self.kv.offset
         yield records.PromptOpened(
-            text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree
+            text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree, starts
         )
         yield from self.go_on_prefill(step_size, stopped)
 

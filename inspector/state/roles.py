@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from bisect import bisect_right
+from itertools import accumulate
 
 from engine.records import PromptOpened
 from inspector.state.branch import ROOT
@@ -12,8 +13,7 @@ from inspector.state.timeline import Timeline
 def role_slots(timeline: Timeline) -> dict[int, str]:
     """The role of each message of the path by the slot of its first token; empty for raw text.
 
-    A template may write a message in another way (trimmed, or as JSON): one whose content is not found in the prompt's
-    text has no slot.
+    A message that the template leaves out, or writes in another way, has no slot.
     """
     starts: dict[int, str] = {}
     for slot, item in enumerate(timeline.items):
@@ -25,18 +25,18 @@ def role_slots(timeline: Timeline) -> dict[int, str]:
 
 def _of_prompt(opened: PromptOpened) -> dict[int, str]:
     """The messages that are in a prompt's own text: of a turn the last one alone."""
-    messages = opened.messages if opened.parent == ROOT else opened.messages[-1:]
     ends = list(accumulate(len(token.text) for token in opened.tokens))
-    first, text, starts, done = opened.tokens[0].position, opened.text, {}, 0
-    for message in messages:
-        content = message.content.strip()
-        at = text.find(content, done) if content else -1
-        if at < 0:
-            continue
-        done = at + len(content)
-        place = next(
-            (place for place, (begin, end) in enumerate(pairwise([0, *ends])) if begin <= at < end), None
-        )
-        if place is not None:
-            starts[first + place] = message.role
-    return starts
+    places = opened.starts or _only_places(opened)
+    return {
+        opened.tokens[bisect_right(ends, at)].position: message.role
+        for message, at in zip(opened.messages, places, strict=False)
+        if 0 <= at < ends[-1]
+    }
+
+
+def _only_places(opened: PromptOpened) -> list[int]:
+    """Where messages are that are once in the text: all that can be said of a recording from before `starts`."""
+    contents = [message.content.strip() for message in opened.messages]
+    if opened.parent != ROOT:
+        contents[:-1] = [""] * (len(contents) - 1)
+    return [opened.text.find(each) if each and opened.text.count(each) == 1 else -1 for each in contents]

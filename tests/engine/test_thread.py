@@ -329,6 +329,7 @@ def test_the_contracts_name_the_same_face() -> None:
     ]
     assert sources == {f"engine.{name}" for name in FACE}
     assert {name for name in screen if name.startswith("engine")} == sources | {
+        "engine.libraries",
         "engine.logits.recorded",
         "engine.models_on_disk",
     }

@@ -8,7 +8,7 @@ check within this process could interrupt, and jinja2 even computes it while it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,16 @@ _SCRIPT = Path(__file__).with_name("template_process.py")
 _RAW = "Use it as raw text."
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
+def render(template: str, values: Mapping[str, Any], others: Sequence[Any] = ()) -> list[str | None]:
     """Fill a template as transformers does.
 
     Args:
         template: jinja2 source.
         values: What it may use: `messages` and the like, of values that JSON has.
+        others: Conversations with which it is filled, too, in the place of `messages`, while that takes no time.
 
     Returns:
-        The text.
+        The text, and those of the other conversations; None where there is none.
 
     Raises:
         PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
@@ -42,6 +43,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     given = {
         "template": template,
         "values": dict(values),
+        "others": list(others),
         "bytes": MEMORY,
         "seconds": SECONDS,
         "characters": CHARACTERS,
@@ -52,7 +54,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         raise PromptError(f"The chat template can't be filled: {error.strerror}.", _RAW) from error
     if "text" not in answer:
         raise refusal(answer.get("error", f"it takes more than {SECONDS} s of processor time"))
-    return str(answer["text"])
+    return [str(answer["text"]), *answer["others"]]
 
 
 def refusal(why: object) -> PromptError:

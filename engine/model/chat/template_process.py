@@ -1,7 +1,8 @@
 """Renders one chat template in a process of its own, within a limit of memory and of processor time: run as a script.
 
 Its standard input is a JSON object: `path` (where modules are found), `template`, `values`, and the limits `bytes`,
-`seconds` and `characters`. Its standard output is one with `text`, or with `error`. The environment is that of
+`seconds` and `characters`. `others`, conversations to be filled in, too.
+Its standard output is one with `text` and `others`, or with `error`. The environment is that of
 transformers' `chat_template_utils`, so that the text is the same (tests/engine/model/test_chat_template.py).
 Importing transformers for it would take ten times as long as jinja2 does.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from datetime import datetime
 from typing import Any
 
@@ -25,8 +27,9 @@ def main() -> None:
     environment = _environment()
     limit(given["bytes"], given["seconds"])
     try:
-        text = environment.from_string(given["template"]).render(**given["values"])
-        answer = json.dumps({"text": text})
+        template = environment.from_string(given["template"])
+        text = template.render(**given["values"])
+        answer = json.dumps({"text": text, "others": _others(template, given, len(text))})
         if len(text) > given["characters"]:
             answer = _error(f"it makes {len(text)} characters of it")
     except MemoryError:
@@ -36,6 +39,23 @@ def main() -> None:
     except Exception as error:  # its author may make jinja2 raise anything
         answer = _error(str(error) or type(error).__name__)
     sys.stdout.write(answer)
+
+
+def _others(template: Any, given: dict[str, Any], characters: int) -> list[str | None]:
+    """The texts of other conversations, as many as take no more than half of what the limits leave."""
+    begun = time.process_time()
+    left = min(given["characters"], 2**22) // max(1, characters)
+    texts: list[str | None] = []
+    for number, messages in enumerate(given["others"], 1):
+        took = time.process_time() - begun
+        if number > left or begun + took * (1 + 1 / number) > given["seconds"] / 2:
+            texts.append(None)
+            continue
+        try:
+            texts.append(template.render(**{**given["values"], "messages": messages}))
+        except Exception:  # it takes notice of the marks
+            texts.append(None)
+    return texts
 
 
 def _error(why: str) -> str:
