@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.style import Style
 from textual.widget import Widget
+
+GAP = "   "
 
 
 class Choice(Widget, can_focus=True):
@@ -59,8 +63,26 @@ class Choice(Widget, can_focus=True):
         """Choose the label that was clicked."""
         self.chosen = event.style.meta.get("choice", self.chosen)
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as the labels need, each whole."""
+        return len(self._lines(width))
+
     def render(self) -> Content:
-        return Content("   ").join(self._label(place) for place in range(len(self.labels)))
+        lines = self._lines(self.content_size.width)
+        return Content("\n").join(Content(GAP).join(map(self._label, line)) for line in lines)
+
+    def _lines(self, width: int) -> list[list[int]]:
+        """The places of the labels on each line: none parts from its mark."""
+        lines: list[list[int]] = []
+        room = -1
+        for place, label in enumerate(self.labels):
+            cells = 2 + cell_len(label)
+            if room < len(GAP) + cells:
+                lines.append([])
+                room = width + len(GAP)
+            lines[-1].append(place)
+            room -= len(GAP) + cells
+        return lines or [[]]
 
     def _label(self, place: int) -> Content:
         chosen = place == self.chosen

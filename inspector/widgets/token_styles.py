@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 from rich.style import Style
@@ -39,12 +39,22 @@ def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = Fal
     if not metric.steps:
         return Content("m heat")
     word = "" if short else "below " if metric.falling else "from "
-    parts: list[Content] = [Content(f"{metric.name} {word}")]
-    for step, edge in enumerate(metric.steps, start=1):
-        number = f"{edge * 100:g}" if metric.top == 1.0 else f"{edge:g}"
-        parts.append(Content.styled(f" {number} ", _swatch(step, dark, colourful)))
+    edges = [edge * 100 if metric.top == 1.0 else edge for edge in metric.steps]
     unit = "%" if metric.top == 1.0 else "" if short else metric.unit
-    return Content("").join([*parts, Content(f" {unit}" if unit else "")])
+    parts = (
+        Content(f"{metric.name} {word}"),
+        swatches(edges, dark, colourful),
+        Content(f" {unit}" if unit else ""),
+    )
+    return Content("").join(parts)
+
+
+def swatches(edges: Sequence[float], dark: bool, colourful: bool) -> Content:
+    """Where each heat step begins, on its own colour."""
+    return Content("").join(
+        Content.styled(f" {edge:g} ", _swatch(step, dark, colourful))
+        for step, edge in enumerate(edges, start=1)
+    )
 
 
 def _swatch(step: int, dark: bool, colourful: bool) -> ContentStyle:

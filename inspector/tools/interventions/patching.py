@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
+from rich.style import Style
 
 from engine.frozen import frozen
 from engine.records import ActivationsPatched, Candidate, PatchKind, Step
@@ -123,7 +124,7 @@ def page(
     said = [truncate(f"Source: {chosen}", width), f"Followed: {less}: {followed}."]
     top: list[Row] = [[Segment(line)] for text in said for line in wrapped(text, width)]
     cell = [
-        [Segment(line, on.ink("accent"))]
+        [Segment(line, on.ink("strong"))]
         for line in wrapped(_cell_words(answer, layer, column, width), width)
     ]
     words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(_WORDS, width)]
@@ -160,7 +161,7 @@ def _map(
     first = max(0, min(layer - lines // 2, depth - lines))
     rows = _heads(on, answer, column, cell, shown)
     for place in range(min(depth, first + lines) - 1, first - 1, -1):
-        ink = on.ink("accent" if place == layer else "muted")
+        ink = on.ink("strong" if place == layer else "muted")
         row: Row = [Segment(pad(f"L{answer.layers[place] + 1}", LABEL), ink)]
         shares = answer.shares.row(place)
         for at in shown:
@@ -168,7 +169,10 @@ def _map(
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
             sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
-            style = on.ink("cursor") if here else on.rich_style + ground(on, step)
+            marked = (
+                Style(reverse=True, bold=True) if here else Style()
+            )  # the cursor's own orange is a share's here
+            style = on.rich_style + ground(on, step) + marked
             row.append(Segment((sign + text).rjust(cell)[-cell:], style))
         rows.append(row)
     return rows
@@ -180,7 +184,7 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
     there: Row = [Segment(pad("src", LABEL), on.ink("muted"))]
     for at in shown:
         each = answer.columns[at]
-        ink = on.ink("accent" if at == column else "muted")
+        ink = on.ink("strong" if at == column else "muted")
         own, other = token_label(each.text), token_label(each.source_text)
         here.append(Segment(pad(truncate(own, cell - 1), cell, right=True), ink))
         there.append(

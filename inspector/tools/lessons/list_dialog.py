@@ -18,6 +18,8 @@ from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 
 HELP = "Each asks before it shows. Nothing of your session is lost: a lesson is a branch of its tree."
+WIDEST, FRAME = 112, 8
+"""Cells of the dialog at most, as in `inspector.tcss`, and those around its list."""
 
 
 class LessonsDialog(Dialog[Listed | str]):
@@ -44,7 +46,7 @@ class LessonsDialog(Dialog[Listed | str]):
     def on_mount(self) -> None:
         """Fill the list."""
         options = self.query_one(SafeOptionList)
-        width = max(20, min(110, self.app.size.width) - 10)
+        width = max(20, min(WIDEST, self.app.size.width) - FRAME)
         listed = shipped()
         self._results = [*([END] if self._under_way else []), *listed]
         if self._under_way:
@@ -67,4 +69,6 @@ def line(listed: Listed, progress: LessonProgress | None, width: int) -> Content
         far += f" {progress.beat + 1}/{beats}"
     head = f"{listed.number:>2} {pad(visible(lesson.title), 20)}{lesson.minutes:>4g} min  {pad(far, 7)}"
     about = truncate(visible(lesson.about), max(0, width - len(head)))
-    return Content.styled(truncate(head, width), "bold") + Content.styled(about, "$ink-muted")
+    return Content.styled(truncate(head, width), "bold") + Content(
+        about
+    )  # in the ink of the row, highlighted too

@@ -40,7 +40,7 @@ class Colouring:
 
 
 MEASURES = (
-    Colouring("KL(P||Q)", "nats", lambda span: span.kl_nats, (0.01, 0.05, 0.2, 0.5, 1.0), ".2f"),
+    Colouring("KL(P||Q)", "bits", lambda span: span.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), ".2f"),
     Colouring("change of logprob", "nats, Q less P",
             lambda span: span.logprob_change, (0.05, 0.2, 0.5, 1.0, 2.0), "+.1f"),
     Colouring("change of rank", "Q less P", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),

@@ -18,7 +18,7 @@ from inspector.tools.lockstep.measures import Colouring
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_styles import heat_style, swatches
 from inspector.widgets.wrap import TextPiece, Wrap
 
 WORD = re.compile(r"\s*\S+|\s+")
@@ -62,7 +62,10 @@ class LockstepText(Canvas):
         """
         self._items, self._spans, self._measure, self._slot = items, spans, measure, slot
         self._instead = instead
-        self.title(*map(Content, titles))
+        top, bottom = map(Content, titles)
+        if instead is None:
+            top += Content(" from ") + swatches(measure.steps, is_dark(self.app), colourful(self.app))
+        self.title(top, bottom)
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:

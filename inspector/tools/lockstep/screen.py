@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -164,7 +165,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
         figures.add(known.values())
         if figures.kl and figures.tops:
             same = 100 * figures.same_top.value
-            return f"{len(figures.kl)} tokens · mean KL {mean(figures.kl).value:.3g} · same top {same:.1f} %"
+            apart = mean(figures.kl).value / math.log(2)
+            return f"{len(figures.kl)} tokens · mean KL {apart:.3g} bits · same top {same:.1f} %"
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
     def _sides(self) -> None:
@@ -334,8 +336,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
 def told(span: LockstepSpan) -> str:
     """The figures of one place in a line."""
     parts = []
-    if span.kl_nats is not None and span.kl_bits is not None:
-        parts.append(f"KL {span.kl_nats:.4f} nats ({bits(span.kl_bits)} bits)")
+    if span.kl_bits is not None:
+        parts.append(f"KL {span.kl_bits:.4f} bits")
     if span.rank is not None and span.other_rank is not None:
         parts.append(f"rank {span.rank} → {span.other_rank}")
     if span.same_top is not None:

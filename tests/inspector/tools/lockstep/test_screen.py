@@ -97,9 +97,10 @@ def test_the_path_is_read_and_shown_with_both_tables() -> None:
         text = rig.screen_text()
         for shown in (
             "Q pocket [b]4-bit",
-            "0.75≠",
-            "0.25≠",
-            "mean KL",
+            "1.08≠",
+            "0.36≠",
+            "KL(P||Q), bits from  0.01  0.05  0.2  0.5  1.5 ",
+            "bits · same top",
             "␣cat",
             "[/b]",
             "75.00 %",
@@ -107,11 +108,11 @@ def test_the_path_is_read_and_shown_with_both_tables() -> None:
             "in P",
             "entropy 2.50 bits",
         ):
-            assert shown in text
+            assert shown in text, shown
         assert rig.engine.names.count("ReadLockstep") == 1
         await rig.press("g")
         assert rig.timeline.slot == 4
-        assert "KL 0.7500 nats" in rig.screen_text()
+        assert "KL 1.0820 bits" in rig.screen_text()
         await rig.press("n")
         assert rig.timeline.slot == 6
         await rig.press("n")
@@ -228,7 +229,7 @@ def test_it_fits_small_terminals() -> None:
         text = rig.screen_text()
         assert "␣cat" in text
         assert "girl  named" in text
-        assert "KL 0.1250" in text
+        assert "KL 0.1803" in text
 
     run(test, size=(40, 12))
 
@@ -284,7 +285,7 @@ def test_what_no_engine_told_is_not_shown() -> None:
 
 def test_figures_in_words() -> None:
     assert told(span(1, 1, 0.5, False)) == (
-        "KL 0.5000 nats (0.72 bits) · rank 1 → 3 · ≠ another top token · ␣x logprob -1.00 → -1.50"
+        "KL 0.7213 bits · rank 1 → 3 · ≠ another top token · ␣x logprob -1.00 → -1.50"
     )
     assert told(span(1, 0, None)) == "Nothing is before the first token."
     ways = WaysParted(1, 40, (1,), (1,), (), None, 0, 1.0)
