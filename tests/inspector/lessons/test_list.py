@@ -24,7 +24,9 @@ def test_each_lesson_has_one_line_in_the_ink_of_its_row(size: tuple[int, int]) -
         prompts = [options.get_option_at_index(place).prompt for place in range(options.option_count)]
         assert len(prompts) >= 9
         for prompt in prompts:
-            assert cell_len(prompt.plain) <= options.scrollable_content_region.width - 2  # a row has a blank each side
+            assert (
+                cell_len(prompt.plain) <= options.scrollable_content_region.width - 2
+            )  # a row has a blank each side
             assert {str(span.style) for span in prompt.spans} == {"bold"}
 
     run(test, size)
