@@ -18,12 +18,15 @@ def heads_of(swept: HeadsSwept) -> int | None:
 
 
 def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
-    """A sweep with the units of another one of the same token, and the worse of each check.
+    """A sweep with the units of another one of the same node, and the worse of each check. Of two that follow other
+    logits the later one that has parts.
 
     Args:
         whole: Has what both have in common.
         more: Its units are added, or take the place of the same ones.
     """
+    if (whole.token, whole.other) != (more.token, more.other):
+        return more if heads_of(more) is None else whole
     units = {each.intervention: each for each in (*whole.units, *more.units)}
     checks = {check.name: check for check in whole.facts.checks}
     for check in more.facts.checks:

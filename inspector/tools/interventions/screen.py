@@ -227,10 +227,13 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     def action_heads(self) -> None:
         """Switch off each head of the cursor's layer: in a large model they are not among the first."""
-        if (layer := self._lacks_heads) is not None and not self.host.controller.transport.recorded:
-            self.control.tried.drop()
-            self.control.sweeps.want((self.node, layer), SweepHeads(self.node, heads=(layer,), parts=False))
-            self.changed()
+        layer, swept = self._lacks_heads, self._swept
+        if layer is None or swept is None or self.host.controller.transport.recorded:
+            return
+        self.control.tried.drop()
+        question = SweepHeads(self.node, swept.token, swept.other, heads=(layer,), parts=False)
+        self.control.sweeps.want((self.node, layer), question)
+        self.changed()
 
     def action_clear(self) -> None:
         """Switch off nothing together."""

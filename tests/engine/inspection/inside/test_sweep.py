@@ -129,3 +129,14 @@ def test_a_layer_without_heads_that_can_be_told_apart_is_refused_in_words(zoo: Z
     session = opened(zoo, "mamba2", list(range(300, 312)))
     with pytest.raises(StepError, match="L2: no heads that could be told apart"):
         list(sweep_heads(session, session.node, heads=(1,), parts=False))
+
+
+def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", list(range(300, 312)))
+    *_, parts = sweep_heads(session, session.node, 7, heads=())
+    *_, heads = sweep_heads(session, session.node, 9, heads=(1,), parts=False)
+    *_, other = sweep_heads(session, session.node, 9, heads=())
+    for found in (parts, heads, other):
+        assert isinstance(found, HeadsSwept)
+    assert joined(parts, heads) is parts
+    assert joined(parts, other) is other

@@ -126,7 +126,7 @@ def test_the_map_of_a_large_model_stays_small_and_a_made_up_one_too() -> None:
     assert "L88" in page
     far = replace(swept.units[0], intervention=replace(swept.units[0].intervention, layer=10**9))
     nothing = replace(swept.units[1], kl_bits=float("nan"))
-    session.records.append(replace(swept, units=(far, nothing)))
+    session.records[-1] = replace(swept, units=(far, nothing))
     page = FORMATS["html"].make(line(Recording(session.timeline())))
     assert "L1000000001" in page
     assert len(page) < 200_000

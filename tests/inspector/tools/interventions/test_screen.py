@@ -184,7 +184,7 @@ def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_aske
         assert f"heads of L{layer + 1}" in text
         await rig.press("enter")
         asked_for = rig.engine.last(SweepHeads)
-        assert (asked_for.heads, asked_for.parts) == ((layer,), False)
+        assert (asked_for.heads, asked_for.parts, asked_for.token) == ((layer,), False, every.token)
         await rig.press("enter")
         assert rig.engine.names.count("SweepHeads") == 2, "it is asked for already"
         await rig.push([Measuring("SweepHeads", 16, 64, f"L{layer + 1} h17")])
