@@ -275,7 +275,7 @@ class MainScreen(LaidOutOnce[None]):
         places = {panel.id for panel in self.arrangement.panels}
         self.arrangement.spotlight = spot if spot in places else ""
         self.controller.timeline.concealed = told.hidden if told is not None else frozenset()
-        bright = {"text", spot}
+        bright = {"text", spot, *(id for id, each in self.actions.items() if each.in_dialog)}
         for panel in self.arrangement.panels:
             dim = spot in places and panel.id not in bright
             wanted = {"-spot": panel.id == spot, "-dim": dim}

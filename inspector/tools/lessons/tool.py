@@ -252,8 +252,8 @@ class LessonActions(ToolActions):
         """What is to be done before a key that would show the answer."""
         explore = f"{key_for('lessons')} explores freely"
         if self.presenting.on:
-            return f"{key} waits: {key_for('ten_later')} goes on once the class has predicted. {explore}"
-        return f"{key} waits: predict with {numbers(play)} first. {explore}"
+            return f"The class predicts first: {key_for('ten_later')} goes on, {key} waits. {explore}"
+        return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
 
     def _keys(self) -> Keys:
         """What keys mean now: to the presenter, or else to the lesson; not one means anything else beside the card."""
@@ -361,7 +361,7 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
             HelpSection(
                 "In a lesson",
                 (
-                    ("`1` to `4`", "Predict."),
+                    ("`1` to `4`", "Predict: keys that would show the answer wait until then."),
                     ("`⏎`", "Go on, once it is revealed."),
                     ("`h`", "A hint; then have it done."),
                     ("`j` `J`", "Go a beat back, or on."),

@@ -33,7 +33,7 @@ def test_keys_that_would_show_the_answer_wait_for_the_prediction(recorded: bool)
         ):
             await learner.press(key)
             assert learner.app.screen is main
-            assert main.status.answer.startswith(f"{shown} waits: predict with 1-3 first")
+            assert main.status.answer.startswith(f"Predict with 1-3 first: {shown} waits")
         assert not learner.app.controller.client.outstanding
         assert timeline.steps == []
         for hint in ("space step", "r run", "⏎ choose", "s sampling"):
@@ -75,7 +75,7 @@ def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked() -> None:
         await learner.phase(LessonPhase.ASKING)
         await learner.press("h")
         assert learner.app.screen is main
-        assert "predict with 1-3 first" in main.status.answer
+        assert "Predict with 1-3 first" in main.status.answer
         await learner.press("2")
         await learner.phase(LessonPhase.ACTING)
         await learner.press("1")
@@ -116,10 +116,10 @@ def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_too() ->
         assert (learner.play.beat_number, learner.play.right) == (0, {})
         await learner.press("space")
         assert learner.app.controller.timeline.steps == []
-        await learner.until(lambda: "pgdn goes on once the class has predicted" in learner.text())
+        await learner.until(lambda: "The class predicts first: pgdn goes on, space waits" in learner.text())
         await learner.press("pagedown")
         await learner.phase(LessonPhase.ACTING)
-        await learner.until(lambda: "once the class" not in learner.text())
+        await learner.until(lambda: "The class predicts" not in learner.text())
 
     learn(LESSON, body, present=True)
 

@@ -47,9 +47,7 @@ def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
               "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
               "right_square_bracket": "]", "question_mark": "?", "comma": ",", "full_stop": ".",
               "exclamation_mark": "!", "number_sign": "#", "semicolon": ";", "dollar_sign": "$"}  # fmt: skip
-    for module in walk_packages(
-        tools.__path__, f"{tools.__name__}."
-    ):  # each is imported when it is opened first
+    for module in walk_packages(tools.__path__, f"{tools.__name__}."):  # what is opened is imported then
         import_module(module.name)
     screens = leaves(ToolScreen)
     assert len({screen.TOOL for screen in screens}) >= 7
