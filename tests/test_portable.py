@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent
 LINUX = re.compile(r"[\"{]/proc\b(?!/none)|ru_maxrss|/dev/shm|RLIMIT_AS|sched_getaffinity")
 """Places that only Linux has, and figures that have another unit there."""
 GUARDED = {
+    "benchmarks/memory.py": "measured on Linux alone",
     "system.py": "counts in bytes on both",
     "conftest.py": "only where there is such a function",
     "broken_models/places.py": "a link to nowhere is as broken",

@@ -20,7 +20,7 @@ from engine.model.tail import Tail
 from engine.model.tokens import Tokens
 from engine.records import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row
-from engine.session.unread import Rows, Unread
+from engine.session.unread import Unread, UnreadRows
 
 ECHO_TOKENS = 2048
 """Prompt length up to which prompt logprobs are computed by default."""
@@ -178,7 +178,7 @@ class PrefillRun:
         layers = sum(len(group.layers) for group in kv.groups) if kv else 0
         held = kv.allocated_bytes // layers if kv and layers else 0
         if tokens:
-            self._unread.add(Rows(tokens, states, tail, self._candidates, held))
+            self._unread.add(UnreadRows(tokens, states, tail, self._candidates, held))
 
     def count(self, work: Work, tokens: int, ms: float) -> bool:
         """Add up a forward of some tokens; returns whether it was a cold start."""

@@ -30,7 +30,7 @@ UNREAD_BYTES = 64 * 2**20
 
 
 @dataclass(slots=True)
-class Rows:
+class UnreadRows:
     """The rows of one chunk, and the tokens that follow them."""
 
     tokens: Sequence[tuple[PromptToken, bytes]]
@@ -69,7 +69,7 @@ class Unread:
         self._reader = reader
         self._most = max(1, PIECE_BYTES // (4 * vocabulary))
         self._size = min(8, self._most)
-        self._rows: deque[Rows] = deque()
+        self._rows: deque[UnreadRows] = deque()
         self._ms = 0.0
         """Milliseconds that were spent, and are not in a record yet."""
 
@@ -85,7 +85,7 @@ class Unread:
         """Read nothing of what is kept."""
         self._rows.clear()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: UnreadRows) -> None:
         """Keep the rows of a chunk."""
         self._rows.append(rows)
         if self.full:

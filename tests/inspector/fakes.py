@@ -185,6 +185,7 @@ class Session:
     def prefilled(self, opened: PromptOpened) -> Prefilled:
         """The whole prompt is in the cache."""
         total = len(opened.tokens)
+        readings = self.readings(opened) if opened.echo else []
         self.tips[self.node] = self._distribution(self.node)
         ttft, kv = 7.5 * total + 8.0, reading(total, self.model)
         record = Prefilled(
@@ -198,7 +199,7 @@ class Session:
             1000 / 7.5,
             unread=(total - 1) * opened.echo,
         )
-        self._out(record, *(self.readings(opened) if opened.echo else ()), Ended("Prefill"))
+        self._out(record, *readings, Ended("Prefill"))
         return record
 
     def readings(self, opened: PromptOpened) -> list[PromptReadings]:

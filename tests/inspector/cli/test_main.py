@@ -99,7 +99,7 @@ def test_defaults_are_those_of_mlx_lm() -> None:
     assert asked.settings.max_tokens == 100
     assert asked.load == LoadSettings()
     assert asked.chat
-    assert asked.echo is None
+    assert asked.echo is False  # a text has no place for them
     assert asked.notes == ()
 
 

@@ -68,9 +68,10 @@ def test_what_was_cancelled_stays_and_is_asked_again_without_going_back() -> Non
 
 def test_a_failure_is_not_asked_for_again_until_it_is_switched_on_anew() -> None:
     ahead = switched_on()
-    ahead.question(3, (1,))
-    ahead.receive(Failure("LookAhead", "There is not enough memory.", "Ask for fewer."))
-    ahead.receive(Ended("LookAhead"))
+    asked = ahead.question(3, (1,))
+    assert asked is not None
+    ahead.receive(Failure("LookAhead", "There is not enough memory.", "Ask for fewer.", id=asked.id))
+    ahead.receive(Ended("LookAhead", id=asked.id))
     assert ahead.question(3, (1,)) is None
     ahead.switch()
     ahead.switch()
@@ -80,8 +81,9 @@ def test_a_failure_is_not_asked_for_again_until_it_is_switched_on_anew() -> None
 def test_a_question_that_is_left_unanswered_is_asked_again_of_another_model_only() -> None:
     """As where a recording is on show: nothing behind it can answer."""
     ahead = switched_on()
-    ahead.question(3, (1,))
-    ahead.receive(Ended("LookAhead"))
+    asked = ahead.question(3, (1,))
+    assert asked is not None
+    ahead.receive(Ended("LookAhead", id=asked.id))
     assert ahead.question(3, (1,)) is None
     ahead.receive(facts())
     assert ahead.question(3, (1,)) is not None

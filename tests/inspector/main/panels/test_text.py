@@ -320,7 +320,10 @@ async def test_readings_that_arrive_later_recolour_the_prompt() -> None:
         await pilot.pause()
         for done in (3, 5):
             timeline.apply(made.chunk(opened, done))
-        timeline.apply(made.prefilled(opened))
+        began = len(made.records)
+        made.prefilled(opened)
+        for record in made.records[began:]:
+            timeline.apply(record)
         panel.show(timeline)
         await pilot.pause()
         hot = next(item for item in timeline.items if (item.rank or 1) > 1)

@@ -115,7 +115,7 @@ def paths(left: int, right: int, shared: int = 3) -> tuple[list[Item], list[Item
     one = list(timeline.items)
     taken = one[len(one) - left].id if left else None
     if right:
-        candidate = next(c.id for c in made.tips[fork].candidates if c.id != taken and c.sampler_prob > 0)
+        candidate = next(c.id for c in made.tips[fork].candidates if c.id != taken)
         made.choose(fork, candidate)
         made.steps(right - 1)
     else:
