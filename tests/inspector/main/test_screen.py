@@ -649,6 +649,7 @@ def test_the_line_of_keys_of_a_tool_has_those_of_its_help():
     run(test)
 
 
+@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_the_status_says_what_space_and_enter_would_take():
     async def test(rig: Rig) -> None:
         await rig.ready()

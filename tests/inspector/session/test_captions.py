@@ -260,6 +260,7 @@ def test_while_it_plays_each_is_given_time_to_be_read(lived, tmp_path):
     assert came[3][0] - came[2][0] == pytest.approx(2.0, abs=0.2)
 
 
+@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_the_writing_of_a_caption_is_not_watched(lived, tmp_path):
     steps = lived.steps(2)
     lived.caption(steps[-1].node, "typed slowly", after=LATE)

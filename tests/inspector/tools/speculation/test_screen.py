@@ -64,6 +64,7 @@ def test_a_draft_is_loaded_when_it_is_chosen_and_a_refused_one_is_told():
     run(test)
 
 
+@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(size: tuple[int, int]):
     async def test(rig: Rig) -> None:
