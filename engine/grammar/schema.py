@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from engine.errors import SettingsError
 
@@ -89,7 +89,7 @@ def _keyword(key: str, value: Any) -> Any:
     return _pattern(value) if key == "pattern" and isinstance(value, str) else _schema(value)
 
 
-def _number(value: Any) -> bool:
+def _number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
