@@ -21,6 +21,7 @@ from engine.records import (
     Moved,
     Prefilled,
     PromptOpened,
+    PromptReadings,
     Step,
     Undone,
     Verified,
@@ -62,7 +63,7 @@ class Captions:
         self._reached: dict[int, tuple[int, float]] = {}
         """Where and when each node of the present tree came."""
         self._prompt: list[int] = []
-        """Nodes that came with a prompt which has not gone through the model yet."""
+        """Nodes that came with the last prompt, until something follows it."""
         self._tip, self._jumped = 0, 0.0
         """The end of the path, and when it became another one than a step longer."""
         self._changed = 0
@@ -104,17 +105,19 @@ class Captions:
                 return self._written(place, entry.value, entry.at)
             case PromptOpened():
                 self._opened(place, entry.value, entry.at)
-            case Prefilled():
+            case Prefilled() | PromptReadings():
                 for node in self._prompt:
                     self._reached[node] = place, entry.at
-                self._prompt = []
             case Step(node=node, parent=parent):
+                self._prompt = []
                 self._jumped = self._jumped if parent == self._tip else entry.at
                 self._tip = node
                 self._come((node,), place, entry.at)
             case Moved(node=node):
+                self._prompt = []
                 self._tip, self._jumped = node, entry.at
             case BeamStep(live=live, finished=finished, greedy=greedy):
+                self._prompt = []
                 self._come(
                     (each.node for each in (*live, *finished, greedy) if each is not None), place, entry.at
                 )

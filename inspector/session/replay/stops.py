@@ -20,6 +20,7 @@ from engine.records import (
     PrefillChunk,
     Prefilled,
     Profiled,
+    PromptReadings,
     RaceOpened,
     RaceStep,
     Resampled,
@@ -53,17 +54,23 @@ class Stops:
         self._pictures: list[int] = []
         self._row: type[object] | None = None
         """The kind of those that come in a row now."""
+        self._spoken = 0
+        """The last place to which a caption moved a step's end."""
 
     def note(self, value: Kept | Unknown) -> None:
         """Take in the last entry that was read."""
         if isinstance(value, _PICTURES):
             self._pictures.append(len(self._entries))
-        if isinstance(value, DraftRound) and value.stage == "taken" and self._places:
-            self._places[-1] = len(
-                self._entries
-            )  # with its last step: what was drafted stands behind that token
+        if self._belongs_to_last(value):
+            self._places[-1] = len(self._entries)
         elif self._ends_step(value):
             self._places.append(len(self._entries))
+
+    def _belongs_to_last(self, value: Kept | Unknown) -> bool:
+        """Whether an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
+        if not self._places or self._places[-1] == self._spoken:
+            return False
+        return isinstance(value, PromptReadings) or (isinstance(value, DraftRound) and value.stage == "taken")
 
     def _ends_step(self, value: Kept | Unknown) -> bool:
         if isinstance(value, _GROWING):
@@ -76,7 +83,7 @@ class Stops:
     def speak(self, place: int, captions: Captions) -> None:
         """Have a step end where a caption speaks, rather than just before it."""
         if self._places and captions.alone(place, self._places[-1]):
-            self._places[-1] = place
+            self._places[-1] = self._spoken = place
         elif self.upto(place) != place:
             insort(self._places, place)
 

@@ -649,7 +649,6 @@ def test_the_line_of_keys_of_a_tool_has_those_of_its_help():
     run(test)
 
 
-@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_the_status_says_what_space_and_enter_would_take():
     async def test(rig: Rig) -> None:
         await rig.ready()
@@ -667,7 +666,7 @@ def test_the_status_says_what_space_and_enter_would_take():
             == f"Looking at step 6. ⏎ takes “␣{below.text.strip()}” here, a branch; end goes to the tip"
         )
 
-    run(test)
+    run(test, session=Session(seed=1))  # the sampler picked the first candidate
 
 
 def test_a_run_behind_the_end_of_the_text_says_so():

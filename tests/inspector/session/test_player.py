@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import TraceError
-from engine.records import DraftRound, Marked, Prefilled, PromptOpened, Step
+from engine.records import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
 from engine.trace import Entry, save_as
 from inspector.session.replay.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
@@ -162,6 +162,25 @@ def test_a_step_shows_the_round_that_it_ends_with_it(tmp_path):
     shown.settle()
     assert shown.steps == 4
     assert not any(isinstance(value, DraftRound) for value in shown.values)
+
+
+def test_prompt_logprobs_are_shown_with_the_prompt(tmp_path):
+    session = Session()
+    records = [*session.load(), *session.open(), *session.steps(2)]
+    save_as(tmp_path / "a.jsonl", [Entry(record, 0.0) for record in records], "test 1")
+    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    shown.settle()
+    while not any(isinstance(value, Prefilled) for value in shown.values):
+        shown.replay.step()
+        shown.settle()
+    assert [value.left for value in shown.values if isinstance(value, PromptReadings)][-1:] == [0]
+    assert shown.steps == 0
+    shown.replay.step()
+    shown.settle()
+    assert shown.steps == 1
+    shown.replay.back()
+    shown.settle()
+    assert (shown.steps, isinstance(shown.values[-2], PromptReadings)) == (0, True)
 
 
 def test_going_back_shows_exactly_what_was_there(path):

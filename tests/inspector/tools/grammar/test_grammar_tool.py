@@ -17,6 +17,7 @@ from inspector.tools.grammar.dialog import EXAMPLES, GrammarDialog
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
 from inspector.widgets.safety import SafeTextArea
+from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, run
 
 DIGITS = Grammar("regex", "[0-9]+")
@@ -152,7 +153,7 @@ def panel(test: Callable[[Rig], Awaitable[None]], reading: GrammarReading, size:
         await rig.push([constrained(rig, reading)])
         await test(rig)
 
-    run(begun, size=size)
+    run(begun, size=size, session=Session(seed=1))  # the sampler picked the first candidate
 
 
 @pytest.mark.parametrize("size", SIZES[:2])
@@ -173,7 +174,6 @@ def test_the_panel_shows_what_is_expected_and_warns(size: tuple[int, int]) -> No
     panel(test, OPEN, size)
 
 
-@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_a_forbidden_candidate_is_refused_and_taken_by_the_same_key_again() -> None:
     async def test(rig: Rig) -> None:
         rows = rig.timeline.candidates

@@ -490,13 +490,12 @@ def test_every_field_comes_into_sight_with_the_keyboard(size):
 # ---- presets ----------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="issue 33, open: to be read anew after the merge", strict=False)
 def test_presets_are_gone_through_tried_and_taken_back():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s", "up")
         assert rig.app.screen.focused is presets(rig)
-        await rig.press("right", "right", "right", "right")
+        await rig.press("right", "right", "right", "right", "right")
         assert field(rig, "temp").value == "1.5"
         assert field(rig, "xtc_probability").value == "0.5"
         assert rig.timeline.trial.settings.xtc_probability == 0.5
