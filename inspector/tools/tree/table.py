@@ -26,6 +26,8 @@ from inspector.widgets.inks import Inked
 from inspector.widgets.line_count import set_line_count
 
 _MARK, _LEAST_TEXT = 2, 30
+_TEXT = 8
+"""Cells in which a row says how its branch begins, however much is noted of it."""
 _CACHED_ROWS = 256
 TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
@@ -261,7 +263,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             *self._marks(look, (room - cell_len(guides)) // 2),
         ]
         left = room - sum(segment.cell_length for segment in row)
-        more = truncate(self._more(branch, look), max(0, left))
+        least = cell_len(self._text(branch, max(0, min(_TEXT, left // 3))))
+        more = truncate(self._more(branch, look), max(0, left - least))
         left -= cell_len(more)
         text = self._text(branch, max(0, left))
         row += [Segment(text), Segment(more, self._colour("faint" if look.grey else "muted"))]
