@@ -14,10 +14,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from engine.commands import Cancel, Command
 from engine.errors import PathError
 from engine.paths import here
-from engine.records import Ended, Failure, Loading, Record
+from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.task import Task
 
 QUIET_ENVIRONMENT = {

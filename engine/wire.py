@@ -20,12 +20,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, is_dataclass
 from functools import cache, partial
-from typing import Any, cast, get_args
+from typing import Any, cast
 
-from engine import commands
-from engine.commands import Command
+from engine import protocol
 from engine.errors import WireError
-from engine.records import Candidate, Record
+from engine.protocol import Candidate, Command, Record
 from engine.trace import candidates
 from engine.trace.bounds import LINE_LIMIT, excess
 from engine.trace.forms import Read, Write, reader, writer
@@ -38,8 +37,8 @@ VERSION = 1
 LIMIT = LINE_LIMIT
 """Bytes of a message at most. Values nested deeper than the fields of any class are refused, too."""
 KINDS: Mapping[str, Mapping[str, type]] = {
-    "command": commands.KINDS,
-    "record": {cls.__name__: cls for cls in get_args(Record)},
+    "command": protocol.COMMANDS,
+    "record": protocol.RECORDS,
 }
 """What can be sent, by the role that the envelope names."""
 _CANDIDATES = tuple[Candidate, ...]

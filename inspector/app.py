@@ -23,7 +23,7 @@ from textual.theme import ThemeProvider
 from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.records import NO_OPTIONS, ChatOptions, Message, Record
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread

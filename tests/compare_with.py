@@ -90,13 +90,21 @@ class Names:
         """Those of the checkout on the path."""
         import importlib
 
-        from engine import commands
-
         cli = importlib.import_module("inspector.cli")  # a module once, a folder now
         main = getattr(cli, "main", None)
         if not callable(main):
             main = importlib.import_module("inspector.cli.main").main
-        return cls(main, getattr(commands, "TakeStep", None) or commands.Step)
+        return cls(main, getattr(protocol(), "TakeStep", None) or protocol().Step)
+
+
+def protocol() -> Any:
+    """The module of the commands and records of the checkout on the path."""
+    import importlib
+
+    try:
+        return importlib.import_module("engine.protocol")
+    except ModuleNotFoundError:
+        return importlib.import_module("engine.commands")
 
 
 class Session:
@@ -160,13 +168,13 @@ def timeless(value: Any) -> Any:
 
 def explore(names: Names, **load: Any) -> Session:
     """One session: prefill, steps, other tokens, moves, questions, beams, a run."""
-    from engine import commands
     from engine.beam_settings import BeamSettings
     from engine.breakpoints import Breakpoints
     from engine.settings import LoadSettings, Settings
 
     session, settings = Session(), Settings(temp=0.8, top_p=0.95, seed=7, max_tokens=40)
     session.keep(LoadSettings(**load))
+    commands = protocol()
     session.do(commands.Load(LoadSettings(**load)))
     session.keep(settings)
     session.do(commands.Configure(settings))

@@ -36,7 +36,7 @@ from engine.model.rounding import tf32_note
 from engine.model.tail import Tail
 from engine.model.tokens import Tokens
 from engine.paths import typed
-from engine.records import Loading, ModelFacts, RanksLoaded
+from engine.protocol import Loading, ModelFacts, RanksLoaded
 from engine.settings import LoadSettings, check_load
 
 Emit = Callable[[Loading], None]

@@ -15,9 +15,8 @@ from threading import Condition, Thread
 from typing import Any
 
 from engine import wire
-from engine.commands import Cancel, Command, Load
 from engine.errors import EngineError, WireError
-from engine.records import Answer, Ended, Failure, Record
+from engine.protocol import Answer, Cancel, Command, Ended, Failure, Load, Record
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, SILENCE_SECONDS
 from engine.remote.connection import Connection, Stage
 from engine.remote.handshake import Busy, Gone, shake_hands

@@ -12,9 +12,20 @@ from threading import Event, Thread
 from typing import Any
 
 from engine import wire
-from engine.commands import Cancel, Command, Configure, Load, Prefill
 from engine.errors import WireError
-from engine.records import Ended, Failure, Loading, ModelFacts, PromptOpened, Record
+from engine.protocol import (
+    Cancel,
+    Command,
+    Configure,
+    Ended,
+    Failure,
+    Load,
+    Loading,
+    ModelFacts,
+    Prefill,
+    PromptOpened,
+    Record,
+)
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, HELLO_SECONDS, PROTOCOL
 from engine.remote.complaints import Complaints
 from engine.remote.journal import RecordJournal

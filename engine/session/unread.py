@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.logits.readings import RowReader
 from engine.model.tail import Tail
-from engine.records import PromptReadings, PromptToken
+from engine.protocol import PromptReadings, PromptToken
 
 PIECE_MS = 60.0
 """Target time of one piece of the readings: what comes meanwhile waits as long."""

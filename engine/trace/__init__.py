@@ -13,7 +13,7 @@ from pathlib import Path
 
 from engine.errors import TraceError
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     GrammarExpected,
     Loading,
     LookedAhead,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.records import Candidate
+from engine.protocol import Candidate
 from engine.trace.numbers import named, restored, shortened, steady_exp
 from engine.trace.shapes import Misfit
 from engine.trace.values import (

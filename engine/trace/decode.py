@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.errors import TraceError
-from engine.records import Candidate
+from engine.protocol import Candidate
 from engine.trace.bounds import too_deep
 from engine.trace.entry import Entry, Header, Unknown
 from engine.trace.fields import FieldRows, in_range

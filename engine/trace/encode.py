@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from engine.errors import TraceError
-from engine.records import Candidate, Distribution, KVGroup, KVReading, PromptToken
+from engine.protocol import Candidate, Distribution, KVGroup, KVReading, PromptToken
 from engine.trace import candidates, layers
 from engine.trace.bounds import built, excess, too_long
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Fields, Unknown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.errors import SettingsError
-from engine.records import Candidate, KVGroup
+from engine.protocol import Candidate, KVGroup
 from engine.settings import LoadSettings, Settings, check, check_load
 from engine.trace import candidates, layers
 from engine.trace.encode import PARTS, REFERRED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.records import Packed
+from engine.protocol import Packed
 from engine.trace.numbers import named
 from engine.trace.shapes import Misfit, items, optional, words
 from engine.trace.values import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
-from engine.records import Candidate, Distribution, KVReading, PromptToken
+from engine.protocol import Candidate, Distribution, KVReading, PromptToken
 from engine.trace.shapes import columns
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, overload
 
-from engine.records import Candidate, Distribution
+from engine.protocol import Candidate, Distribution
 
 
 class PackedCandidates(Sequence[Candidate]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.records import LogitsRow, ModelFacts, ModelVocabulary, Prefilled, PromptOpened, Step
+from engine.protocol import LogitsRow, ModelFacts, ModelVocabulary, Prefilled, PromptOpened, Step
 from engine.trace.entry import Entry
 
 _Place = tuple[int, int]

@@ -13,12 +13,12 @@ from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from engine.frozen import frozen
-from engine.records import Record
+from engine.protocol import RECORDS, Record
 from engine.settings import LoadSettings, Settings
 
 Kept = Record | Settings | LoadSettings
 """The values of a trace's lines: records, and settings from the moment at which they are in force."""
-KINDS: Mapping[str, type] = {cls.__name__: cls for cls in get_args(Kept)}
+KINDS: Mapping[str, type] = {**RECORDS, "Settings": Settings, "LoadSettings": LoadSettings}
 """The classes of lines, by name."""
 INT_LIMIT = 2**64
 """Whole numbers are from -1 to below this: a seed may be one less."""

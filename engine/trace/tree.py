@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.records import (
+from engine.protocol import (
     Beam,
     BeamEnded,
     BeamOpened,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from engine.records import PromptOpened
+from engine.protocol import PromptOpened
 
 _OWN = ("assistant", "model")
 _ROLES = (*_OWN, "user", "system", "human")

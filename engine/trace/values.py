@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from engine.records import Packed
+from engine.protocol import Packed
 from engine.trace.bounds import INSIDE_LIMIT
 from engine.trace.numbers import NAMES
 from engine.trace.shapes import INT_LIMIT, TEXT_LIMIT, Misfit

@@ -20,7 +20,7 @@ from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 from inspector.cli.prompts.chat import cached_from, chat_from
 
 if TYPE_CHECKING:
-    from engine.records import ChatOptions, Message
+    from engine.protocol import ChatOptions, Message
 
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
@@ -30,7 +30,7 @@ GREETING = "hello"
 
 def no_options() -> ChatOptions:
     """Nothing but the messages; imported when it is asked for, which the help never does."""
-    from engine.records import NO_OPTIONS
+    from engine.protocol import NO_OPTIONS
 
     return NO_OPTIONS
 

@@ -11,7 +11,7 @@ from engine.errors import EngineError
 from engine.paths import typed
 
 if TYPE_CHECKING:
-    from engine.records import Record
+    from engine.protocol import Record
     from engine.remote.address import Address
     from engine.remote.client import RemoteEngine
     from engine.remote.connection import Connection
@@ -134,7 +134,7 @@ def backend_from(args: argparse.Namespace) -> MakeBackend:
         from engine.thread import EngineThread
 
         return EngineThread
-    from engine.records import Failure
+    from engine.protocol import Failure
     from engine.remote.client import RemoteEngine
     from inspector.version import version
 

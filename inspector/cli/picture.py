@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import rich.console
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Command
+from engine.protocol import Command
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences

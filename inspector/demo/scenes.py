@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.commands import (
+from engine.frozen import frozen
+from engine.protocol import (
     AddLanes,
     AdvanceBatch,
     Command,
     CompareBatch,
     LanePrompt,
+    Marked,
     OpenLockstep,
     PartWays,
     Prefill,
@@ -18,8 +20,6 @@ from engine.commands import (
     StartBatch,
     TakeStep,
 )
-from engine.frozen import frozen
-from engine.records import Marked
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.headless import engine_session
 from inspector.lessons.record import recording

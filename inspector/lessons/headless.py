@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import EngineError, TraceError
-from engine.records import Record
+from engine.protocol import Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.lessons.lesson import Lesson

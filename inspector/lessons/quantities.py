@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine import commands
+from engine import protocol
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     AttentionRead,
     BeamEnded,
     Distribution,
@@ -104,7 +104,7 @@ def _kv(scope: Scope) -> Subject:
 
 
 def _tokens(scope: Scope, text: str) -> Subject:
-    return Subject(kinds.PIECES, Pieces(scope.answer(commands.Tokenize(text), Tokenized).pieces))
+    return Subject(kinds.PIECES, Pieces(scope.answer(protocol.Tokenize(text), Tokenized).pieces))
 
 
 def _whatif(scope: Scope, step: int = 0, **values: Argument) -> Subject:
@@ -126,7 +126,7 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
     typed = {name: BY_NAME[name].parse(str(value)) for name, value in values.items()}
     settings = check(replace(scope.settings, **typed))
     node = scope.timeline.completion[step - 1].parent if step else scope.timeline.tip
-    return scope.answer(commands.Explain(node, settings), Explained)
+    return scope.answer(protocol.Explain(node, settings), Explained)
 
 
 def _lens(scope: Scope, layer: int = 0) -> Subject:
@@ -137,7 +137,7 @@ def _lens(scope: Scope, layer: int = 0) -> Subject:
 
 
 def _head(scope: Scope, layer: int, head: int) -> Subject:
-    read = scope.answer(commands.ReadAttention(scope.timeline.tip), AttentionRead)
+    read = scope.answer(protocol.ReadAttention(scope.timeline.tip), AttentionRead)
     found = next((each for each in read.layers if each.layer == layer - 1), None)
     if found is None or not 1 <= head <= found.heads:
         raise LookupError(f"the model has no head {head} in layer {layer} that can be read")

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.commands import ReadLogits
-from engine.records import LockstepOpened, ModelFacts
+from engine.protocol import LockstepOpened, ModelFacts, ReadLogits
 from engine.settings import LoadSettings
 from engine.trace import Entry, placed, save_as
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle

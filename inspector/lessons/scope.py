@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from engine import wire
-from engine.commands import Command
-from engine.records import Answer, Ended, Failure, QuestionAsked, Record
+from engine.protocol import Answer, Command, Ended, Failure, QuestionAsked, Record
 from engine.settings import Settings
 from inspector.lessons.errors import LessonError
 from inspector.lessons.values import Value

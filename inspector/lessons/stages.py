@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar, Protocol
 
-from engine.commands import Command, Configure, LookAhead, MoveTo, Prefill, Reroll
 from engine.frozen import frozen
-from engine.records import BeatReached, Ended, Failure, LogitsRow, ModelVocabulary, PromptOpened, Record
+from engine.protocol import (
+    BeatReached,
+    Command,
+    Configure,
+    Ended,
+    Failure,
+    LogitsRow,
+    LookAhead,
+    ModelVocabulary,
+    MoveTo,
+    Prefill,
+    PromptOpened,
+    Record,
+    Reroll,
+)
 from engine.settings import Settings
 from inspector.lessons.actions import Action, Before
 from inspector.lessons.errors import LessonError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.screen import Screen
 from textual.widget import Widget
 
-from engine.records import Candidate
+from engine.protocol import Candidate
 from inspector.display import visible
 from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard

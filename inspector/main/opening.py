@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import Failure, Loading
+from engine.protocol import Failure, Loading
 from engine.thread import WITHOUT_MLX
 from inspector.display import visible, visible_lines
 from inspector.keys import key_for

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import Record
+from engine.protocol import Record
 from engine.stalls import drawing
 from inspector.config.preferences import Preferences
 from inspector.keys import key_for

@@ -9,8 +9,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Choose, Insert, MoveTo, Recall, Verify
-from engine.records import Candidate, Step
+from engine.protocol import Candidate, Choose, Insert, MoveTo, Recall, Step, Verify
 from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.frozen import frozen
-from engine.records import Candidate, Record
+from engine.protocol import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage

@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingsMap, BindingType
 from textual.widgets import Static
 
-from engine.records import Record
+from engine.protocol import Record
 from inspector.keys import key_for
 from inspector.main.caption import CaptionLine
 from inspector.main.narration import NarrationCard

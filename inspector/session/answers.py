@@ -6,8 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from engine.commands import Command
-from engine.records import Ended, Failure, Measuring, PromptOpened, Record
+from engine.protocol import Command, Ended, Failure, Measuring, PromptOpened, Record
 from inspector.session.client import EngineClient
 
 Answer = TypeVar("Answer", bound=Record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.commands import Command
+from engine.protocol import Command
 
 
 class Backend(Protocol):

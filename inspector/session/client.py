@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.commands import Cancel, Command, Load, LookAhead, Run, TakeStep
-from engine.records import Ended, Failure, Loading, Record
+from engine.protocol import Cancel, Command, Ended, Failure, Load, Loading, LookAhead, Record, Run, TakeStep
 from inspector.session.backend import Backend
 from inspector.state.timeline import Timeline
 

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.commands import Command, Configure, Load, Prefill
 from engine.errors import TraceError
-from engine.records import Failure
+from engine.protocol import Command, Configure, Failure, Load, Prefill
 from engine.remote.client import RemoteEngine
 from engine.remote.connection import Connection
 from inspector.display import visible

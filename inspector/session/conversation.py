@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.records import Message
+from engine.protocol import Message
 
 
 def is_conversation(messages: Sequence[Message]) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine import records
-from engine.commands import Command, Configure, Load, Restore
-from engine.records import Failure, ModelFacts, Record, Restored
+from engine import protocol
+from engine.protocol import Command, Configure, Failure, Load, ModelFacts, Record, Restore, Restored
 from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
@@ -122,20 +121,20 @@ class GoingLive:
         if not self.under_way:
             return False
         match record:
-            case records.Loading():
+            case protocol.Loading():
                 share = f" {record.done / record.total:.0%}" if record.total else ""
                 self._progress(f"loading {self._load.model}: {record.stage}{share}")
             case ModelFacts():
                 self._there = (self._load, record)
                 self._loaded(record)
-            case records.Restoring():
+            case protocol.Restoring():
                 self._progress(f"reading the path {record.done:,}/{record.total:,}")
             case Restored():
                 self._restored(record)
                 return False
             case Failure(command=kind) if kind in _KINDS:
                 self._failed(record)
-            case records.Ended(command=kind) if kind in _KINDS:
+            case protocol.Ended(command=kind) if kind in _KINDS:
                 if record.cancelled:
                     self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
                 return False

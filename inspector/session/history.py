@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.breakpoints import Breakpoints
-from engine.commands import MoveTo, Reroll
-from engine.records import (
+from engine.protocol import (
     Deleted,
     Ended,
     InterventionsHeld,
     Marked,
     Moved,
+    MoveTo,
     PromptOpened,
     Record,
+    Reroll,
     Resampled,
     Step,
     Undeleted,

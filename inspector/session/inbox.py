@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from engine.commands import Command
-from engine.records import Ended, LookedAhead, Record
+from engine.protocol import Command, Ended, LookedAhead, Record
 from engine.stalls import drawing
 
 SHARE = 6

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import Command
-from engine.records import Ended, Failure, Measuring, Record
+from engine.protocol import Command, Ended, Failure, Measuring, Record
 from inspector.session.client import EngineClient
 
 

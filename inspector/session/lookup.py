@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from engine.commands import Command
-from engine.records import Answer, Ended, Failure, Record
+from engine.protocol import Answer, Command, Ended, Failure, Record
 from inspector.session.client import EngineClient
 
 Found = TypeVar("Found", bound=Record)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.commands import Choose, Insert, MoveTo, Reroll, Take, TakeStep, Verify
-from engine.records import Failure, Record, Step
+from engine.protocol import Choose, Failure, Insert, MoveTo, Record, Reroll, Step, Take, TakeStep, Verify
 from engine.setting_field import GRAMMAR
 from engine.settings import Settings
 from inspector.display import quoted, token_label

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from engine.errors import TraceError
 from engine.frozen import frozen
-from engine.records import Record
+from engine.protocol import Record
 from engine.settings import LoadSettings, for_model
 from engine.trace import Entry, TraceReader
 from inspector.display import visible

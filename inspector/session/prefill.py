@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from engine.commands import AddTurn, Command, GoOnPrefill, Prefill
 from engine.frozen import frozen
-from engine.records import NO_OPTIONS, ChatOptions, Message
+from engine.protocol import NO_OPTIONS, AddTurn, ChatOptions, Command, GoOnPrefill, Message, Prefill
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.records import PromptOpened
+from engine.protocol import PromptOpened
 from inspector.session.conversation import is_conversation, last_user, system_of
 from inspector.session.prefill import Prompt
 from inspector.state.timeline import Timeline

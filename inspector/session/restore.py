@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from engine.commands import Grown, Restore
-from engine.records import ModelFacts, PromptToken, Restored, Step
+from engine.protocol import Grown, ModelFacts, PromptToken, Restore, Restored, Step
 from inspector.state.timeline import Timeline
 
 

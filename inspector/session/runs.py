@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Run
+from engine.protocol import Run
 from inspector.session.client import EngineClient
 from inspector.state.breakpoints import BreakpointState
 

@@ -9,10 +9,19 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Generic, TypeVar
 
-from engine import records
-from engine.commands import Command, Explain, WhatIf
+from engine import protocol
 from engine.frozen import frozen
-from engine.records import Answer, Distribution, Ended, Explained, Failure, WhatIfAnswered
+from engine.protocol import (
+    Answer,
+    Command,
+    Distribution,
+    Ended,
+    Explain,
+    Explained,
+    Failure,
+    WhatIf,
+    WhatIfAnswered,
+)
 from engine.settings import Settings
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Phase, Timeline
@@ -116,15 +125,15 @@ class SamplerQueries:
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def _receive(self, record: records.Record) -> None:
+    def _receive(self, record: protocol.Record) -> None:
         """Take in one record, after the timeline did."""
         timeline = self._client.timeline
         match record:
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._forget(timeline)
-            case records.Step():
+            case protocol.Step():
                 timeline.tree.settings[record.node] = self.in_force
-            case records.Recalled():
+            case protocol.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
             case Answer() if self._explain is not None and record.id == self._explain.command.id:
@@ -192,7 +201,7 @@ class SamplerQueries:
             if timeline.trial.answered is not None and timeline.trial.dropped:
                 timeline.trial.answered = -1  # asked again; what is known stays
 
-    def recorded(self, explained: records.Explained) -> None:
+    def recorded(self, explained: protocol.Explained) -> None:
         """An explanation was recorded here: what it was asked for in vain can be asked again."""
         told = self._client.timeline.last_explanation
         if told is not None and told.failure is not None and told.of.node == explained.node:

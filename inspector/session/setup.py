@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import Configure, Load, MoveTo, Recall, Run
-from engine.records import NO_OPTIONS, Ended, Failure, ModelFacts, Record, Step
+from engine.protocol import (
+    NO_OPTIONS,
+    Configure,
+    Ended,
+    Failure,
+    Load,
+    ModelFacts,
+    MoveTo,
+    Recall,
+    Record,
+    Run,
+    Step,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.session.client import EngineClient
 from inspector.session.prefill import PrefillControl, Prompt

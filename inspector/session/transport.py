@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from engine.commands import MoveTo, Run, TakeStep
-from engine.records import Record, Step
+from engine.protocol import MoveTo, Record, Run, Step, TakeStep
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for

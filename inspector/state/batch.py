@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchOpened,

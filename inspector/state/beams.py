@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.records import (
+from engine.protocol import (
     Beam,
     BeamEnded,
     BeamOpened,

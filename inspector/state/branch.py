@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.frozen import frozen
-from engine.records import PromptToken, Step
+from engine.protocol import PromptToken, Step
 from inspector.state.beams import BeamNode
 
 ROOT = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.records import Intervention, Step
+from engine.protocol import Intervention, Step
 from engine.setting_field import MLX_LM
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings
 from inspector.display import visible

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.records import (
+from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
     LockstepRead,

@@ -11,7 +11,7 @@ from bisect import insort
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.records import Deleted, Marked, Undeleted
+from engine.protocol import Deleted, Marked, Undeleted
 from inspector.state.branch import PROMPT, Token
 from inspector.state.branches import Branches
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
-from engine.records import (
+from engine.protocol import (
     KVCompared,
     Profiled,
     RaceEnded,

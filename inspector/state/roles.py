@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from engine.records import PromptOpened
+from engine.protocol import PromptOpened
 from inspector.state.branch import ROOT
 from inspector.state.timeline import Timeline
 

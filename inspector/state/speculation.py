@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     AcceptanceRates,
     DraftLoading,
     DraftReady,

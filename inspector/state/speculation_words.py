@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import SpeculationVerified
+from engine.protocol import SpeculationVerified
 from inspector.display import visible
 from inspector.scales import milliseconds
 from inspector.state.speculation import SpeculationTotals

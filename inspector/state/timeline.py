@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from engine import records
-from engine.records import PromptToken, Step
+from engine import protocol
+from engine.protocol import PromptToken, Step
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branch import ROOT, token
@@ -45,16 +45,16 @@ class Phase(Enum):
 class Timeline:
     """The steps of the current path and the tree they are part of, built from the records as they come."""
 
-    facts: records.ModelFacts | None = None
-    loading: records.Loading | None = None
+    facts: protocol.ModelFacts | None = None
+    loading: protocol.Loading | None = None
     prompts: Prompts = field(default_factory=Prompts)
     """The prompts of the tree, and how far they were read."""
-    moved: records.Moved | None = None
+    moved: protocol.Moved | None = None
     """The last move's bill, until the next step."""
-    finished: dict[int, records.Finished] = field(default_factory=dict)
+    finished: dict[int, protocol.Finished] = field(default_factory=dict)
     """By node."""
     running: bool = False
-    load_failure: records.Failure | None = None
+    load_failure: protocol.Failure | None = None
     recorded: bool = False
     """What is shown was recorded: there is no engine."""
     returning: str = ""
@@ -78,11 +78,11 @@ class Timeline:
     """Grows with each record, and with each token of a recording that is gone to."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
-    next: records.Distribution | None = None
+    next: protocol.Distribution | None = None
     """What follows the last token."""
-    kv: records.KVReading | None = None
+    kv: protocol.KVReading | None = None
     """The KV cache at the tip."""
-    memory: records.Memory | None = None
+    memory: protocol.Memory | None = None
 
     beams: BeamHistory = field(default_factory=BeamHistory)
     """Every token that a beam reached, and the last beam search."""
@@ -160,7 +160,7 @@ class Timeline:
         return item if isinstance(item, Step) else None
 
     @property
-    def distribution(self) -> records.Distribution | None:
+    def distribution(self) -> protocol.Distribution | None:
         """What the selected slot was, or will be, taken from; None in the prompt."""
         if self.following:
             return self.next
@@ -168,7 +168,7 @@ class Timeline:
         return item.choice if isinstance(item, Step) else None
 
     @property
-    def candidates(self) -> tuple[records.Candidate, ...]:
+    def candidates(self) -> tuple[protocol.Candidate, ...]:
         """Candidates of the selected slot, in the prompt too; empty where none were recorded."""
         if (distribution := self.distribution) is not None:
             return distribution.candidates
@@ -199,7 +199,7 @@ class Timeline:
         return self.items[-1].node if self.items else ROOT
 
     @property
-    def under(self) -> tuple[records.Intervention, ...]:
+    def under(self) -> tuple[protocol.Intervention, ...]:
         """The interventions that the path's end was computed under; empty for the model's own."""
         return (self.tree.under(self.items[-1]) or ()) if self.items else ()
 
@@ -268,7 +268,7 @@ class Timeline:
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def apply(self, record: records.Record) -> None:
+    def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.changes += 1
         self.beams.apply(record)
@@ -277,54 +277,54 @@ class Timeline:
         self.lockstep.apply(record)
         self.looks.apply(record)
         match record:
-            case records.ModelFacts():
+            case protocol.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
                 self.measured.loaded = self.measured.ranks = None
-            case records.Loading():
+            case protocol.Loading():
                 self.loading = record
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._open(record)
-            case records.PrefillChunk():
+            case protocol.PrefillChunk():
                 self._chunk(record)
-            case records.PromptReadings():
+            case protocol.PromptReadings():
                 self.prompts.take_readings(record)
                 self._read(record.tokens)
-            case records.Prefilled():
+            case protocol.Prefilled():
                 self.prompts.finish(record)
                 self.next, self.kv, self.memory = record.next, record.kv, record.memory
             case Step():
                 self._step(record)
-            case records.Resampled():
+            case protocol.Resampled():
                 self.next = record.next
-            case records.Moved():
+            case protocol.Moved():
                 self._move(record)
-            case records.Restored():
+            case protocol.Restored():
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
                 self.prompts.reading = False
-            case records.BeamStep(live=live, finished=finished, greedy=greedy):
+            case protocol.BeamStep(live=live, finished=finished, greedy=greedy):
                 self._grow([beam.node for beam in (*live, *finished, greedy) if beam is not None])
-            case records.BeamEnded(ranking=ranking, greedy=greedy):
+            case protocol.BeamEnded(ranking=ranking, greedy=greedy):
                 self._grow([beam.node for beam in (*ranking, greedy)])
-            case records.Marked() | records.Deleted() | records.Undeleted():
+            case protocol.Marked() | protocol.Deleted() | protocol.Undeleted():
                 self.tree.marks.apply(record, self.tree)
             case _ if isinstance(record, MEASUREMENTS):
                 self.measured.apply(record)
-            case records.InterventionsHeld(interventions=(_, *_)):
+            case protocol.InterventionsHeld(interventions=(_, *_)):
                 self.tree.hold(record.node, record.interventions)
-            case records.DraftRound(stage="taken"):
+            case protocol.DraftRound(stage="taken"):
                 self.tree.drafted(record)
-            case records.LogitsRow():
+            case protocol.LogitsRow():
                 self.rows.add(record.node)
-            case records.Finished():
+            case protocol.Finished():
                 self.finished[record.node] = record
-            case records.Failure(command="Load"):
+            case protocol.Failure(command="Load"):
                 self.load_failure = record
-            case records.Failure(command="Prefill"):
+            case protocol.Failure(command="Prefill"):
                 self.prompts.failure = record
             case _:
                 pass
 
-    def _open(self, record: records.PromptOpened) -> None:
+    def _open(self, record: protocol.PromptOpened) -> None:
         if record.new_tree:
             self.tree, self.looks = SessionTree(), Looks()
             self.items, self.prompts, self.finished, self.rows = [], Prompts(), {}, set()
@@ -338,7 +338,7 @@ class Timeline:
         self._slot = None
         self._rebuild(end)
 
-    def _chunk(self, record: records.PrefillChunk) -> None:
+    def _chunk(self, record: protocol.PrefillChunk) -> None:
         self.prompts.take_chunk(record, self.items)
         self.kv = record.kv
         self._read(record.echo)
@@ -364,7 +364,7 @@ class Timeline:
         if follow:
             self._slot = None
 
-    def _move(self, record: records.Moved) -> None:
+    def _move(self, record: protocol.Moved) -> None:
         self.moved, self.next, self.kv, self.prompts.reading = record, record.next, record.kv, False
         self.tree.marks.reveal(record.node, self.tree)
         if record.node != self.tip:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine import records
+from engine import protocol
 from engine.frozen import frozen
-from engine.records import Distribution, PromptToken, Step, WhatIfStep
+from engine.protocol import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 
 
@@ -18,9 +18,9 @@ class StageExplanation:
     """The distribution shown that the request was for."""
     settings: Settings | None
     """The sampler settings that it explains; None where they aren't known."""
-    explained: records.Explained | None
+    explained: protocol.Explained | None
     """None where the engine could not explain it."""
-    failure: records.Failure | None = None
+    failure: protocol.Failure | None = None
     """Why it could not."""
 
 

@@ -19,7 +19,7 @@ from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.model import synthetic
 from engine.model.load import load
-from engine.records import BeamStep
+from engine.protocol import BeamStep
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 

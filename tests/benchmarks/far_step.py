@@ -13,9 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from statistics import median
 
-from engine import commands, wire
-from engine.commands import Command
-from engine.records import Ended, Record, Step
+from engine import protocol, wire
+from engine.protocol import Command, Ended, Record, Step
 from engine.remote.client import RemoteEngine
 from engine.remote.link import ProcessLink
 from engine.remote.server import EngineServer
@@ -55,9 +54,9 @@ class Timed:
         self.engine.start()
         self.took: list[float] = []
         for command in (
-            commands.Load(LoadSettings()),
-            commands.Configure(Settings(temp=0.8, seed=3, max_tokens=10**6, min_tokens=10**6)),
-            commands.Prefill("Once upon a time", chat=False),
+            protocol.Load(LoadSettings()),
+            protocol.Configure(Settings(temp=0.8, seed=3, max_tokens=10**6, min_tokens=10**6)),
+            protocol.Prefill("Once upon a time", chat=False),
         ):
             self.do(command)
 
@@ -70,7 +69,7 @@ class Timed:
 
     def step(self) -> Step:
         began = time.perf_counter()
-        found = self.do(commands.TakeStep())
+        found = self.do(protocol.TakeStep())
         self.took.append(time.perf_counter() - began)
         return next(record for record in found if isinstance(record, Step))
 

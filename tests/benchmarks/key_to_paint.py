@@ -15,7 +15,7 @@ import time
 
 from textual.events import Key
 
-from engine.records import Record, Step
+from engine.protocol import Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences

@@ -12,8 +12,7 @@ import asyncio
 import statistics
 import time
 
-from engine.commands import Command, LookAhead
-from engine.records import LookedAhead
+from engine.protocol import Command, LookAhead, LookedAhead
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import commands, records
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
@@ -51,7 +51,7 @@ async def on_the_screen(model: str, steps: int) -> float:
         timeline = client.timeline
         while len(timeline.step_slots) < steps:
             if not client.outstanding:  # an end of sequence ended the run before
-                client.do(commands.Run())
+                client.do(protocol.Run())
             await asyncio.sleep(0.05)
             if len(timeline.step_slots) >= EVERY * (len(seen) + 1):
                 seen.append((len(timeline.step_slots), resident()))
@@ -69,22 +69,22 @@ def of_an_engine(model: str, sessions: int) -> float:
     """Give one engine prompt after prompt, as many sessions; returns KB a session."""
     import queue
 
-    inbox: queue.SimpleQueue[records.Record] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[protocol.Record] = queue.SimpleQueue()
     engine = EngineThread(inbox.put)
     engine.start()
 
-    def done(command: commands.Command) -> None:
+    def done(command: protocol.Command) -> None:
         engine.send(command)
-        while not isinstance(record := inbox.get(), records.Ended) or record.id != command.id:
-            assert not isinstance(record, records.Failure), record
+        while not isinstance(record := inbox.get(), protocol.Ended) or record.id != command.id:
+            assert not isinstance(record, protocol.Failure), record
 
     seen: list[tuple[int, float]] = []
     for number in range(1, sessions + 1):
-        done(commands.Load(LoadSettings(model=model)))
-        done(commands.Configure(SETTINGS))
-        done(commands.Prefill(PROMPT, chat=False))
+        done(protocol.Load(LoadSettings(model=model)))
+        done(protocol.Configure(SETTINGS))
+        done(protocol.Prefill(PROMPT, chat=False))
         for _ in range(5):
-            done(commands.TakeStep())
+            done(protocol.TakeStep())
         if number % EACH == 0:
             seen.append((number, resident()))
             print(

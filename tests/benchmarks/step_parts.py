@@ -20,9 +20,9 @@ from typing import Any
 
 import engine.session.session as session_module
 from engine.cache.live import KV
-from engine.commands import Run
 from engine.model.forward import PipelinedForward, Runner
 from engine.model.load import load
+from engine.protocol import Run
 from engine.session.node_logits import NodeReader
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings

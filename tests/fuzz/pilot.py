@@ -23,9 +23,8 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine.commands import Cancel, Command
 from engine.gc_policy import collect_all
-from engine.records import Ended, Failure, Loading, Record
+from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.session.rss import resident
 from engine.settings import Settings
 from engine.thread import EngineThread

@@ -14,9 +14,8 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine import commands, records
-from engine.commands import Cancel, Command
-from engine.records import Answer, Ended, Failure, Record
+from engine import protocol
+from engine.protocol import Answer, Cancel, Command, Ended, Failure, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
@@ -62,12 +61,12 @@ class FakeEngine:
 
 
 ANSWERED_BY: Mapping[type[Answer], type[Command]] = {
-    records.Explained: commands.Explain,
-    records.WhatIfAnswered: commands.WhatIf,
-    records.TokensFound: commands.FindTokens,
-    records.GrammarExpected: commands.ReadGrammar,
-    records.Tokenized: commands.Tokenize,
-    records.PromptPreview: commands.PreviewPrompt,
+    protocol.Explained: protocol.Explain,
+    protocol.WhatIfAnswered: protocol.WhatIf,
+    protocol.TokensFound: protocol.FindTokens,
+    protocol.GrammarExpected: protocol.ReadGrammar,
+    protocol.Tokenized: protocol.Tokenize,
+    protocol.PromptPreview: protocol.PreviewPrompt,
 }
 """Of the questions that need no forward."""
 
@@ -79,7 +78,7 @@ def addressed(record: Record, outstanding: Iterable[Command]) -> Record:
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
     found = next((command for command in outstanding if command.kind == kind), None)
-    return records.addressed(record, found.id) if found is not None else record
+    return protocol.addressed(record, found.id) if found is not None else record
 
 
 class Rig:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import Choose, TakeStep
-from engine.records import Step
+from engine.protocol import Choose, Step, TakeStep
 from engine.remote import client
 from engine.remote.client import RemoteEngine
 from engine.remote.link import Link, ProcessLink

@@ -28,10 +28,10 @@ FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
 """Of such a line, as `inspector.config.prompt_lines` reads it."""
 
 if TYPE_CHECKING:
-    from engine.commands import Command
+    from engine.protocol import Command
 
 SIZE = 32
-"""Lanes at once, as in `engine.commands.StartBatch`."""
+"""Lanes at once, as in `engine.protocol.StartBatch`."""
 
 
 def parser() -> Parser:
@@ -144,7 +144,7 @@ def commands_for(args: Namespace, request: Request, texts: list[str]) -> Iterabl
     Raises:
         PromptError: A line names what is no setting, or a value that can't be.
     """
-    from engine.commands import CompareBatch, DrawMany, LanePrompt, StartBatch
+    from engine.protocol import CompareBatch, DrawMany, LanePrompt, StartBatch
     from inspector.config.prompt_lines import lanes
 
     like = LanePrompt("", request.chat, request.system, request.options)

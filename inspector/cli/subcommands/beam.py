@@ -55,7 +55,7 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> int:
     """Run `inspector beam`."""
-    from engine.commands import SearchBeams
+    from engine.protocol import SearchBeams
     from inspector.cli.driver import drive
     from inspector.cli.writers.beam import writer
 

@@ -18,7 +18,7 @@ TOKENS = 16
 
 def parser() -> Parser:
     """The parser of `inspector profile`."""
-    from engine.commands import Profile
+    from engine.protocol import Profile
 
     made = command_parser(
         "profile",
@@ -43,7 +43,7 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> int:
     """Run `inspector profile`; without a prompt it is the screen's."""
-    from engine.commands import CompareKV, MeasureRoofline, Profile, Run
+    from engine.protocol import CompareKV, MeasureRoofline, Profile, Run
     from inspector.cli.driver import drive
     from inspector.cli.writers.profile import writer
 

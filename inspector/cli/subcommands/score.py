@@ -25,7 +25,7 @@ from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.records import Failure
+    from engine.protocol import Failure
 
 MOST = 20
 """Candidates that the engine records for a token of the prompt."""

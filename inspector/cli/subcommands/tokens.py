@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    from engine.commands import CutText
+    from engine.protocol import CutText
     from inspector.cli.driver import drive
     from inspector.cli.writers.tokens import writer
 

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
-from engine import records
+from engine import protocol
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Completion, Summary
@@ -47,31 +47,31 @@ class BatchLines(JsonLines):
         super().__init__(out, request)
         self._seen = Batches()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the events of a record, if it has any."""
         self._seen.apply(record)
         batch = self._seen.last
         match record:
-            case records.BatchOpened():
+            case protocol.BatchOpened():
                 known = asdict(record)
                 self._write(
                     {"event": "batch", **{key: known[key] for key in ("size", "static", "node", "note")}}
                 )
-            case records.LanesJoined():
+            case protocol.LanesJoined():
                 self._write({"event": "join", "rows": record.lanes, "padding": record.padding})
-            case records.LanesPrefilled():
+            case protocol.LanesPrefilled():
                 self._write({"event": "prefill", "rows": record.lanes, **_without(asdict(record), "lanes")})
-            case records.LaneStarted() if batch is not None:
+            case protocol.LaneStarted() if batch is not None:
                 self._write(lane_prompt(batch.lanes[record.lane], record))
-            case records.BatchStep() if batch is not None:
+            case protocol.BatchStep() if batch is not None:
                 for token in record.tokens:
                     self._write(lane_step(batch.lanes[token.lane], token, record))
-            case records.LaneEnded() if batch is not None:
+            case protocol.LaneEnded() if batch is not None:
                 self._write(lane_end(batch.lanes[record.lane], self._request))
-            case records.LaneCompared():
+            case protocol.LaneCompared():
                 self._write({"event": "compare", "row": record.lane, "within": record.within,
                              **_without(asdict(record), "lane")})  # fmt: skip
-            case records.DrawsCounted():
+            case protocol.DrawsCounted():
                 self._write({"event": "draws", **asdict(record)})
             case _:
                 super().take(record, text)
@@ -101,7 +101,7 @@ def _without(values: Json, *names: str) -> Json:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def lane_prompt(lane: LaneSoFar, started: records.LaneStarted) -> Json:
+def lane_prompt(lane: LaneSoFar, started: protocol.LaneStarted) -> Json:
     """A prompt that is read, with its first token."""
     picked = next(each for each in started.next.candidates if each.id == started.next.picked)
     return {
@@ -120,7 +120,7 @@ def lane_prompt(lane: LaneSoFar, started: records.LaneStarted) -> Json:
     }
 
 
-def lane_step(lane: LaneSoFar, token: records.LaneToken, step: records.BatchStep) -> Json:
+def lane_step(lane: LaneSoFar, token: protocol.LaneToken, step: protocol.BatchStep) -> Json:
     """One token of a lane: how it was chosen, what it cost all of them."""
     choice = lane.choice(token.index)
     assert choice is not None
@@ -172,19 +172,19 @@ class BatchTable(PlainText):
         super().__init__(out, err, request)
         self._seen = Batches()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record, and show how far the batch is."""
         self._seen.apply(record)
         batch = self._seen.last
         match record:
-            case records.BatchOpened():
+            case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
                 self._notes += [note for note in dict.fromkeys(notes) if note]
-            case records.LanesPrefilled():
+            case protocol.LanesPrefilled():
                 self._show(f"prefill of {len(record.lanes)} prompts {record.done}/{record.columns}")
-            case records.BatchStep() if batch is not None:
+            case protocol.BatchStep() if batch is not None:
                 self._show(f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes go on")
-            case records.Measuring():
+            case protocol.Measuring():
                 self._show(f"{record.detail}, {record.done} of {record.total}")
             case _:
                 super().take(record, text)

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
-from engine import records
+from engine import protocol
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -30,24 +30,24 @@ class SearchResult:
     """What a search came to, or where it was broken off."""
 
     def __init__(self) -> None:
-        self.opened: records.BeamOpened | None = None
-        self.step: records.BeamStep | None = None
-        self.end: records.BeamEnded | None = None
+        self.opened: protocol.BeamOpened | None = None
+        self.step: protocol.BeamStep | None = None
+        self.end: protocol.BeamEnded | None = None
 
-    def take(self, record: records.Record) -> None:
+    def take(self, record: protocol.Record) -> None:
         """Take in one record."""
         match record:
-            case records.BeamOpened():
+            case protocol.BeamOpened():
                 self.opened = record
-            case records.BeamStep():
+            case protocol.BeamStep():
                 self.step = record
-            case records.BeamEnded():
+            case protocol.BeamEnded():
                 self.end = record
             case _:
                 pass
 
     @property
-    def ranking(self) -> tuple[records.Hypothesis, ...]:
+    def ranking(self) -> tuple[protocol.Hypothesis, ...]:
         """The final one, or the hypotheses that were finished when the search was broken off."""
         if self.end is not None:
             return self.end.ranking
@@ -58,7 +58,7 @@ class SearchResult:
         """Why it ended."""
         return self.end.reason if self.end is not None else "cancelled"
 
-    def is_greedy(self, hypothesis: records.Hypothesis) -> bool:
+    def is_greedy(self, hypothesis: protocol.Hypothesis) -> bool:
         """Whether greedy decoding comes to the same hypothesis."""
         return self.end is not None and hypothesis.node == self.end.greedy.node
 
@@ -73,10 +73,10 @@ class BeamLines(JsonLines):
         super().__init__(out, request)
         self._search = SearchResult()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         self._search.take(record)
-        if isinstance(record, records.BeamStep):
+        if isinstance(record, protocol.BeamStep):
             self._write({"event": "beam_step", **asdict(record)})
         else:
             super().take(record, text)
@@ -116,13 +116,13 @@ class BeamReport(PlainText):
         super().__init__(out, err, request)
         self._search = SearchResult()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Show how far the search is."""
         self._search.take(record)
         opened = self._search.opened
-        if isinstance(record, records.BeamOpened) and record.note:
+        if isinstance(record, protocol.BeamOpened) and record.note:
             self._notes.append(record.note)
-        if isinstance(record, records.BeamStep) and opened is not None:
+        if isinstance(record, protocol.BeamStep) and opened is not None:
             self._show(f"beam search {record.step}/{opened.max_tokens}")
         else:
             super().take(record, text)
@@ -150,7 +150,7 @@ def table(search: SearchResult) -> str:
     return head + "".join(lines) if rows else ""
 
 
-def _row(rank: str, hypothesis: records.Hypothesis, end: str, wide: int) -> str:
+def _row(rank: str, hypothesis: protocol.Hypothesis, end: str, wide: int) -> str:
     numbers = f"{hypothesis.score:.4f}", f"{hypothesis.logprob:.3f}", hypothesis.length
     return TABLE.format(rank, *numbers, pad(end, wide), visible(hypothesis.text), wide=wide)
 

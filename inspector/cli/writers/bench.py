@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TextIO
 
-from engine import records
-from engine.records import Swept
+from engine import protocol
+from engine.protocol import Swept
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.cli.writers.plain import PlainText
@@ -32,10 +32,10 @@ class BenchText(PlainText):
         self._json = as_json
         self._swept: Swept | None = None
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record."""
         match record:
-            case records.Measuring():
+            case protocol.Measuring():
                 filled = bar(record.done / record.total, BAR).replace(" ", "·")
                 self._show(
                     f"{filled} {record.done}/{record.total} {record.detail}{time_left(record.left_ms)}"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TextIO
 
-from engine import records
-from engine.records import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
+from engine import protocol
+from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -42,7 +42,7 @@ class DiffReading:
         self.total = 0
         self.ms = self.other_ms = 0.0
 
-    def take(self, record: records.Record) -> tuple[LockstepSpan, ...]:
+    def take(self, record: protocol.Record) -> tuple[LockstepSpan, ...]:
         """Take in a record; returns the spans that it has."""
         match record:
             case LockstepMemory():
@@ -70,10 +70,10 @@ class DiffLines(JsonLines):
         super().__init__(out, request)
         self._reading = DiffReading()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         spans = self._reading.take(record)
-        if isinstance(record, records.ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             super().take(record, text)
         if isinstance(record, LockstepOpened):
             memory = self._reading.memory
@@ -115,7 +115,7 @@ def span_event(span: LockstepSpan) -> Json:
     }
 
 
-def _candidate(candidate: records.Candidate) -> Json:
+def _candidate(candidate: protocol.Candidate) -> Json:
     raw, logprob = candidate.raw.hex(), number(candidate.logprob)
     return {
         "id": candidate.id,
@@ -177,14 +177,14 @@ class DiffTable(PlainText):
         super().__init__(out, err, request)
         self._reading = DiffReading()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in a record, and show how far it is."""
         self._reading.take(record)
         match record:
             case LockstepMemory():
                 self._show("")
                 self._say(needs(record) + "\n")
-            case records.Measuring():
+            case protocol.Measuring():
                 self._show(f"second model: {record.detail} {record.done}/{record.total}")
             case LockstepOpened():
                 self._notes += record.notes

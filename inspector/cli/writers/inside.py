@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO, TypeVar
 
-from engine import records
-from engine.records import (
+from engine import protocol
+from engine.protocol import (
     AttentionRead,
     AttributionRead,
     CaptureFacts,
@@ -50,7 +50,7 @@ class Known:
     pieces: Sequence[Piece] = ()
     """Of the text that was cut last."""
 
-    def apply(self, record: records.Record) -> None:
+    def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.timeline.apply(record)
         if isinstance(record, Tokenized):
@@ -70,9 +70,9 @@ def writer(request: Request, out: TextIO, err: TextIO | None) -> InsideWriter:
     return InsideLines(out, request) if request.jsonl else InsideTables(out, err, request)
 
 
-def path_of(record: records.Record) -> Sequence[PromptToken | Step]:
+def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
     """The tokens that a record adds to the path."""
-    if isinstance(record, records.PromptOpened):
+    if isinstance(record, protocol.PromptOpened):
         return record.tokens
     return (record,) if isinstance(record, Step) else ()
 
@@ -88,7 +88,7 @@ class InsideLines(JsonLines):
         self.nodes: list[int] = []
         self.known = Known()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         self.known.apply(record)
         self.nodes += [token.node for token in path_of(record)]
@@ -202,7 +202,7 @@ class InsideTables(PlainText):
         self.known = Known()
         self._labels: dict[int, str] = {}
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write what a record shows."""
         self.known.apply(record)
         for token in path_of(record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.records import HeadsSwept, Intervened, Intervention
+from engine.protocol import HeadsSwept, Intervened, Intervention
 from inspector.cli.writers.jsonl import Json, number
 from inspector.display import pad, token_label
 from inspector.scales import bits, percent

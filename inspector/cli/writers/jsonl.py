@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from engine import records
+from engine import protocol
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.state.conditions import draft, requested
@@ -37,32 +37,32 @@ class JsonLines:
     def __init__(self, out: TextIO, request: Request) -> None:
         self._out = out
         self._request = request
-        self._opened: records.PromptOpened | None = None
-        self._prefilled: records.Prefilled | None = None
+        self._opened: protocol.PromptOpened | None = None
+        self._prefilled: protocol.Prefilled | None = None
         """The end of a prompt that isn't written yet."""
-        self._read: dict[int, records.PromptToken] = {}
+        self._read: dict[int, protocol.PromptToken] = {}
         """By node, the prompt's tokens with their logprobs."""
         self._read_ms = 0.0
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         match record:
-            case records.ModelFacts():
+            case protocol.ModelFacts():
                 self._write(model(record, self._request))
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._opened, self._prefilled, self._read, self._read_ms = record, None, {}, 0.0
-            case records.PrefillChunk():
+            case protocol.PrefillChunk():
                 self._write(prefill(record))
-            case records.PromptReadings():
+            case protocol.PromptReadings():
                 self._take_readings(record)
-            case records.Prefilled():
+            case protocol.Prefilled():
                 self._write({"event": "first_token", **_first_token(record.next), "ttft_ms": record.ttft_ms})
                 self._prefilled = record
                 if not record.unread:
                     self._write_prompt()
-            case records.Step():
+            case protocol.Step():
                 self._write(step(record))
-            case records.DraftRound():
+            case protocol.DraftRound():
                 self._write(draft_round(record))
             case _:
                 pass
@@ -75,7 +75,7 @@ class JsonLines:
         event["made_with"] = made_with(summary, self._request)
         self._write({**event, **rounds})
 
-    def _take_readings(self, record: records.PromptReadings) -> None:
+    def _take_readings(self, record: protocol.PromptReadings) -> None:
         self._read |= {token.node: token for token in record.tokens}
         self._read_ms += record.ms
         if not record.left:
@@ -98,7 +98,7 @@ def number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def model(facts: records.ModelFacts, request: Request) -> Json:
+def model(facts: protocol.ModelFacts, request: Request) -> Json:
     """What is known of the model, and the settings it runs with."""
     settings = asdict(request.settings)
     notes = [*facts.notes, *request.notes]
@@ -109,7 +109,7 @@ def model(facts: records.ModelFacts, request: Request) -> Json:
     }  # fmt: skip
 
 
-def prefill(chunk: records.PrefillChunk) -> Json:
+def prefill(chunk: protocol.PrefillChunk) -> Json:
     """One chunk of the prompt."""
     return {
         "event": "prefill",
@@ -122,9 +122,9 @@ def prefill(chunk: records.PrefillChunk) -> Json:
 
 
 def prompt(
-    opened: records.PromptOpened,
-    prefilled: records.Prefilled,
-    tokens: Sequence[records.PromptToken],
+    opened: protocol.PromptOpened,
+    prefilled: protocol.Prefilled,
+    tokens: Sequence[protocol.PromptToken],
     logprobs_ms: float,
 ) -> Json:
     """The whole prompt, and what the model thought of its tokens."""
@@ -151,13 +151,13 @@ def made_with(summary: Summary, request: Request) -> list[str]:
     return [each.short for each in (*requested(request.settings, request.load), *drafts)]
 
 
-def _first_token(choice: records.Distribution) -> Json:
+def _first_token(choice: protocol.Distribution) -> Json:
     """The token that was picked after the prompt: known here, a forward before its `step`."""
     picked = next(candidate for candidate in choice.candidates if candidate.id == choice.picked)
     return {"id": picked.id, "text": picked.text, "raw": picked.raw.hex()}
 
 
-def prompt_token(token: records.PromptToken) -> Json:
+def prompt_token(token: protocol.PromptToken) -> Json:
     """One token of the prompt, and what the model thought of it."""
     return {
         "node": token.node,
@@ -173,7 +173,7 @@ def prompt_token(token: records.PromptToken) -> Json:
     }
 
 
-def step(record: records.Step) -> Json:
+def step(record: protocol.Step) -> Json:
     """One token: how it was chosen, what it cost."""
     choice = record.choice
     return {
@@ -199,7 +199,7 @@ def step(record: records.Step) -> Json:
     }
 
 
-def chosen(choice: records.Distribution, surprisal_bits: float) -> Json:
+def chosen(choice: protocol.Distribution, surprisal_bits: float) -> Json:
     """What a token was drawn from.
 
     Args:
@@ -224,7 +224,7 @@ def chosen(choice: records.Distribution, surprisal_bits: float) -> Json:
     }
 
 
-def grammar(reading: records.GrammarReading | None) -> Json | None:
+def grammar(reading: protocol.GrammarReading | None) -> Json | None:
     """What a grammar allowed where a token was chosen."""
     if reading is None:
         return None
@@ -236,7 +236,7 @@ def grammar(reading: records.GrammarReading | None) -> Json | None:
     }
 
 
-def _candidates(candidates: Sequence[records.Candidate]) -> list[Json]:
+def _candidates(candidates: Sequence[protocol.Candidate]) -> list[Json]:
     return [
         {
             "id": candidate.id,
@@ -253,7 +253,7 @@ def _candidates(candidates: Sequence[records.Candidate]) -> list[Json]:
     ]
 
 
-def draft_round(record: records.DraftRound) -> Json:
+def draft_round(record: protocol.DraftRound) -> Json:
     """One round of speculative decoding, after the steps of its tokens."""
     return {
         "event": "round",
@@ -276,7 +276,7 @@ def speculation(summary: Summary) -> Json:
     }
 
 
-def kv(reading: records.KVReading) -> Json:
+def kv(reading: protocol.KVReading) -> Json:
     """The KV cache at one moment."""
     return asdict(reading)
 

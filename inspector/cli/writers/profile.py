@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
 
-from engine import records
-from engine.records import KVCompared, Profiled, RooflineMeasured
+from engine import protocol
+from engine.protocol import KVCompared, Profiled, RooflineMeasured
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -32,7 +32,7 @@ def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
 class ProfileLines(JsonLines):
     """Writes the events of a profile: `model`, `prefill`, `prompt`, `profile`, `roofline`, `kv_costs`."""
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one; the steps before are left out."""
         match record:
             case Profiled():
@@ -41,7 +41,7 @@ class ProfileLines(JsonLines):
                 self._write({"event": "roofline", **asdict(record), "ridge": record.ridge})
             case KVCompared(last=True):
                 self._write({"event": "kv_costs", **asdict(record)})
-            case records.Step():
+            case protocol.Step():
                 pass
             case _:
                 super().take(record, text)
@@ -56,12 +56,12 @@ class ProfileLines(JsonLines):
 class ProfileTables(PlainText):
     """Writes each measurement as it comes."""
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record, and show how far the measuring is."""
         match record:
-            case records.Measuring():
+            case protocol.Measuring():
                 self._show(f"{record.command}: {record.detail} {record.done}/{record.total}")
-            case records.Step():
+            case protocol.Step():
                 self._show(f"decoding: {record.index + 1} tokens")
             case Profiled():
                 self._tabulate(profile_table(record), record.how)

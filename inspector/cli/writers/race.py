@@ -6,8 +6,8 @@ import shutil
 from dataclasses import asdict
 from typing import TextIO
 
-from engine import records
-from engine.records import RaceEnded, RaceOpened, RaceStep
+from engine import protocol
+from engine.protocol import RaceEnded, RaceOpened, RaceStep
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -33,7 +33,7 @@ class RaceLines(JsonLines):
         super().__init__(out, request)
         self._ended: RaceEnded | None = None
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         match record:
             case RaceOpened():
@@ -63,12 +63,12 @@ class RaceTable(PlainText):
         self._steps: list[RaceStep] = []
         self._over = False
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record, and show how far the race is."""
         match record:
             case RaceOpened():
                 self._opened = record
-            case records.Measuring():
+            case protocol.Measuring():
                 self._show(f"race: {record.detail} {record.done}/{record.total}")
             case RaceStep() if self._opened is not None:
                 self._steps.append(record)

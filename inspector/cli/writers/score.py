@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import TextIO
 
-from engine import records
-from engine.records import PromptToken
+from engine import protocol
+from engine.protocol import PromptToken
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -55,20 +55,20 @@ class Score:
         self.notes: tuple[str, ...] = ()
         self._logprobs: list[float] = []
 
-    def take(self, record: records.Record) -> tuple[PromptToken, ...]:
+    def take(self, record: protocol.Record) -> tuple[PromptToken, ...]:
         """Take in one record; returns the tokens that it made known."""
         match record:
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self.total, self.notes = len(record.tokens), record.notes
                 self._own = _text_bytes(record)
                 return record.tokens[:1]
-            case records.PrefillChunk():
+            case protocol.PrefillChunk():
                 self.ms += record.ms
                 if not record.cold:
                     self._warm_tokens += record.done - self._done
                     self._warm_ms += record.ms
                 self._done = record.done
-            case records.PromptReadings():
+            case protocol.PromptReadings():
                 self.ms += record.ms
                 self._read_ms += record.ms
                 for token in record.tokens:
@@ -144,10 +144,10 @@ class ScoreLines(JsonLines):
         super().__init__(out, request)
         self._score = Score()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the tokens that a record made known."""
         known = self._score.take(record)
-        if isinstance(record, records.ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             super().take(record, text)
         for token in known if self.tokens else ():
             self._write(token_event(token))
@@ -168,7 +168,7 @@ def token_event(token: PromptToken) -> Json:
     }
 
 
-def _candidate(candidate: records.Candidate) -> Json:
+def _candidate(candidate: protocol.Candidate) -> Json:
 
     raw, logprob, rank = candidate.raw.hex(), number(candidate.logprob), candidate.rank
     return {"id": candidate.id, "text": candidate.text, "raw": raw, "logprob": logprob, "rank": rank}
@@ -207,16 +207,16 @@ class ScoreTable(PlainText):
         super().__init__(out, err, request)
         self._score = Score()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the tokens that a record made known, or show how far it is."""
         known = self._score.take(record)
-        if isinstance(record, records.PrefillChunk | records.PromptReadings):
+        if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
             self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.total}")
         else:
             super().take(record, text)
         if known and self.tokens:
             self._show("")
-            self._write(known, heading=isinstance(record, records.PromptOpened))
+            self._write(known, heading=isinstance(record, protocol.PromptOpened))
 
     @property
     def _streams(self) -> bool:
@@ -283,7 +283,7 @@ def _cost(score: Score) -> str:
     return f"{milliseconds(score.ms)} for {score.scored} tokens, {prompt_rate(score.tps)}"
 
 
-def _text_bytes(opened: records.PromptOpened) -> list[int]:
+def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
     """How many bytes of each token are the text's own.
 
     Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from engine import records
-from engine.records import Piece, Tokenized
+from engine import protocol
+from engine.protocol import Piece, Tokenized
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -59,7 +59,7 @@ class TokenLines(JsonLines):
         super().__init__(out, request)
         self._tokens = tokens
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the tokens, once they are known."""
         if not isinstance(record, Tokenized):
             return
@@ -97,7 +97,7 @@ class TokenTable(PlainText):
         super().__init__(out, err, request)
         self._tokens = tokens
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the table, once the tokens are known, or show how far it is."""
         super().take(record, text)
         if not isinstance(record, Tokenized):

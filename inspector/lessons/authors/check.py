@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.frozen import frozen
-from engine.records import Failure, Record
+from engine.protocol import Failure, Record
 from engine.settings import LoadSettings
 from inspector.lessons.authors.rules import before, static, tokens, too_long
 from inspector.lessons.errors import Faults, LessonError

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.records import PromptPreview
+from engine.protocol import PromptPreview
 from engine.settings import LoadSettings
 from inspector.keys import KEYS
 from inspector.main.downloads import Downloads

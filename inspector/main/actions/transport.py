@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import TakeStep
+from engine.protocol import TakeStep
 from inspector.keys import KEYS
 from inspector.main.tool import BRANCH, STEP, Hint, Key, Needs, Tool, ToolActions, When
 

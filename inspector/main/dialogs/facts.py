@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import ModelFacts, RankFacts, RanksLoaded
+from engine.protocol import ModelFacts, RankFacts, RanksLoaded
 from inspector.display import visible
 from inspector.main.dialogs.special_tokens import ids_of, template_parts, token_rows, uses
 from inspector.widgets.dialog import Dialog

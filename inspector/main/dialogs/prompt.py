@@ -12,9 +12,8 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
-from engine.commands import PreviewPrompt
 from engine.frozen import frozen
-from engine.records import NO_OPTIONS, Failure, Message, ModelFacts, PromptPreview
+from engine.protocol import NO_OPTIONS, Failure, Message, ModelFacts, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.main.dialogs.prompt_editor import PromptEditor
 from inspector.main.dialogs.prompt_file import PromptFileDialog

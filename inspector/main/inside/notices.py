@@ -8,7 +8,7 @@ from typing import Any
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import Check, Measuring
+from engine.protocol import Check, Measuring
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool

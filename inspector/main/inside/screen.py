@@ -12,8 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.commands import Command
-from engine.records import CaptureFacts, Failure, Record
+from engine.protocol import CaptureFacts, Command, Failure, Record
 from inspector.display import visible
 from inspector.main.inside.notices import nothing_before, place_of, refused, tabs, under_way, waiting
 from inspector.main.inside.token_heat import TokenHeat

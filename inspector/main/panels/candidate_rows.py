@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import Candidate, Step
+from engine.protocol import Candidate, Step
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import why_empty
 

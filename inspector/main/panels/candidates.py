@@ -9,7 +9,7 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from engine.records import Candidate, Distribution, PromptToken, Step
+from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.keys import key_for

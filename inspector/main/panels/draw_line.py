@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.records import Candidate, Distribution
+from engine.protocol import Candidate, Distribution
 from inspector.display import token_label
 from inspector.widgets.ruler import places
 

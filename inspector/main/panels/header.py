@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from engine.records import ModelFacts
+from engine.protocol import ModelFacts
 from engine.setting_field import ORDERS
 from engine.settings import Settings, program
 from inspector import scales

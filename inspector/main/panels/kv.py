@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import KVGroup, KVReading, Moved, Prefilled, Step
+from engine.protocol import KVGroup, KVReading, Moved, Prefilled, Step
 from inspector import scales
 from inspector.display import visible
 from inspector.keys import key_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from engine.records import KVGroup, KVReading, ModelFacts
+from engine.protocol import KVGroup, KVReading, ModelFacts
 from inspector.scales import amount, count, percent, size
 from inspector.state.branch import Branch
 from inspector.state.timeline import Timeline

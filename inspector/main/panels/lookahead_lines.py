@@ -8,7 +8,7 @@ from enum import Enum
 from rich.cells import cell_len
 
 from engine.frozen import frozen
-from engine.records import AheadLine
+from engine.protocol import AheadLine
 from inspector import scales
 from inspector.display import SPACE, truncate, visible
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.records import Prefilled, Step
+from engine.protocol import Prefilled, Step
 from inspector.scales import COLD, milliseconds, size
 from inspector.state.timeline import Timeline
 

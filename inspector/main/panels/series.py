@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 
-from engine.records import Step
+from engine.protocol import Step
 from engine.timing import Tpot, summary
 from inspector.state.timeline import Timeline
 

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.keys import key_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.selection import Selection
 
-from engine.records import Step
+from engine.protocol import Step
 from inspector.display import token_text, truncate, unfinished, visible
 from inspector.main.panels.token_views import OFF, TWO_ROWS, under
 from inspector.state.mark_words import signs

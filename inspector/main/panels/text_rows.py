@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.records import PromptToken
+from engine.protocol import PromptToken
 from inspector import scales
 from inspector.display import visible
 from inspector.main.panels.text_lines import TextLines

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from engine.records import Memory, Step
+from engine.protocol import Memory, Step
 from inspector.main.panels.outliers import TIMES, Outlier, slowest
 from inspector.scales import count, milliseconds, size
 from inspector.state.timeline import Timeline

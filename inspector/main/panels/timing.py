@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import Memory, Step, StepTimes
+from engine.protocol import Memory, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
 from inspector.keys import key_for

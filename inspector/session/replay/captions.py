@@ -10,7 +10,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     BeamEnded,
     BeamStep,
     Ended,

@@ -12,12 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.records import (
-    Distribution,
-    Marked,
-    ModelFacts,
-    PromptOpened,
-)
+from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
 from engine.trace import Kept, Unknown
 from inspector.recordings.unfit import UNFIT, unfit
 from inspector.session.replay.captions import LATE_CAPTION, Caption

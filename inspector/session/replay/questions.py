@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine import wire
-from engine.commands import Command
 from engine.errors import WireError
-from engine.records import Ended, Failure, QuestionAsked, Record
+from engine.protocol import Command, Ended, Failure, QuestionAsked, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Kept, Unknown
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Thread
 
-from engine.commands import Command
 from engine.errors import Cancelled, EngineError, StepError
 from engine.logits.recorded import RecordedLogits
-from engine.records import Ended, Failure, Record, addressed
+from engine.protocol import Command, Ended, Failure, Record, addressed
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.records import PromptOpened
+from engine.protocol import PromptOpened
 from engine.trace import Entry, TraceReader, in_use
 from engine.trace.file import uncollected
 from inspector.session.replay.captions import Captions

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine import commands, records
-from engine.commands import Command
-from engine.records import Candidate, Ended, Explained, Failure, Record, TokensFound
+from engine import protocol
+from engine.protocol import Candidate, Command, Ended, Explained, Failure, Record, TokensFound
 from engine.settings import LoadSettings, Settings
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept
@@ -21,10 +20,11 @@ from inspector.state.speculation import ROUNDS
 from inspector.state.timeline import Timeline
 
 REFUSED = f"Recorded: no model is loaded. {key_for('go_live')} goes on live from here"
-_SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
+_SEARCHES = (protocol.SearchBeams.kind, protocol.GoOnBeams.kind)
 _ANSWERS = (
-    records.WhatIfAnswered, records.TokensFound, records.GrammarExpected, records.Tokenized, records.PromptPreview,
-    records.Recalled, records.Measuring, records.Loading, records.DraftLoading, records.Restoring, records.TurnDiffers,
+    protocol.WhatIfAnswered, protocol.TokensFound, protocol.GrammarExpected, protocol.Tokenized, protocol.PromptPreview,
+    protocol.Recalled, protocol.Measuring, protocol.Loading, protocol.DraftLoading, protocol.Restoring,
+    protocol.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
 
@@ -74,12 +74,12 @@ class ReplayBackend:
                 pass  # of a command that nobody waits for here
             case _ if isinstance(value, (*MEASUREMENTS, *ROUNDS)) and not sound(value):
                 pass  # no engine told it: it could not be drawn
-            case records.LockstepRead() if not plausible(value):
+            case protocol.LockstepRead() if not plausible(value):
                 pass
             case _ if not isinstance(value, _ANSWERS):
-                if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:
+                if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
-                if isinstance(value, records.PromptOpened) and value.new_tree:
+                if isinstance(value, protocol.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
         self._answers.take(value)
@@ -96,7 +96,7 @@ class ReplayBackend:
 
     def send(self, command: Command) -> None:
         """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
-        if isinstance(command, commands.Cancel):
+        if isinstance(command, protocol.Cancel):
             self._answers.cancel(command.target)
         elif recorded := self.questions.answer(command):
             for record in recorded:
@@ -108,26 +108,26 @@ class ReplayBackend:
 
     def _answer_with(self, record: Record, command: Command) -> None:
         """Emit a record in the name of the command that it answers."""
-        self._emit(records.addressed(record, command.id))
+        self._emit(protocol.addressed(record, command.id))
 
     def _do(self, command: Command) -> bool:
         """Do what can be done with the record alone; returns whether it was."""
         match command:
-            case commands.MoveTo():
+            case protocol.MoveTo():
                 return self._visit(command.node)
-            case commands.Choose():
+            case protocol.Choose():
                 return self._choose(command.node, command.token)
-            case commands.Explain():
+            case protocol.Explain():
                 self._answer_with(self._explain(command), command)
-            case commands.FindTokens():
+            case protocol.FindTokens():
                 self._answer_with(self._find(command), command)
-            case commands.LookAhead():
+            case protocol.LookAhead():
                 pass  # what was recorded of it is shown already
-            case commands.Tokenize() | commands.PreviewPrompt() | commands.WhatIf() | commands.ReadGrammar():
+            case protocol.Tokenize() | protocol.PreviewPrompt() | protocol.WhatIf() | protocol.ReadGrammar():
                 self._answer_with(_failure(command, "No model is loaded."), command)
-            case commands.SearchBeams() | commands.GoOnBeams():
+            case protocol.SearchBeams() | protocol.GoOnBeams():
                 self._answer_with(_failure(command, "No model is loaded."), command)
-            case commands.Measure() | commands.Sweep() | commands.StartBatch() | commands.DrawMany():
+            case protocol.Measure() | protocol.Sweep() | protocol.StartBatch() | protocol.DrawMany():
                 self._answer_with(_failure(command, "No model is loaded."), command)
             case _:
                 self._answer(self._controller.transport.bound or REFUSED)
@@ -159,7 +159,7 @@ class ReplayBackend:
             else f" {key_for('go_live')} goes on live, then every way is open"
         )
 
-    def _explain(self, command: commands.Explain) -> Explained | Failure:
+    def _explain(self, command: protocol.Explain) -> Explained | Failure:
         """What was recorded of the distribution on show; not of one of other settings, before or after."""
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
@@ -168,7 +168,7 @@ class ReplayBackend:
                     return found
         return _failure(command, "The sampler's stages were not recorded here.")
 
-    def _find(self, command: commands.FindTokens) -> TokensFound | Failure:
+    def _find(self, command: protocol.FindTokens) -> TokensFound | Failure:
         """Search among the candidates that were recorded."""
         timeline = self._controller.timeline
         if timeline.before != command.node or not timeline.candidates:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchStep,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchOpened,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import CaptureFacts
+from engine.protocol import CaptureFacts
 from inspector.display import visible
 from inspector.scales import milliseconds
 

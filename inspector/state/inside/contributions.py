@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from engine.frozen import frozen
-from engine.records import AttributionRead, Contribution
+from engine.protocol import AttributionRead, Contribution
 from inspector.display import visible
 from inspector.state.timeline import Timeline
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import Intervention
+from engine.protocol import Intervention
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:

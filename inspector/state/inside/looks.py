@@ -6,8 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
-from engine import records
-from engine.records import (
+from engine import protocol
+from engine.protocol import (
     AttentionRead,
     AttributionRead,
     HeadsSwept,
@@ -38,7 +38,7 @@ class Looks:
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
 
-    def apply(self, record: records.Record) -> None:
+    def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         match record:
             case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.records import Check, HeadsSwept, SweptUnit
+from engine.protocol import Check, HeadsSwept, SweptUnit
 
 _LAST = {"head": 0, "layer": 2}
 """The order of a layer's units: heads, parts, the layer."""

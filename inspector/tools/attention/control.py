@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from engine.commands import ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
+from engine.protocol import (
+    AttentionLayer,
+    AttentionRead,
+    HeadScore,
+    HeadsScored,
+    ReadAttention,
+    ReadTriangle,
+    ScoreHeads,
+    TriangleRead,
+)
 from inspector.session.answers import Answers
 from inspector.session.client import EngineClient
 from inspector.tools.attention.weights import ORDERS, Head, columns, ranked, score, telling

@@ -10,8 +10,18 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 
-from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionRead, Failure, HeadScore, HeadsScored, TriangleRead
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    AttentionRead,
+    Command,
+    Failure,
+    HeadScore,
+    HeadsScored,
+    ReadAttention,
+    ReadTriangle,
+    ScoreHeads,
+    TriangleRead,
+)
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.inside.notices import refused, told

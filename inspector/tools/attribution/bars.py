@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import AttributedToken, AttributionRead
+from engine.protocol import AttributedToken, AttributionRead
 from inspector.display import pad, quoted, token_label, visible
 from inspector.scales import count, percent
 from inspector.state.inside.contributions import ContributionRow, head_rows

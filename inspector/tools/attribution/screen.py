@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from engine.commands import Attribute, Command
-from engine.records import AttributionRead
+from engine.protocol import Attribute, AttributionRead, Command
 from inspector.display import quoted, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import Attribute
-from engine.records import AttributionRead
+from engine.protocol import Attribute, AttributionRead
 from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.commands import (
+from engine.protocol import (
     AddLanes,
     AdvanceBatch,
+    BatchOpened,
     CompareBatch,
     DrawMany,
+    Ended,
     LanePrompt,
     Prefill,
+    Prefilled,
+    Record,
     RemoveLane,
     StartBatch,
     Take,
 )
-from engine.records import BatchOpened, Ended, Prefilled, Record
 from inspector.config.prompt_lines import lanes
 from inspector.session.controller import Controller
 from inspector.session.job import Job

@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import BatchCompared, BatchEnded, BatchStep, LanesPrefilled, LaneStarted, Record
+from engine.protocol import BatchCompared, BatchEnded, BatchStep, LanesPrefilled, LaneStarted, Record
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen

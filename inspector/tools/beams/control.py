@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.beam_settings import BeamSettings
-from engine.commands import GoOnBeams, MoveTo, SearchBeams
+from engine.protocol import GoOnBeams, MoveTo, SearchBeams
 from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamSearch

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
+from engine import protocol
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -51,7 +51,7 @@ class BeamScreen(ToolScreen[int]):
     TOOL: ClassVar[str] = "beams"
     KEYS: ClassVar[str] = "#beam-keys"
     MEASURES: ClassVar[str] = "A search"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.BeamStep, records.BeamEnded)
+    TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (protocol.BeamStep, protocol.BeamEnded)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "step", "Step", tooltip="Let every beam grow by a token; while it runs, pause."),
         Binding("r", "run", "Run", tooltip="Search to the end; again to pause."),
@@ -120,7 +120,7 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: records.Record) -> None:
+    def receive(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.changed()
 

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from inspector.display import quoted, token_label, visible
 from inspector.scales import milliseconds
 from inspector.state.beams import BeamSearch

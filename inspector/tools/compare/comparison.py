@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from engine.timing import warm
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.commands import MoveTo
+from engine.protocol import MoveTo
 from inspector.keys import KEYS
 from inspector.main.tool import BRANCH, HelpSection, Hint, Key, Needs, Tool, ToolActions, When
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.frozen import frozen
-from engine.records import Candidate, PromptToken, Step
+from engine.protocol import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
-from engine.records import KVCompared, Profiled, Record, RooflineMeasured
+from engine.protocol import (
+    CompareKV,
+    KVCompared,
+    Measure,
+    MeasureRoofline,
+    Profile,
+    Profiled,
+    Record,
+    RooflineMeasured,
+)
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 

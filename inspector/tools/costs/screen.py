@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
-from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
+from engine import protocol
+from engine.protocol import CompareKV, Measure, MeasureRoofline, Profile
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -46,10 +46,10 @@ class ProfileScreen(ToolScreen[None]):
     TOOL: ClassVar[str] = "costs"
     KEYS: ClassVar[str] = "#cost-keys"
     MEASURES: ClassVar[str] = "A profile"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (
-        records.Profiled,
-        records.RooflineMeasured,
-        records.KVCompared,
+    TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (
+        protocol.Profiled,
+        protocol.RooflineMeasured,
+        protocol.KVCompared,
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,right", "turn(1)", "Next page", tooltip="Show the next page.", priority=True),
@@ -87,7 +87,7 @@ class ProfileScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: records.Record) -> None:
+    def receive(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.control.receive(record)
         self.changed()
@@ -143,7 +143,7 @@ class ProfileScreen(ToolScreen[None]):
         return centred(texts, width, height)
 
     @property
-    def _failure(self) -> records.Failure | None:
+    def _failure(self) -> protocol.Failure | None:
         return self.control.job.failures.get(NEEDS[self.page][0].kind)
 
     def situation(self) -> str:
@@ -170,7 +170,7 @@ class ProfileScreen(ToolScreen[None]):
         found = (control.profiled, control.profiled, control.roofline, control.compared)[self.page]
         if found is None:
             return self.needs_model
-        tokens = found.decode.context - 1 if isinstance(found, records.RooflineMeasured) else found.tokens
+        tokens = found.decode.context - 1 if isinstance(found, protocol.RooflineMeasured) else found.tokens
         return f"Recorded after {tokens:,} tokens. {self.needs_model}"
 
     # ---- keys -------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import DrawMany
-from engine.records import DrawsCounted
+from engine.protocol import DrawMany, DrawsCounted
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.state.batch import BatchSoFar

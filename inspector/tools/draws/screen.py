@@ -12,7 +12,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import BatchEnded, BatchStep, DrawsCounted, Record
+from engine.protocol import BatchEnded, BatchStep, DrawsCounted, Record
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host

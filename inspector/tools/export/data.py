@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.records import Candidate, Distribution, PromptToken, Step
+from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import KL_BITS, METRIC, others_prob
 from inspector.state.branch import ROOT, made

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from engine.records import (
+from engine.protocol import (
     AttentionRead,
     AttributionRead,
     CaptureFacts,

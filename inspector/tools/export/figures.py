@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from engine import records
-from engine.records import PromptToken, Step
+from engine import protocol
+from engine.protocol import PromptToken, Step
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
@@ -144,7 +144,7 @@ def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
     yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
 
 
-def kv(reading: records.KVReading) -> str:
+def kv(reading: protocol.KVReading) -> str:
     """What the cache holds; without one, what the last pass ran and dropped."""
     if reading.passed_tokens:
         return f"off: the last pass ran {count(reading.passed_tokens)} tokens"

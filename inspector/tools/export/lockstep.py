@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from engine.records import Candidate, LockstepSpan
+from engine.protocol import Candidate, LockstepSpan
 from inspector.display import token_label, visible
 from inspector.scales import bits, count, percent
 from inspector.state.divergence import Divergences, mean

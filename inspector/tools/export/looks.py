@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.records import AttentionRead
+from engine.protocol import AttentionRead
 from inspector.state.inside.looks import Looks
 
 LEAST = 0.004

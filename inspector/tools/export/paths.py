@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from inspector.display import truncate, visible
 from inspector.state.branch import ROOT, made
 from inspector.state.conditions import Made, in_short, made_with

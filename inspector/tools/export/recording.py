@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import EngineError
-from engine.records import Step
+from engine.protocol import Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.recordings.unfit import UNFIT, unfit

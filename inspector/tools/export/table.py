@@ -10,7 +10,7 @@ import io
 import math
 from collections.abc import Sequence
 
-from engine.records import Distribution, PromptToken, Step
+from engine.protocol import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
 from inspector.state.branch import ROOT, made

@@ -12,10 +12,9 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
-from engine.commands import FindTokens
 from engine.errors import COMPUTE_AGAIN
 from engine.frozen import frozen
-from engine.records import Failure, TokensFound
+from engine.protocol import Failure, FindTokens, TokensFound
 from engine.token_query import read
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.commands import Recall
-from engine.records import Recalled, Record, Step, TokensFound
+from engine.protocol import Recall, Recalled, Record, Step, TokensFound
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, LOOK, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
 from inspector.session.lookup import Lookup

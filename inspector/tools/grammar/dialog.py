@@ -13,11 +13,10 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
-from engine.commands import ReadGrammar
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, GrammarKind, check_grammar
-from engine.records import Failure, GrammarExpected
+from engine.protocol import Failure, GrammarExpected, ReadGrammar
 from inspector.display import visible
 from inspector.session.lookup import Lookup
 from inspector.state.grammar import allows

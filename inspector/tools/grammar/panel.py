@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.content import Content
 
 from engine.grammar_settings import Grammar
-from engine.records import ExpectedBeginning, GrammarExpected, GrammarReading
+from engine.protocol import ExpectedBeginning, GrammarExpected, GrammarReading
 from inspector import scales
 from inspector.display import pad, truncate, visible
 from inspector.keys import key_for

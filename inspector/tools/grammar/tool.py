@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.commands import ReadGrammar
 from engine.grammar_settings import Grammar
-from engine.records import Failure, GrammarExpected
+from engine.protocol import Failure, GrammarExpected, ReadGrammar
 from inspector.display import visible
 from inspector.keys import KEYS, key_for
 from inspector.main.arrangement import Place

@@ -6,14 +6,16 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import reduce
 
-from engine.commands import Intervene, PatchActivations, SweepHeads
-from engine.records import (
+from engine.protocol import (
     ActivationsPatched,
     HeadsSwept,
+    Intervene,
     Intervened,
     Intervention,
+    PatchActivations,
     PatchKind,
     Scope,
+    SweepHeads,
     SweptUnit,
 )
 from inspector.session.answers import Answers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.records import CandidateChange, Intervened, Scope
+from engine.protocol import CandidateChange, Intervened, Scope
 from inspector.display import pad, quoted, token_label
 from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.inside.interventions import interventions_words

@@ -8,8 +8,7 @@ from typing import ClassVar
 from rich.style import Style
 from textual.binding import Binding, BindingType
 
-from engine.commands import Command, PatchActivations
-from engine.records import ActivationsPatched
+from engine.protocol import ActivationsPatched, Command, PatchActivations
 from inspector.keys import key_for
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host

@@ -9,8 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 
-from engine.commands import Command, HoldInterventions, SweepHeads
-from engine.records import HeadsSwept, Intervened, Step
+from engine.protocol import Command, HeadsSwept, HoldInterventions, Intervened, Step, SweepHeads
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.inside.notices import refused, told, under_way

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from engine.commands import Command, ReadLens
-from engine.records import LensRead
+from engine.protocol import Command, LensRead, ReadLens
 from inspector.display import token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host

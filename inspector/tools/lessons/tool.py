@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from engine.commands import MoveTo
 from engine.errors import PathError
+from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import KEYS, key_for

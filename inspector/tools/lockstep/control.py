@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.commands import CloseLockstep, FollowSecond, OpenLockstep, PartWays, ReadLockstep, Take
-from engine.records import Ended, Failure, LockstepOpened, ModelFacts, Record, Resampled, WaysParted
+from engine.protocol import (
+    CloseLockstep,
+    Ended,
+    Failure,
+    FollowSecond,
+    LockstepOpened,
+    ModelFacts,
+    OpenLockstep,
+    PartWays,
+    ReadLockstep,
+    Record,
+    Resampled,
+    Take,
+    WaysParted,
+)
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.state.lockstep import LockstepSoFar

@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
+from engine.protocol import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
 from inspector.display import token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.commands import OpenLockstep
-from engine.records import WaysParted
+from engine.protocol import OpenLockstep, WaysParted
 from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.tools.lockstep.control import LockstepControl

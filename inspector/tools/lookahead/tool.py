@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-from engine.commands import LookAhead, Take
-from engine.records import Ended, LookedAhead, Record
+from engine.protocol import Ended, LookAhead, LookedAhead, Record, Take
 from inspector.keys import KEYS, key_for
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import BRANCH, Host, Key, Needs, Tool, ToolActions

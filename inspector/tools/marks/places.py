@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from engine.frozen import frozen
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.state.branch import Branch

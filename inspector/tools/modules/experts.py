@@ -8,8 +8,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual.binding import Binding, BindingType
 
-from engine.commands import Command, ReadExperts
-from engine.records import ExpertLayer, ExpertsRead, StateArray
+from engine.protocol import Command, ExpertLayer, ExpertsRead, ReadExperts, StateArray
 from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.scales import count, size

@@ -8,8 +8,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual.binding import Binding, BindingType
 
-from engine.commands import Command, ReadModules
-from engine.records import ModelModules
+from engine.protocol import Command, ModelModules, ReadModules
 from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host

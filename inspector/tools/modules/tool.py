@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import ReadExperts, ReadModules
-from engine.records import ExpertsRead, ModelModules
+from engine.protocol import ExpertsRead, ModelModules, ReadExperts, ReadModules
 from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from engine.commands import Command
-from engine.records import PositionTried
+from engine.protocol import Command, PositionTried
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.session.answers import Answers

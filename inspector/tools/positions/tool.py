@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import TryPosition
-from engine.records import PositionTried
+from engine.protocol import PositionTried, TryPosition
 from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import Race
-from engine.records import RaceOpened, RaceStep, Record
+from engine.protocol import Race, RaceOpened, RaceStep, Record
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.state.measured import RaceSoFar

@@ -10,8 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.commands import MeasureRanks
-from engine.records import Ended, Failure, RanksLoaded, RanksMeasured, Record
+from engine.protocol import Ended, Failure, MeasureRanks, RanksLoaded, RanksMeasured, Record
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen

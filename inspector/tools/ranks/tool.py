@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import MeasureRanks
+from engine.protocol import MeasureRanks
 from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.job import Job

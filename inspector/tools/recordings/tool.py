@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands import ReadLogits
-from engine.records import Ended, Failure, Record
+from engine.protocol import Ended, Failure, ReadLogits, Record
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.playback import Opening

@@ -10,7 +10,7 @@ from textual import events
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.records import Candidate, Distribution, Explained
+from engine.protocol import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from engine.frozen import frozen
-from engine.records import Candidate, Distribution, Explained
+from engine.protocol import Candidate, Distribution, Explained
 from engine.settings import Settings
 from inspector import scales
 

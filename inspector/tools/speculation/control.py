@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import LoadDraft, RunRounds, TakeRound, VerifySpeculation
-from engine.records import Record
+from engine.protocol import LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
 from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
 from inspector.session.controller import Controller
 from inspector.session.job import Job

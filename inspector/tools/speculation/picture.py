@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.frozen import frozen
-from engine.records import DraftRound, DraftToken, TakenInstead
+from engine.protocol import DraftRound, DraftToken, TakenInstead
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import count, milliseconds, percent
 from inspector.state.speculation import FATE_SIGNS, Speculation

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import DraftRound, Record, SpeculationVerified
+from engine.protocol import DraftRound, Record, SpeculationVerified
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.main.dialogs.model import ModelDialog

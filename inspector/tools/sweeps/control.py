@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import Sweep
-from engine.records import Record, SweepName, Swept
-from engine.sweep_settings import SWEEPS, SweepSettings
+from engine.protocol import Record, Sweep, Swept
+from engine.sweep_settings import SWEEPS, SweepName, SweepSettings
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 

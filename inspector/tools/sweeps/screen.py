@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
+from engine import protocol
 from engine.sweep_settings import SWEEPS
 from inspector.display import visible
 from inspector.main.tool import Host
@@ -44,7 +44,7 @@ class SweepScreen(ToolScreen[None]):
     TOOL: ClassVar[str] = "sweeps"
     KEYS: ClassVar[str] = "#sweep-keys"
     MEASURES: ClassVar[str] = "A sweep"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.Swept,)
+    TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (protocol.Swept,)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,r,enter", "go", "Start", tooltip="Start, or stop."),
         *(
@@ -81,7 +81,7 @@ class SweepScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: records.Record) -> None:
+    def receive(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.control.receive(record)
         self.changed()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine import records
-from engine.commands import MoveTo
-from engine.records import Deleted, Marked
+from engine import protocol
+from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.session.controller import Controller
@@ -93,14 +92,14 @@ class Marking:
             for target in (self._controller.timeline.tip, *targets)
         )
 
-    def _hear(self, record: records.Record) -> None:
+    def _hear(self, record: protocol.Record) -> None:
         """Delete what was to be deleted, once the move away from it is done."""
-        if isinstance(record, records.PromptOpened):
+        if isinstance(record, protocol.PromptOpened):
             self._leaving = None
         leaving = self._leaving
         if (
             leaving is None
-            or not isinstance(record, records.Ended)
+            or not isinstance(record, protocol.Ended)
             or leaving in self._controller.client.outstanding
         ):
             return

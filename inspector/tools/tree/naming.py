@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.safety import SafeInput

@@ -12,7 +12,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from engine.frozen import frozen
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.state.branch import Branch

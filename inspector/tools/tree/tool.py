@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from engine.commands import MoveTo
-from engine.records import Marked
+from engine.protocol import Marked, MoveTo
 from inspector.display import quoted
 from inspector.keys import KEYS, key_for
 from inspector.main.arrangement import Place

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Static, TextArea
 
 from engine.frozen import frozen
-from engine.records import TurnDiffers
+from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.state.timeline import Timeline
 from inspector.widgets.choice import Choice

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from engine.commands import AddTurn
-from engine.records import Failure, PromptOpened, Record, Step, TurnDiffers
+from engine.protocol import AddTurn, Failure, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 

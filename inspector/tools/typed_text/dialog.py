@@ -9,9 +9,8 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
-from engine.commands import Tokenize
 from engine.frozen import frozen
-from engine.records import Failure, PromptToken, Tokenized
+from engine.protocol import Failure, PromptToken, Tokenize, Tokenized
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.session.lookup import Lookup
 from inspector.state.session_tree import Item

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.commands import Insert
-from engine.records import Ended, Failure, Record, Step, Tokenized
+from engine.protocol import Ended, Failure, Insert, Record, Step, Tokenized
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.session.lookup import Lookup

@@ -16,7 +16,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from engine.errors import Cancelled, LoadError, SettingsError
 from engine.model import synthetic
 from engine.model.load import load
-from engine.records import Loading
+from engine.protocol import Loading
 from engine.settings import LoadSettings
 from tests.zoo import CONFIGS, Zoo
 

@@ -15,7 +15,7 @@ from engine.errors import Cancelled, PromptError, StepError
 from engine.model import synthetic
 from engine.model.forward import ChunkSizer
 from engine.model.load import load
-from engine.records import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
+from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.session.session import Session
 from engine.session.unread import PIECE_BYTES
 from engine.settings import LoadSettings, Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.records import KVGroup, Marked, Packed, Record
+from engine.protocol import KVGroup, Marked, Packed, Record
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
 from engine.trace.shapes import INT_LIMIT, KINDS, FieldColumn, columns, items, optional, words

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TraceError
-from engine.records import Distribution, Failure, PromptOpened, PromptToken, Recalled, Step
+from engine.protocol import Distribution, Failure, PromptOpened, PromptToken, Recalled, Step
 from engine.trace import Entry, Trace, TraceReader, load, peek, save_as
 from engine.trace import bounds as trace_bounds
 from engine.trace.encode import Encoder

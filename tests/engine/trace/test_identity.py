@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import (
+from engine.protocol import (
     Beam,
     BeamStep,
     Candidate,

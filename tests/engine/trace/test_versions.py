@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TraceError
-from engine.records import Candidate, Distribution, KVReading, Step, StepTimes
+from engine.protocol import Candidate, Distribution, KVReading, Step, StepTimes
 from engine.trace import Entry, Unknown, load, save_as
 from engine.trace.entry import MAGIC
 from engine.trace.lines import sealed

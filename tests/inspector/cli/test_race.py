@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from engine import commands, records
-from engine.records import RaceEnded
+from engine import protocol
+from engine.protocol import RaceEnded
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
@@ -22,11 +22,11 @@ from tests.inspector.tools.race.test_report import OPENED, steps
 class Run(ScriptedRun):
     """One run of the command on a script."""
 
-    def __init__(self, *argv: str, answers: list[records.Record] | None = None) -> None:
+    def __init__(self, *argv: str, answers: list[protocol.Record] | None = None) -> None:
         args = parsed(race.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
-        then = [commands.Race(args.first, args.last)]
-        super().__init__(request_from(args, default_prompt=True), {commands.Race: told}, then, writer)
+        then = [protocol.Race(args.first, args.last)]
+        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -36,14 +36,14 @@ def test_the_flags_reach_the_engine() -> None:
     run = Run("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "Race"]
-    assert run.backend.sent[-1] == commands.Race(16, 76)
-    assert isinstance(configure := run.backend.sent[1], commands.Configure)
+    assert run.backend.sent[-1] == protocol.Race(16, 76)
+    assert isinstance(configure := run.backend.sent[1], protocol.Configure)
     assert (configure.settings.temp, configure.settings.seed) == (0.7, 4)
 
 
 def test_without_a_prompt_it_is_the_screens() -> None:
     args = parsed(race.parser(), [])
-    assert (args.first, args.last) == (commands.Race().first, commands.Race().last)
+    assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
     assert request_from(args, default_prompt=True).prompt == "Once upon a time"
 
 
@@ -117,12 +117,12 @@ def test_json_lines_hold_every_step() -> None:
 
 def test_an_interrupt_ends_with_what_there_is() -> None:
     run = Run(answers=[OPENED])
-    run.backend.interrupt = commands.Race
+    run.backend.interrupt = protocol.Race
     assert run.go().code == 130
     assert run.out.getvalue() == ""
     assert "race        cancelled" in run.err.getvalue()
     lines = Run("--jsonl", answers=[OPENED])
-    lines.backend.interrupt = commands.Race
+    lines.backend.interrupt = protocol.Race
     lines.go()
     assert json.loads(lines.lines[-1]) == {"event": "race_end", "reason": "cancelled"}
 

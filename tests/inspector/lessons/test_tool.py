@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from engine.commands import Choose, Prefill
-from engine.records import Step
+from engine.protocol import Choose, Prefill, Step
 from engine.settings import LoadSettings
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase

@@ -11,7 +11,7 @@ from pkgutil import walk_packages
 import pytest
 from textual.content import Content
 
-from engine.records import Ended
+from engine.protocol import Ended
 from inspector import tools
 from inspector.main.dialogs.help import PAGES
 from inspector.main.dialogs.topics import TOPICS, page

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from textual.widgets import TextArea
 
-from engine import commands
-from engine.commands import PreviewPrompt
-from engine.records import Ended, Failure, Message, Piece, PromptOpened, PromptPreview
+from engine import protocol
+from engine.protocol import Ended, Failure, Message, Piece, PreviewPrompt, PromptOpened, PromptPreview
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, counted
@@ -167,7 +166,7 @@ def test_while_the_model_loads_there_are_no_tokens_and_it_is_said():
         await previewed(rig)
         assert remark(rig)[0] == "4 tokens, of a context window of 512."
         await rig.press("ctrl+s")
-        assert rig.engine.last(commands.Prefill).text == "Once upon a time,x"
+        assert rig.engine.last(protocol.Prefill).text == "Once upon a time,x"
 
     run(test)
 
@@ -217,7 +216,7 @@ def test_a_text_beyond_the_bound_is_not_cut_but_prefilled():
         assert not rig.engine.asked
         assert "too many to be edited here" in remark(rig)[0]
         await rig.press("ctrl+s")
-        assert len(rig.engine.last(commands.Prefill).text) > MOST_TYPED
+        assert len(rig.engine.last(protocol.Prefill).text) > MOST_TYPED
 
     run(test, prompt="word " * 100_000)
 
@@ -264,7 +263,7 @@ def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_l
         await rig.press("up", "alt+down")
         assert area(rig).text == "Hiy"
         await rig.press("alt+down", "ctrl+s")
-        assert rig.engine.last(commands.Prefill).text == "Once upon a time,!\nx"
+        assert rig.engine.last(protocol.Prefill).text == "Once upon a time,!\nx"
 
     run(test)
 
@@ -306,7 +305,7 @@ def test_a_prompt_is_read_from_a_file(tmp_path: Path):
         await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
         await rig.until(lambda: area(rig).text == "From a file.\n")
         await rig.press("x", "ctrl+s")
-        assert rig.engine.last(commands.Prefill).text == "From a file.\nx"
+        assert rig.engine.last(protocol.Prefill).text == "From a file.\nx"
 
     run(test)
 
@@ -392,7 +391,7 @@ def test_the_whole_conversation_is_shown_and_its_last_message_edited(size: tuple
             assert "assistant: It ran [/nope]␛[31m home." in text
             assert "◉ the whole conversation" in text
         await rig.press(*" Say.", "ctrl+s")
-        sent = rig.engine.last(commands.Prefill)
+        sent = rig.engine.last(protocol.Prefill)
         assert sent.messages == (*TALK[:-1], Message("user", "Why? Say."))
 
     run(test, size)
@@ -406,7 +405,7 @@ def test_its_last_message_alone_begins_another_one() -> None:
         await rig.until(lambda: "◉ through the chat template" in rig.screen_text())
         assert "Tell me of a dog." not in rig.screen_text()
         await rig.press("ctrl+s")
-        sent = rig.engine.last(commands.Prefill)
+        sent = rig.engine.last(protocol.Prefill)
         assert (sent.text, sent.system, sent.messages) == ("Why?", "Be kind.", ())
         await rig.push([*rig.session.open(), Ended("Prefill")])
         await rig.press("p")

@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from textual.widget import Widget
 
-from engine import records
-from engine.commands import Configure
+from engine import protocol
 from engine.logits.packing import unpack_row
-from engine.records import PromptToken, Record, Step
+from engine.protocol import Configure, PromptToken, Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -73,26 +72,26 @@ class Told:
     def receive(self, record: Record) -> None:
         doing = self._client.doing
         match record:
-            case records.LogitsRow():
+            case protocol.LogitsRow():
                 self.rows[record.node] = unpack_row(record).astype(np.float64)
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 parent = record.parent
                 for token in record.tokens:
                     self.tokens[token.node], self.parents[token.node], parent = token, parent, token.node
                 self.tip = parent
-            case records.PrefillChunk():
+            case protocol.PrefillChunk():
                 for node in self.path[: record.done]:
                     self.held.setdefault(node, record.done)
-            case records.Prefilled():
+            case protocol.Prefilled():
                 for node in self.path:
                     self.held.setdefault(node, len(self.path))
             case Step():
                 self.held[record.node] = len(self.path) + 1
                 self.tokens[record.node], self.parents[record.node] = record, record.parent
                 self.made[record.node], self.tip = self.in_force, record.node
-            case records.Moved():
+            case protocol.Moved():
                 self.tip = record.node
-            case records.Resampled() if isinstance(doing, Configure):
+            case protocol.Resampled() if isinstance(doing, Configure):
                 self.in_force = doing.settings
 
     @property

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.commands import ReadAttention, ReadLens
-from engine.records import (
+from engine.protocol import (
     AttentionLayer,
     AttentionRead,
     CaptureFacts,
@@ -13,8 +12,10 @@ from engine.records import (
     Failure,
     LensRead,
     PromptOpened,
+    ReadAttention,
+    ReadLens,
+    floats,
 )
-from engine.records.floats import floats
 from inspector.session.answers import KEPT, Answers
 from inspector.session.client import EngineClient
 from tests.inspector.rig import FakeEngine

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engine.records import BeamStep, Marked, Measuring, RaceOpened, RaceStep, Record, Step
+from engine.protocol import BeamStep, Marked, Measuring, RaceOpened, RaceStep, Record, Step
 from engine.trace import Entry, save_as
 from inspector.session.replay.player import Player
 from inspector.state.timeline import Timeline

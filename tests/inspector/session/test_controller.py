@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import commands
-from engine.records import Ended, Failure, Loading
+from engine import protocol
+from engine.protocol import Ended, Failure, Loading
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
 from inspector.session.prefill import Prompt
@@ -39,7 +39,7 @@ def test_the_prompt_follows_the_model():
     made = Made(prompt="")
     assert made.engine.names == ["Load", "Configure"]
     made.controller.setup.give(Prompt("Hello", True, "Be kind.", True))
-    assert made.engine.last(commands.Prefill) == commands.Prefill("Hello", True, "Be kind.", True)
+    assert made.engine.last(protocol.Prefill) == protocol.Prefill("Hello", True, "Be kind.", True)
 
 
 def test_a_prompt_given_while_the_model_loads_waits_for_it():
@@ -60,7 +60,7 @@ def test_settings_changed_while_loading_are_sent_once_with_the_model():
     assert engine.names == ["Load"]
     for record in Session().load():
         controller.client.receive(record)
-    assert engine.last(commands.Configure) == commands.Configure(Settings(temp=1.5))
+    assert engine.last(protocol.Configure) == protocol.Configure(Settings(temp=1.5))
 
 
 def test_held_space_queues_no_more_than_a_few_steps():
@@ -131,7 +131,7 @@ def test_a_choice_branches_where_the_person_looks():
     before = made.timeline.before
     other = next(c.id for c in made.timeline.candidates if c.id != made.timeline.selected.id)
     assert made.controller.navigation.choose(other) == ""
-    assert made.engine.last(commands.Choose) == commands.Choose(before, other)
+    assert made.engine.last(protocol.Choose) == protocol.Choose(before, other)
     made.push([*made.session.choose(before, other), Ended("Choose")])
     assert made.timeline.following
     assert made.timeline.items[-1].id == other
@@ -160,7 +160,7 @@ def test_what_was_taken_back_can_be_had_again():
     made.controller.transport.back()
     made.push([made.session.move(made.timeline.tree.parent[last]), Ended("MoveTo")])
     assert made.controller.navigation.branch(1) == ""
-    assert made.engine.last(commands.MoveTo).node == last
+    assert made.engine.last(protocol.MoveTo).node == last
 
 
 def test_neighbouring_branches_go_round_and_keep_the_place():
@@ -171,7 +171,7 @@ def test_neighbouring_branches_go_round_and_keep_the_place():
     made.controller.navigation.choose(other)
     made.push([*made.session.choose(made.timeline.before, other), Ended("Choose")])
     assert made.controller.navigation.branch(1) == ""
-    assert made.engine.last(commands.MoveTo).node == old
+    assert made.engine.last(protocol.MoveTo).node == old
     made.push([made.session.move(old), Ended("MoveTo")])
     assert made.timeline.slot == slot
     assert made.timeline.tip == old

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError
-from engine.records import Step
+from engine.protocol import Step
 from engine.trace import Journal, TraceReader, save_as
 from inspector.recordings import sessions
 from inspector.session.replay import recorded_entries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.records import PromptOpened, Record, Step
+from engine.protocol import PromptOpened, Record, Step
 from engine.trace import Entry, load, save_as
 from inspector.session.restore import restore_of
 from inspector.state.timeline import Phase, Timeline

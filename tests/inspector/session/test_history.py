@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.records import (
+from engine.protocol import (
     Deleted,
     Ended,
     Intervention,
@@ -57,20 +57,20 @@ class Desk:
         for command in tuple(self.controller.client.outstanding):
             self.end_one(command)
 
-    def end_one(self, command: commands.Command) -> None:
+    def end_one(self, command: protocol.Command) -> None:
         """Do one command."""
         match command:
-            case commands.MoveTo(node):
+            case protocol.MoveTo(node):
                 self.push([self.made.move(node)])
-            case commands.Reroll(count):
+            case protocol.Reroll(count):
                 self.push([self.drawn(count)])
-            case commands.HoldInterventions():
+            case protocol.HoldInterventions():
                 self.push(self.held(command))
-            case commands.TakeStep():
+            case protocol.TakeStep():
                 choice = self.made.tips[self.made.node]
                 other = next(each.id for each in choice.candidates if each.id != choice.picked)
                 self.push([self.made.step(other if choice.reroll else None, "sampled")])
-            case commands.Configure(settings):
+            case protocol.Configure(settings):
                 self.kept.append(settings)
         self.push([Ended(command.kind, id=command.id)])
 
@@ -93,7 +93,7 @@ class Desk:
         assert self.controller.navigation.reroll() == ""
         self.end()
 
-    def held(self, command: commands.HoldInterventions) -> list[Record]:
+    def held(self, command: protocol.HoldInterventions) -> list[Record]:
         """Go on under interventions from a token on, or as the model does."""
         node, interventions = command.node, command.interventions
         if not interventions:
@@ -109,7 +109,7 @@ class Desk:
 
     def hold(self, node: int, *interventions: Intervention) -> None:
         """Have interventions held from a token on, or let go."""
-        self.controller.client.do(commands.HoldInterventions(node, interventions))
+        self.controller.client.do(protocol.HoldInterventions(node, interventions))
         self.end()
 
     def give(self, prompt: Sequence[str]) -> None:

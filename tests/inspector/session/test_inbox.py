@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from engine.records import Ended, Loading, Record
+from engine.protocol import Ended, Loading, Record
 from inspector.session import inbox as module
 from inspector.session.inbox import SHARE, RecordInbox
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import Command, FindTokens, Tokenize
-from engine.records import Ended, Failure, Record, TokensFound, addressed
+from engine.protocol import Command, Ended, Failure, FindTokens, Record, Tokenize, TokensFound, addressed
 from inspector.session.client import EngineClient
 from inspector.session.lookup import Lookup
 from tests.inspector.rig import FakeEngine

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import TraceError
-from engine.records import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
+from engine.protocol import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
 from engine.trace import Entry, save_as
 from inspector.session.replay.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
@@ -294,7 +294,7 @@ def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
     records = [*session.load(), *session.open(), *session.steps(2)]
     from dataclasses import replace
 
-    from engine.records import Resampled
+    from engine.protocol import Resampled
 
     last = records[-1]
     assert isinstance(last, Step)

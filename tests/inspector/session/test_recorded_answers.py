@@ -9,10 +9,9 @@ from threading import Event
 
 import pytest
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.logits import recorded
-from engine.records import Ended, Explained, Failure, Record, Step, TokensFound, WhatIfAnswered
+from engine.protocol import Command, Ended, Explained, Failure, Record, Step, TokensFound, WhatIfAnswered
 from engine.settings import LoadSettings, Settings
 from inspector.session.replay.recorded_answers import RecordedAnswers
 from tests.engine.logits.recording import Recording
@@ -22,9 +21,9 @@ from tests.engine.logits.recording import Recording
 def live() -> Recording:
     """Six steps with their rows."""
     recording = Recording(LoadSettings(record_logits=True))
-    recording.do(commands.Prefill("Once upon a time", chat=False))
+    recording.do(protocol.Prefill("Once upon a time", chat=False))
     for _ in range(6):
-        recording.do(commands.TakeStep())
+        recording.do(protocol.TakeStep())
     return recording
 
 
@@ -55,9 +54,9 @@ def values(live: Recording) -> list[object]:
 def test_questions_are_answered_in_their_order_each_with_its_end(live: Recording) -> None:
     asked, node = Asked(values(live)), live.steps[3].node
     sent: list[Command] = [
-        commands.WhatIf(Settings(temp=2.0), live.steps[-1].node),
-        commands.Explain(node),
-        commands.FindTokens(node, "a"),
+        protocol.WhatIf(Settings(temp=2.0), live.steps[-1].node),
+        protocol.Explain(node),
+        protocol.FindTokens(node, "a"),
     ]
     assert all(map(asked.answers.ask, sent))
     found = asked.until_ended(*sent)
@@ -68,10 +67,10 @@ def test_questions_are_answered_in_their_order_each_with_its_end(live: Recording
 
 def test_what_has_no_row_is_not_taken(live: Recording) -> None:
     asked = Asked(values(live))
-    assert not asked.answers.ask(commands.Explain(1))
-    assert not asked.answers.ask(commands.Tokenize("a"))
+    assert not asked.answers.ask(protocol.Explain(1))
+    assert not asked.answers.ask(protocol.Tokenize("a"))
     asked.answers.begin()
-    assert not asked.answers.ask(commands.WhatIf(Settings(), live.steps[-1].node))
+    assert not asked.answers.ask(protocol.WhatIf(Settings(), live.steps[-1].node))
 
 
 def test_a_question_is_given_up_and_the_next_one_is_answered(
@@ -86,7 +85,7 @@ def test_a_question_is_given_up_and_the_next_one_is_answered(
 
     monkeypatch.setattr(recorded, "_answer", slow)
     asked, tip = Asked(values(live)), live.steps[-1].node
-    first, second, third = (commands.WhatIf(Settings(seed=seed), tip) for seed in range(3))
+    first, second, third = (protocol.WhatIf(Settings(seed=seed), tip) for seed in range(3))
     asked.answers.ask(first)
     assert begun.wait(60)
     asked.answers.ask(second)
@@ -106,7 +105,7 @@ def test_a_file_that_misleads_is_refused_in_one_line(live: Recording, lost: dict
     step = live.steps[2]
     misled = [replace(value, **lost) if value is step else value for value in values(live)]  # type: ignore[arg-type]
     asked = Asked(misled)
-    command = commands.WhatIf(Settings(repetition_penalty=1.5), live.steps[-1].node)
+    command = protocol.WhatIf(Settings(repetition_penalty=1.5), live.steps[-1].node)
     assert asked.answers.ask(command)
     failure, ended = asked.until_ended(command)
     assert isinstance(failure, Failure)
@@ -119,13 +118,13 @@ def test_a_file_that_misleads_is_refused_in_one_line(live: Recording, lost: dict
 def test_the_engine_stops_recording_rows_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.session.logits_recorder.ROWS_LIMIT", 30_000)
     live = Recording(LoadSettings(record_logits=True, dtype="float32"))
-    live.do(commands.Prefill("Once upon a time", chat=False))
+    live.do(protocol.Prefill("Once upon a time", chat=False))
     for _ in range(6):
-        live.do(commands.TakeStep())
-    rows = [value for value in values(live) if isinstance(value, records.LogitsRow)]
+        live.do(protocol.TakeStep())
+    rows = [value for value in values(live) if isinstance(value, protocol.LogitsRow)]
     assert 2 <= len(rows) < 6
     asked = Asked(values(live))
-    command = commands.WhatIf(Settings(), live.steps[-1].node)
+    command = protocol.WhatIf(Settings(), live.steps[-1].node)
     assert asked.answers.ask(command)
     told = asked.until_ended(command)[0]
     assert isinstance(told, WhatIfAnswered)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.model.load import load
-from engine.records import Distribution, Ended, Failure, ModelFacts, Record, Restored, Restoring
+from engine.protocol import Distribution, Ended, Failure, ModelFacts, Record, Restored, Restoring
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
@@ -30,10 +30,10 @@ class Bench:
         self.told: list[Record] = []
         self.worker = Worker(self.told.append, lambda: False)
         self.timeline = Timeline()
-        self.do(commands.Load(settings or LoadSettings()))
-        self.do(commands.Configure(SETTINGS))
+        self.do(protocol.Load(settings or LoadSettings()))
+        self.do(protocol.Configure(SETTINGS))
 
-    def do(self, command: commands.Command, cancelled: bool = False) -> list[Record]:
+    def do(self, command: protocol.Command, cancelled: bool = False) -> list[Record]:
         start, task = len(self.told), Task(command)
         if cancelled:
             task.cancel.set()
@@ -46,25 +46,25 @@ class Bench:
 
     def steps(self, count: int) -> None:
         for _ in range(count):
-            self.do(commands.TakeStep())
+            self.do(protocol.TakeStep())
 
 
 def grown() -> Bench:
     """A session with a fork inside the prompt, another in the completion, a beam search, a beam taken, a re-roll."""
     bench = Bench(blind=False)
-    bench.do(commands.Prefill("Once upon a time", False))
+    bench.do(protocol.Prefill("Once upon a time", False))
     bench.steps(6)
     tip = bench.timeline.tip
     other = next(
         c.id for c in bench.timeline.steps[2].choice.candidates if c.id != bench.timeline.steps[2].id
     )
-    bench.do(commands.Choose(bench.timeline.steps[2].parent, other))
+    bench.do(protocol.Choose(bench.timeline.steps[2].parent, other))
     bench.steps(3)
-    bench.do(commands.SearchBeams(BeamSettings(width=3, max_tokens=6)))
-    bench.do(commands.MoveTo(tip))
-    bench.do(commands.Reroll())
+    bench.do(protocol.SearchBeams(BeamSettings(width=3, max_tokens=6)))
+    bench.do(protocol.MoveTo(tip))
+    bench.do(protocol.Reroll())
     bench.steps(4)
-    bench.do(commands.MoveTo(bench.timeline.beams.search.ended.ranking[0].node))
+    bench.do(protocol.MoveTo(bench.timeline.beams.search.ended.ranking[0].node))
     return bench
 
 
@@ -98,7 +98,7 @@ def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(lived):
     assert again.worker._desk.session.pending == lived.worker._desk.session.pending
     assert restored.next == lived.timeline.next
     assert largest_difference(lived.timeline, restored) == 0.0
-    assert again.do(commands.TakeStep())[0].next == lived.do(commands.TakeStep())[0].next
+    assert again.do(protocol.TakeStep())[0].next == lived.do(protocol.TakeStep())[0].next
 
 
 def test_numbers_that_were_never_told_stay_free(lived):
@@ -110,26 +110,26 @@ def test_numbers_that_were_never_told_stay_free(lived):
         for each in asked.nodes
     )
     again = Bench()
-    again.do(commands.Restore(apart, asked.node + 10))
+    again.do(protocol.Restore(apart, asked.node + 10))
     assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(
         asked.node
     )
-    assert "no token number 7" in again.do(commands.MoveTo(7))[0].message
+    assert "no token number 7" in again.do(protocol.MoveTo(7))[0].message
 
 
 def test_a_tree_that_doesnt_hold_together_is_refused(lived):
     asked = restore_of(lived.timeline, {})
     twice = (*asked.nodes, replace(asked.nodes[0], node=asked.nodes[-1].node + 1))
     again = Bench()
-    refused = again.do(commands.Restore(twice, asked.node))[0]
+    refused = again.do(protocol.Restore(twice, asked.node))[0]
     assert isinstance(refused, Failure)
     assert "doesn't hold together" in refused.message
-    assert "no prompt" in again.do(commands.TakeStep())[0].message
+    assert "no prompt" in again.do(protocol.TakeStep())[0].message
 
 
 def test_ids_without_an_embedding_never_reach_the_model(lived):
     asked = restore_of(lived.timeline, {})
-    refused = Bench().do(commands.Restore((replace(asked.nodes[0], id=10**6),), asked.node))[0]
+    refused = Bench().do(protocol.Restore((replace(asked.nodes[0], id=10**6),), asked.node))[0]
     assert isinstance(refused, Failure)
     assert refused.expected
 
@@ -137,14 +137,14 @@ def test_ids_without_an_embedding_never_reach_the_model(lived):
 def test_a_huge_number_takes_no_memory(lived):
     asked = restore_of(lived.timeline, {})
     node = replace(asked.nodes[0], node=2**60)
-    assert "goes up to node" in Bench().do(commands.Restore((node,), 1))[0].message
+    assert "goes up to node" in Bench().do(protocol.Restore((node,), 1))[0].message
 
 
 def test_it_tells_how_far_it_is_and_can_be_stopped(lived):
     asked = restore_of(lived.timeline, {})
     again = Bench()
     assert any(isinstance(record, Restoring) for record in again.do(asked))
-    found = again.do(commands.Restore(asked.nodes, asked.node), cancelled=True)
+    found = again.do(protocol.Restore(asked.nodes, asked.node), cancelled=True)
     assert found == [Ended("Restore", True)]
 
 

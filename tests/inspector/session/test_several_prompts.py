@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import commands
+from engine import protocol
 from engine.errors import Cancelled
-from engine.records import Moved, Prefilled, PromptOpened, PromptToken, Restored, Step
+from engine.protocol import Moved, Prefilled, PromptOpened, PromptToken, Restored, Step
 from inspector.session.restore import largest_difference, restore_of
 from inspector.state.branch import PROMPT, token
 from inspector.state.branches import Branches
@@ -28,7 +28,7 @@ def lived() -> Bench:
     """Three prompts, the second an edit of the first and the third a beginning of it, with steps after each."""
     bench = Bench(blind=False)
     for text, steps in ((FIRST, 6), (EDITED, 5), ("Once upon", 4)):
-        bench.do(commands.Prefill(text, False))
+        bench.do(protocol.Prefill(text, False))
         bench.steps(steps)
     return bench
 
@@ -56,7 +56,7 @@ def test_a_new_prompt_keeps_the_tree_and_the_shared_beginning(lived: Bench) -> N
 
 def test_every_token_of_an_edited_prompt_has_its_readings(lived: Bench) -> None:
     fresh = Bench(blind=False)
-    fresh.do(commands.Prefill(EDITED, False))
+    fresh.do(protocol.Prefill(EDITED, False))
     end = of(lived, Prefilled)[1].next.node
     found, expected = lived.timeline.tree.path(end), fresh.timeline.items
     assert [item.id for item in found] == [item.id for item in expected]
@@ -81,11 +81,11 @@ def test_going_back_to_a_prompt_shows_its_own(lived: Bench) -> None:
     bench = Bench(blind=False)
     ends = []
     for prompt in (FIRST, EDITED):
-        bench.do(commands.Prefill(prompt, False))
+        bench.do(protocol.Prefill(prompt, False))
         bench.steps(3)
         ends.append(bench.timeline.tip)
     for end, prompt in zip(ends, (FIRST, EDITED), strict=True):
-        bench.do(commands.MoveTo(end))
+        bench.do(protocol.MoveTo(end))
         assert bench.timeline.prompts.opened.text == prompt
         assert text(bench.timeline).startswith(prompt)
         assert bench.timeline.prompts.prefilled.text == prompt
@@ -96,9 +96,9 @@ def test_going_back_to_a_prompt_shows_its_own(lived: Bench) -> None:
 
 def test_a_stopped_prompt_can_be_left_and_finished(lived: Bench) -> None:
     bench = Bench(blind=False)
-    bench.do(commands.Prefill(FIRST, False))
+    bench.do(protocol.Prefill(FIRST, False))
     tip = bench.timeline.tip
-    bench.do(commands.Prefill("A long story about a bear", False, step_size=2), cancelled=True)
+    bench.do(protocol.Prefill("A long story about a bear", False, step_size=2), cancelled=True)
     assert bench.timeline.tip == tip, "a prompt that was cancelled before it began leaves all as it was"
     stopping = iter([False, True])
     session = bench.worker._desk.session
@@ -108,11 +108,11 @@ def test_a_stopped_prompt_can_be_left_and_finished(lived: Bench) -> None:
             bench.timeline.apply(record)
     assert bench.timeline.phase is Phase.PREFILL
     assert bench.timeline.held == 1
-    bench.do(commands.MoveTo(tip))
+    bench.do(protocol.MoveTo(tip))
     assert bench.timeline.phase is Phase.READY
     assert text(bench.timeline) == FIRST
     unread = max(bench.timeline.tree.nodes)
-    bench.do(commands.MoveTo(unread))
+    bench.do(protocol.MoveTo(unread))
     assert text(bench.timeline) == "A bear in a wood"
     assert bench.timeline.phase is Phase.READY
     bench.steps(1)
@@ -164,10 +164,10 @@ def folded(made: list[tuple[int, list[str]]], greedy: bool) -> None:
     """Read prompts with steps after each, and hold what the timeline made of them against its tokens."""
     bench = Bench(blind=False)
     if greedy:
-        bench.do(commands.Configure(type(bench.worker._desk.settings)()))
+        bench.do(protocol.Configure(type(bench.worker._desk.settings)()))
     before = "Once"
     for steps, words in made:
-        bench.do(commands.Prefill(before + "".join(words), False))
+        bench.do(protocol.Prefill(before + "".join(words), False))
         bench.steps(steps)
         before = text(bench.timeline)
     timeline, fresh = bench.timeline, Branches()

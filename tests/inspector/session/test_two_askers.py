@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import Explain, Tokenize, WhatIf
-from engine.records import Explained, Tokenized, WhatIfAnswered
+from engine.protocol import Explain, Explained, Tokenize, Tokenized, WhatIf, WhatIfAnswered
 from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.catalogue import shipped

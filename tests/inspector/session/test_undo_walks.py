@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from engine.breakpoints import Breakpoints
-from engine.records import Deleted, Intervention, Step
+from engine.protocol import Deleted, Intervention, Step
 from engine.settings import Settings
 from inspector.session.history import NOTHING, NOTHING_AGAIN
 from tests.inspector.session.test_history import Desk

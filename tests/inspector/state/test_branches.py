@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
 from inspector.state.branch import PROMPT, ROOT, Token, token
 from inspector.state.branches import Branches
 from inspector.state.marks import Marks, counted

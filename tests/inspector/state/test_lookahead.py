@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import LookAhead
-from engine.records import AheadLine, Candidate, Ended, Failure, LookedAhead
+from engine.protocol import AheadLine, Candidate, Ended, Failure, LookAhead, LookedAhead
 from inspector.state.lookahead import TOKENS, LookAheadLines, wanted
 from tests.inspector.fakes import Session, facts
 

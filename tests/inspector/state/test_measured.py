@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.records import KVCompared, RaceEnded, RaceOpened, Record
+from engine.protocol import KVCompared, RaceEnded, RaceOpened, Record
 from inspector.state.measured import Measured, sound
 from tests.inspector.tools.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
 from tests.inspector.tools.race.test_screen import HOW, steps

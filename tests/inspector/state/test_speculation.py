@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import DraftRound, Ended, SpeculationVerified
+from engine.protocol import DraftRound, Ended, SpeculationVerified
 from inspector.state.measured import MOST, sound
 from inspector.state.speculation import Speculation
 from inspector.state.speculation_words import figures, proof, rules, verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import Step
+from engine.protocol import Step
 from engine.timing import tpot
 from inspector.state.timeline import ROOT, Phase, Timeline
 from tests.inspector.fakes import PROMPT, Session, session

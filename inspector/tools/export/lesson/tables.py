@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from engine.records import AttentionRead, BeamEnded, Hypothesis, LensRead, RaceStep, Record, Step
+from engine.protocol import AttentionRead, BeamEnded, Hypothesis, LensRead, RaceStep, Record, Step
 from inspector.display import token_label, visible
 from inspector.lessons.expressions import Expression
 from inspector.lessons.lesson import Beat

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.style import Style
 
-from engine.records import Candidate, PromptToken
+from engine.protocol import Candidate, PromptToken
 from inspector.main.messages import CandidateChosen
 from inspector.main.panels.candidate_columns import columns
 from inspector.main.panels.candidates import CandidatesPanel, rows_of

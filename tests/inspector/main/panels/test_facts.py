@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.style import Style
 
-from engine.records import KVGroup, KVReading, Memory, StepTimes
+from engine.protocol import KVGroup, KVReading, Memory, StepTimes
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.kv_facts import counted, kv_facts, layers_of, projected
 from inspector.main.panels.outliers import outliers, slowest

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from engine.records import KVReading
+from engine.protocol import KVReading
 from engine.setting_field import ORDERS
 from engine.settings import TURNED_ON, Settings
 from inspector.main.panels.header import HeaderLine, settings_words

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import KVGroup, KVReading, StepTimes
+from engine.protocol import KVGroup, KVReading, StepTimes
 from engine.settings import Settings
 from engine.timing import tpot
 from inspector.main.panels.header import HeaderLine

@@ -10,7 +10,7 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
 
-from engine.records import Deleted, Marked
+from engine.protocol import Deleted, Marked
 from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable
 from inspector.main.panels.text import TextPanel

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import TRIANGLE_TOKENS, ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionRead, Ended, Failure, Loading
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    AttentionRead,
+    Ended,
+    Failure,
+    Loading,
+    ReadAttention,
+    ReadTriangle,
+    ScoreHeads,
+)
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from engine.beam_settings import BeamSettings
-from engine.commands import GoOnBeams, MoveTo, SearchBeams
-from engine.records import Ended, Failure
+from engine.protocol import Ended, Failure, GoOnBeams, MoveTo, SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.screen import MainScreen

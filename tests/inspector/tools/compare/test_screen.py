@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.compare.lines import LEFT, RIGHT
@@ -91,7 +91,7 @@ def test_enter_goes_to_the_token_on_the_other_branch():
         await compared(rig)
         await rig.press("down", "down", "enter")
         assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == [commands.MoveTo(old)]
+        assert rig.engine.sent == [protocol.MoveTo(old)]
         await rig.push([rig.session.move(old)])
         assert (rig.timeline.tip, rig.timeline.slot) == (old, 10)
         assert not rig.timeline.following

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.records import Marked
+from engine.protocol import Marked
 from engine.settings import Settings
 from inspector.main.panels.text import TextPanel
 from inspector.tools.copy.dialog import CopyDialog

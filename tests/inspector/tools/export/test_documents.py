@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.records import Deleted, Marked, Step
+from engine.protocol import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
 from inspector.cli.picture import picture
 from inspector.display import GUARDED, guarded

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import Intervene
-from engine.records import (
+from engine.protocol import (
     CaptureFacts,
     Check,
+    Intervene,
     LensCell,
     LensColumn,
     LensRead,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from engine.grammar_settings import Grammar
-from engine.records import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
+from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
 from engine.setting_field import ORDERS
 from engine.settings import Settings
 from engine.trace import Entry, save_as

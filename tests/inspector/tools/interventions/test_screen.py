@@ -9,8 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import HoldInterventions, Intervene, PatchActivations, SweepHeads
-from engine.records import Ended, Failure, Intervention, InterventionsHeld, Loading, Measuring, Record
+from engine.protocol import (
+    Ended,
+    Failure,
+    HoldInterventions,
+    Intervene,
+    Intervention,
+    InterventionsHeld,
+    Loading,
+    Measuring,
+    PatchActivations,
+    Record,
+    SweepHeads,
+)
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine import commands
-from engine.records import LockstepRead, WaysParted
+from engine import protocol
+from engine.protocol import LockstepRead, WaysParted
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
@@ -18,13 +18,13 @@ from tests.inspector.rig import FakeEngine, Rig
 
 def test_a_recorded_lockstep_is_shown_without_a_model(tmp_path: Path) -> None:
     recording = Recording(LoadSettings())
-    recording.do(commands.Configure(Settings(temp=0)))
-    recording.do(commands.Prefill("Once upon a time", chat=False))
-    recording.do(commands.OpenLockstep(LoadSettings(), bits=4))
+    recording.do(protocol.Configure(Settings(temp=0)))
+    recording.do(protocol.Prefill("Once upon a time", chat=False))
+    recording.do(protocol.OpenLockstep(LoadSettings(), bits=4))
     for _ in range(3):
-        recording.do(commands.TakeStep())
-        recording.do(commands.ReadLockstep(recording.steps[-1].node))
-    recording.do(commands.PartWays(recording.steps[-1].node, tokens=3))
+        recording.do(protocol.TakeStep())
+        recording.do(protocol.ReadLockstep(recording.steps[-1].node))
+    recording.do(protocol.PartWays(recording.steps[-1].node, tokens=3))
     path = tmp_path / "lockstep.jsonl.gz"
     save_as(path, recording.entries, "test")
     kept = [entry.value for entry in recording.entries]

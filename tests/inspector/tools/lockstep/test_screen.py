@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import FollowSecond, OpenLockstep, PartWays, ReadLockstep, Take
-from engine.records import (
+from engine.protocol import (
     Candidate,
     Failure,
+    FollowSecond,
     LockstepOpened,
     LockstepRead,
     LockstepSpan,
     Measuring,
+    OpenLockstep,
+    PartWays,
+    ReadLockstep,
     Step,
+    Take,
     WayPart,
     WaysParted,
 )

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.commands import LookAhead, Prefill, Take
-from engine.records import AheadLine, Ended, LookedAhead
+from engine.protocol import AheadLine, Ended, LookAhead, LookedAhead, Prefill, Take
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.panels.candidate_columns import columns_behind

@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import ReadExperts, ReadModules
-from engine.records import CaptureFacts, Check, ExpertLayer, ExpertsRead, Failure, ModelModules, StateArray
+from engine.protocol import (
+    CaptureFacts,
+    Check,
+    ExpertLayer,
+    ExpertsRead,
+    Failure,
+    ModelModules,
+    ReadExperts,
+    ReadModules,
+    StateArray,
+)
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.experts import ExpertsScreen, experts_summary, states_summary
 from inspector.tools.modules.screen import ModulesScreen

@@ -6,8 +6,16 @@ import asyncio
 
 import pytest
 
-from engine.commands import TryPosition
-from engine.records import CaptureFacts, Check, Failure, PositionTried, PositionUse, Rotation, TokenShift
+from engine.protocol import (
+    CaptureFacts,
+    Check,
+    Failure,
+    PositionTried,
+    PositionUse,
+    Rotation,
+    TokenShift,
+    TryPosition,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.positions.page import facts_line

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import MeasureRanks
-from engine.records import Failure, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
+from engine.protocol import Failure, MeasureRanks, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.main.dialogs.facts import rows
 from inspector.state.measured import sound
 from inspector.tools.ranks.page import fitting

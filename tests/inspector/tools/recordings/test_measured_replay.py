@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.records import Explained, KVCompared, Marked, RaceEnded, RaceOpened, Record, Step
+from engine.protocol import Explained, KVCompared, Marked, RaceEnded, RaceOpened, Record, Step
 from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.main.caption import CaptionLine

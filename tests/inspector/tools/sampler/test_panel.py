@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.style import Style
 
-from engine.records import Distribution, Failure, StageColumn, StageReading
+from engine.protocol import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
 from inspector.main.messages import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Timeline

@@ -6,9 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands
-from engine.commands import Configure, Explain, MoveTo, Recall, Reroll, TakeStep, WhatIf
-from engine.records import Ended, Failure, Recalled, Resampled
+from engine import protocol
+from engine.protocol import (
+    Configure,
+    Ended,
+    Explain,
+    Failure,
+    MoveTo,
+    Recall,
+    Recalled,
+    Reroll,
+    Resampled,
+    TakeStep,
+    WhatIf,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.config.presets import Presets
 from inspector.main.panels.candidates import CandidatesPanel
@@ -249,7 +260,7 @@ def test_candidates_are_highlighted_and_taken_in_the_panel():
         await rig.press("w", "home", "down")
         wanted = rig.app.main.panel(CandidatesPanel).candidate.id
         await rig.press("enter")
-        assert rig.engine.last(commands.Choose) == commands.Choose(rig.timeline.before, wanted)
+        assert rig.engine.last(protocol.Choose) == protocol.Choose(rig.timeline.before, wanted)
 
     run(test)
 

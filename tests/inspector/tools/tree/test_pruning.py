@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.records import Beam, BeamOpened, BeamStep, Marked
+from engine.protocol import Beam, BeamOpened, BeamStep, Marked
 from inspector.state.branch import Branch
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.filtering import FilterDialog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.beam_settings import BeamSettings
-from engine.commands import SearchBeams
+from engine.protocol import SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.tree.panel import TreePanel

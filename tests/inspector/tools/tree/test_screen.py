@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from textual.events import Key
 
-from engine import commands
-from engine.records import Deleted, Marked, Undeleted, Undone
+from engine import protocol
+from engine.protocol import Deleted, Marked, Undeleted, Undone
 from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.keyline import fitting
 from inspector.main.panels.candidates import CandidatesPanel
@@ -118,7 +118,7 @@ def test_arrows_and_enter_go_to_the_end_of_a_branch():
         await rig.press("up")
         assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted)
         await rig.press("enter")
-        assert rig.engine.sent == [commands.MoveTo(ends[2])]
+        assert rig.engine.sent == [protocol.MoveTo(ends[2])]
         await rig.push([rig.session.move(ends[2])])
         await rig.end("MoveTo")
         assert rig.app.main.panel(TreePanel).branch.last == ends[2]
@@ -272,7 +272,7 @@ def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere():
         await rig.press("r", "x", "x")
         run_command, move = rig.engine.sent
         assert rig.engine.cancelled(run_command)
-        assert move == commands.MoveTo(ends[1])
+        assert move == protocol.MoveTo(ends[1])
         await rig.push([rig.session.step()])
         await rig.end("Run", cancelled=True)
         assert ends[3] in rig.timeline.tree.branches, "not yet"
@@ -300,7 +300,7 @@ def test_a_branch_that_is_being_moved_to_is_left_first():
     async def test(rig: Rig) -> None:
         ends = await forked(rig)
         await rig.press("up", "enter", "x")
-        assert rig.engine.sent == [commands.MoveTo(ends[2]), commands.MoveTo(ends[1])]
+        assert rig.engine.sent == [protocol.MoveTo(ends[2]), protocol.MoveTo(ends[1])]
         await rig.push([rig.session.move(ends[2])])
         await rig.end("MoveTo")
         assert ends[2] in rig.timeline.tree.branches

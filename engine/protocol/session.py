@@ -1,12 +1,14 @@
-"""The commands that load a model, read prompts, step, and move in the tree."""
+"""The commands of a session: model, settings and prompt, steps, choices, moves, and what is computed again."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from engine.commands.command import Command
 from engine.frozen import frozen
-from engine.records import NO_OPTIONS, ChatOptions, Intervention, Message, Origin
+from engine.protocol.base import Answer, Command, Record
+from engine.protocol.interventions import Intervention
+from engine.protocol.model import KVReading
+from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
 from engine.settings import LoadSettings, Settings
 
 
@@ -188,3 +190,48 @@ class Recall(Command):
 
     stoppable: ClassVar[bool] = True
     nodes: tuple[int, ...]
+
+
+@frozen
+class Moved(Record):
+    """The session moved to another node of the tree, whose path the cache now holds; this was the cost."""
+
+    node: int
+    kept: int
+    """Tokens that stayed in the cache."""
+    restored: int
+    """Tokens whose KV was restored from memory."""
+    recomputed: int
+    """Tokens that ran through the model again."""
+    ms: float
+    next: Distribution
+    kv: KVReading
+    note: str = ""
+    """Why tokens were recomputed, empty if none were."""
+    restored_bytes: int = 0
+    """KV that was restored from memory."""
+
+
+@frozen
+class Verified(Answer):
+    """The path was recomputed from nothing, and its logits compared with those of the live cache."""
+
+    node: int
+    tokens: int
+    largest_difference: float
+    """Of the logits, absolute."""
+    same_order: bool
+    """Whether the ten most probable tokens have the same order."""
+    ms: float
+    rounding: float = 0.0
+    """The largest difference that rounding explains: the path may have run in other chunks."""
+    interventions: tuple[Intervention, ...] = ()
+    """Under which the end of the path was computed, and recomputed."""
+
+
+@frozen
+class Recalled(Answer):
+    """The logits after some nodes were recomputed and are kept."""
+
+    nodes: tuple[int, ...]
+    ms: float

@@ -12,9 +12,20 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
-from engine.records.floats import Floats
-from engine.records.inside.reading import CaptureFacts
+from engine.protocol.base import Answer
+from engine.protocol.floats import Floats
+from engine.protocol.inside import CaptureFacts, Inside
+
+
+@frozen
+class Attribute(Inside):
+    """What the embedding, each attention, head and MLP add to a logit; answered by `AttributionRead`."""
+
+    node: int
+    """The token after which they are predicted."""
+    tokens: tuple[int, ...]
+    """One id, or two whose difference is taken apart: the first less the second."""
+
 
 WriterKind = Literal["embedding", "attention", "mlp", "recurrence", "other", "residual", "layer", "constant"]
 """`residual`: what a layer does to the stream itself, such as scaling it. `layer`: a layer as a whole, where its parts

@@ -1,10 +1,10 @@
-"""The base of all commands, and the one that cancels another."""
+"""The bases of commands and records, and the records that end a command."""
 
 from __future__ import annotations
 
 from dataclasses import field, replace
 from itertools import count
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from engine.frozen import frozen
 
@@ -49,3 +49,67 @@ class Cancel(Command):
     needs_model: ClassVar[bool] = False
     target: int
     """The `id` of that command."""
+
+
+Told = TypeVar("Told")
+
+
+@frozen
+class Record:
+    """Base of what the engine emits, and of a person's marks on the tree."""
+
+
+@frozen
+class Answer(Record):
+    """Base of the records that answer a command. Equal answers to two commands are equal: ids are not compared."""
+
+    id: int = field(default=0, compare=False, repr=False, kw_only=True, metadata={"traced": False})
+    """`Command.id`; 0 in a recording, which does not keep it: it has a meaning only in the sending process."""
+
+
+def addressed(record: Told, id: int) -> Told:
+    """A record with the id of the command that is carried out, if it is an answer; others belong to the session.
+
+    Args:
+        record: As the handler of the command made it.
+        id: Of the command.
+    """
+    return replace(record, id=id) if isinstance(record, Answer) else record
+
+
+@frozen
+class Ended(Answer):
+    """A command is done; the engine waits for the next."""
+
+    command: str
+    """`Command.kind`."""
+    cancelled: bool = False
+
+
+@frozen
+class Failure(Answer):
+    """A command failed; the session's current node is the one before."""
+
+    command: str
+    """`Command.kind`."""
+    message: str
+    hint: str
+    expected: bool = True
+    """False for a bug of the program itself: then `trace` holds the traceback."""
+    trace: str = ""
+    lost_rank: int | None = None
+    """The process that was lost of those that compute the model: this engine can't compute over ranks any more."""
+
+
+@frozen
+class Measuring(Answer):
+    """The progress of a measurement."""
+
+    command: str
+    """`Command.kind`."""
+    done: int
+    total: int
+    detail: str
+    """The next thing to be measured, in a few words."""
+    left_ms: float | None = None
+    """Estimated time to the end, by how long the same things took before; None where that isn't known."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.protocol.base import Record
 
 
 @frozen
-class Marked:
+class Marked(Record):
     """The marks of one node from here on; none if all have their defaults."""
 
     node: int
@@ -22,21 +23,21 @@ class Marked:
 
 
 @frozen
-class Deleted:
+class Deleted(Record):
     """A node and all below it are no longer shown. They stay in the engine's tree, so that it can be undone."""
 
     node: int
 
 
 @frozen
-class Undeleted:
+class Undeleted(Record):
     """A deletion was undone."""
 
     node: int
 
 
 @frozen
-class Undone:
+class Undone(Record):
     """The last change of a person was taken back; what that changes, a mark, a deletion or settings, is told next."""
 
     redo: bool = False
@@ -44,7 +45,7 @@ class Undone:
 
 
 @frozen
-class BeatReached:
+class BeatReached(Record):
     """A lesson came to one of its beats: a replay of the lesson goes from one of these to the next."""
 
     lesson: str
@@ -56,7 +57,7 @@ class BeatReached:
 
 
 @frozen
-class QuestionAsked:
+class QuestionAsked(Record):
     """A question of a lesson to the engine: its answer is what follows, up to the command's `Ended`.
 
     A replay answers the same question with the same records.

@@ -1,34 +1,66 @@
-"""The cost of a step: the race with and without a KV cache, the fenced profile, the roofline, quantized KV."""
+"""Commands and records of measurements: race, profile, roofline, KV bits, sweeps."""
 
 from __future__ import annotations
 
-from typing import Literal
+import statistics
+from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
-
-# ---- progress ---------------------------------------------------------------------------------
-
-
-@frozen
-class Measuring(Answer):
-    """The progress of a measurement."""
-
-    command: str
-    """`Command.kind`."""
-    done: int
-    total: int
-    detail: str
-    """The next thing to be measured, in a few words."""
-    left_ms: float | None = None
-    """Estimated time to the end, by how long the same things took before; None where that isn't known."""
-
-
-# ---- the race ---------------------------------------------------------------------------------
+from engine.protocol.base import Answer, Command, Record
+from engine.sweep_settings import SweepName, SweepSettings
 
 
 @frozen
-class RaceOpened:
+class Sweep(Command):
+    """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
+
+    over_ranks: ClassVar[bool] = False
+    settings: SweepSettings
+
+
+@frozen
+class Measure(Command):
+    """Base of measurements on separate caches; answered by `Measuring` records and those that the class names."""
+
+
+@frozen
+class Race(Measure):
+    """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
+
+    first: int = 16
+    """Tokens of the sequence before the first step that is measured."""
+    last: int = 128
+    """Tokens after the last; at most the context window."""
+
+
+@frozen
+class Profile(Measure):
+    """Measure the parts of the next step with fences; answered by one `Profiled`."""
+
+    over_ranks: ClassVar[bool] = False
+    repeats: int = 5
+    """Counted rounds, after the warm-up."""
+
+
+@frozen
+class MeasureRoofline(Measure):
+    """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
+
+    over_ranks: ClassVar[bool] = False
+
+
+@frozen
+class CompareKV(Measure):
+    """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
+
+    over_ranks: ClassVar[bool] = False
+    bits: tuple[int, ...] = (8, 4)
+    group_size: int | None = None
+    """None for 64, or 32 where the heads are smaller."""
+
+
+@frozen
+class RaceOpened(Record):
     """A race begins: the same tokens with a KV cache and without one, both in separate caches."""
 
     node: int
@@ -44,7 +76,7 @@ class RaceOpened:
 
 
 @frozen
-class RaceStep:
+class RaceStep(Record):
     """Both lanes took one step with the same token."""
 
     tokens: int
@@ -76,7 +108,7 @@ class RaceStep:
 
 
 @frozen
-class RaceEnded:
+class RaceEnded(Record):
     """A race reached its length."""
 
     steps: int
@@ -87,8 +119,6 @@ class RaceEnded:
     largest_difference: float
     """Of the logits, over all steps."""
 
-
-# ---- the fenced profile -----------------------------------------------------------------------
 
 Role = Literal[
     "embedding",
@@ -141,9 +171,6 @@ class Profiled(Answer):
     def other_ms(self) -> float:
         """The time outside the parts: masks, scalings and copies between them, and the program's own calls."""
         return max(0.0, self.fenced_ms - sum(part.ms for part in self.parts))
-
-
-# ---- the roofline -----------------------------------------------------------------------------
 
 
 @frozen
@@ -219,9 +246,6 @@ class RooflineMeasured(Answer):
         return work.gflops / roof if roof else 0.0
 
 
-# ---- quantized KV -----------------------------------------------------------------------------
-
-
 @frozen
 class KVCost:
     """The KV cache of one path at one precision."""
@@ -259,3 +283,68 @@ class KVCompared(Answer):
     formula: str
     """In words and in this model's numbers."""
     last: bool
+
+
+@frozen
+class Figure:
+    """One quantity, measured some times over."""
+
+    name: str
+    unit: Literal["ms", "tokens/s", "bytes", "times"]
+    values: tuple[float, ...]
+    """In the order of measurement, without the warm-up."""
+
+    @property
+    def median(self) -> float:
+        """The middle value."""
+        return statistics.median(self.values)
+
+
+@frozen
+class SweepPoint:
+    """The figures at one place of a sweep."""
+
+    sweep: SweepName
+    at: int
+    """Prompt tokens, tokens in the context, sequences of the batch, steps, or the number of a way."""
+    figures: tuple[Figure, ...]
+    label: str = ""
+    """Says what is at this place where a number doesn't."""
+
+
+@frozen
+class Machine:
+    """The machine and the versions with which figures were measured."""
+
+    system: str
+    processor: str
+    cores: int
+    memory_bytes: int | None
+    """None where the system doesn't report it."""
+    python: str
+    mlx: str
+    mlx_lm: str
+    backend: str
+    blas: str = ""
+    """What multiplies float32 matrices on a CPU; empty for what MLX brings."""
+
+
+@frozen
+class Swept(Answer):
+    """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
+
+    machine: Machine
+    model: str
+    family: str
+    parameters: int
+    dtype: str
+    quantization: str | None
+    rounds: int
+    points: tuple[SweepPoint, ...]
+    how: tuple[tuple[SweepName, str], ...]
+    """How the figures of each sweep were measured."""
+    notes: tuple[str, ...]
+    """Sweeps that could not be measured, and why."""
+    ms: float
+    last: bool = True
+    """False while more is measured: then some points are missing, and figures have fewer values than rounds."""

@@ -1,12 +1,12 @@
-"""Positions: how a model is told where a token stands, and what it predicts where it is told something else."""
+"""Commands and records of position embeddings."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
-from engine.records.inside.reading import CaptureFacts
+from engine.protocol.base import Answer
+from engine.protocol.inside import CaptureFacts, Inside
 
 PositionChange = Literal["token", "path", "mask"]
 """`token`: this token alone is told another position, over the keys that the cache holds. `path`: every token of the
@@ -84,3 +84,21 @@ class PositionTried(Answer):
     tokens_run: int
     """That went through the changed model."""
     facts: CaptureFacts
+
+
+@frozen
+class TryPosition(Inside):
+    """What the model predicts where it is told a wrong position, or without its causal mask.
+
+    Answered by `PositionTried`.
+    """
+
+    node: int
+    change: PositionChange = "token"
+    """This token alone, the whole path, or the mask."""
+    offset: int = 0
+    """What is added to positions."""
+    top: int = 8
+    """Tokens that are listed of each side."""
+    until: int | None = None
+    """A node further down the path: without the mask its tokens are seen, too. None for the token itself."""

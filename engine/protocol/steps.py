@@ -1,12 +1,64 @@
-"""Prompt, prefill and steps: one token after another, with the distribution before each."""
+"""Records of prompts and steps: what the model expected, what the sampler took, and what it cost."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records.chat import NO_OPTIONS, ChatOptions, Message
-from engine.records.kv import KVReading, Memory
+from engine.protocol.base import Record
+from engine.protocol.model import KVReading, Memory
+
+
+@frozen
+class Message:
+    """One message of a conversation."""
+
+    role: str
+    """`system`, `user`, `assistant`, `tool` or what else the template knows."""
+    content: str
+    more: str = ""
+    """Its other keys as a JSON object, empty where it has none."""
+
+
+@frozen
+class ChatOptions:
+    """What a chat template gets in addition to the messages."""
+
+    config: str = ""
+    """Variables of the template as a JSON object (`--chat-template-config` of mlx_lm.generate)."""
+    tools: str = ""
+    """Tools as a JSON list, empty for none."""
+    default_template: bool = False
+    """Where the model has no template, the one that its tokenizer's class brings, if any."""
+    response: str | None = None
+    """The given beginning of the answer (`--prefill-response` of mlx_lm.generate): the prompt ends with it. In the
+    record of a prompt it is as the template wrote it."""
+
+
+NO_OPTIONS = ChatOptions()
+
+
+def conversation(text: str, system: str | None) -> tuple[Message, ...]:
+    """One user's message, and the system prompt before it."""
+    before = (Message("system", system),) if system is not None else ()
+    return (*before, Message("user", text))
+
+
+@frozen
+class TurnDiffers(Record):
+    """The template gives the conversation another text than the path has: a turn was not added. The person decides."""
+
+    at: int
+    """Characters that both texts share at the beginning."""
+    path: str
+    """What the path and the turn behind it would be, from there on."""
+    template: str
+    """What the template makes of the whole conversation, from there on."""
+    kept: int
+    """Tokens that the template's text shares with the path: the rest would run again."""
+    tokens: int
+    """Tokens of the template's text."""
+
 
 Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "intervened"]
 """How a token was added to the tree. `intervened`: it was computed under interventions, however it was chosen."""
@@ -139,7 +191,7 @@ class PromptToken:
 
 
 @frozen
-class PromptOpened:
+class PromptOpened(Record):
     """A prompt was encoded and added to the token tree; the prefill begins."""
 
     text: str
@@ -165,7 +217,7 @@ class PromptOpened:
 
 
 @frozen
-class PrefillChunk:
+class PrefillChunk(Record):
     """One chunk of the prompt ran through the model."""
 
     done: int
@@ -182,7 +234,7 @@ class PrefillChunk:
 
 
 @frozen
-class PromptReadings:
+class PromptReadings(Record):
     """What the model made of some tokens of a prompt: its prompt logprobs, which the first token doesn't wait for."""
 
     tokens: tuple[PromptToken, ...]
@@ -193,7 +245,7 @@ class PromptReadings:
 
 
 @frozen
-class Prefilled:
+class Prefilled(Record):
     """The whole prompt is in the cache and the first distribution is known."""
 
     text: str
@@ -224,7 +276,7 @@ class Prefilled:
 
 
 @frozen
-class Step:
+class Step(Record):
     """One token was taken and ran through the model."""
 
     index: int
@@ -256,7 +308,44 @@ class Step:
 
 
 @frozen
-class Resampled:
+class Resampled(Record):
     """The sampler's settings or the re-roll count changed: the new distribution at the tip, without a forward."""
 
     next: Distribution
+
+
+FinishReason = Literal["eos", "stop", "length", "cancelled", "grammar"]
+
+
+@frozen
+class Finished(Record):
+    """A stop was reached. Stepping on past it stays possible, except past a hard window."""
+
+    node: int
+    reason: FinishReason
+    detail: str
+    """`<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`, the grammar."""
+
+
+@frozen
+class Restoring(Record):
+    """How much of the path the model has run."""
+
+    done: int
+    total: int
+    """Tokens."""
+
+
+@frozen
+class Restored(Record):
+    """The tree of a recorded session was rebuilt, and the cache holds the path to one of its nodes."""
+
+    node: int
+    tokens: int
+    """Of the path to it."""
+    logprobs: tuple[float, ...]
+    """The model's logprobs of the path's last tokens now, in its order, to be compared with the recorded ones."""
+    next: Distribution
+    kv: KVReading
+    memory: Memory
+    ms: float

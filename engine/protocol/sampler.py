@@ -1,12 +1,39 @@
-"""The sampler explained stage by stage, and the results of other settings with the same draws."""
+"""Commands and records of the sampler: how a token was chosen, and what other settings would have taken."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
-from engine.records.steps import Distribution
+from engine.protocol.base import Answer, Command
+from engine.protocol.steps import Distribution
+from engine.settings import Settings
+
+
+@frozen
+class Explain(Command):
+    """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    node: int
+    """The node before the token in question: its distribution is explained."""
+    settings: Settings | None = None
+    """Other settings to try with the same draw; None for those that were used."""
+
+
+@frozen
+class WhatIf(Command):
+    """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    settings: Settings
+    tip: int
 
 
 @frozen
@@ -61,12 +88,4 @@ class WhatIfAnswered(Answer):
     """Those whose logits are kept, in the path's order."""
     dropped: tuple[int, ...]
     """Nodes of steps whose logits were dropped to hold the memory bound: they can be recalled."""
-    ms: float
-
-
-@frozen
-class Recalled(Answer):
-    """The logits after some nodes were recomputed and are kept."""
-
-    nodes: tuple[int, ...]
     ms: float

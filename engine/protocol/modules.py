@@ -6,9 +6,21 @@ Shapes come from the arrays, and what a part does from one observed forward of o
 from __future__ import annotations
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
-from engine.records.costs import Role
-from engine.records.inside.reading import CaptureFacts
+from engine.protocol.base import Answer
+from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.measuring import Role
+
+
+@frozen
+class ReadModules(Inside):
+    """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
+
+
+@frozen
+class ReadExperts(Inside):
+    """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
+
+    node: int
 
 
 @frozen

@@ -1,11 +1,59 @@
-"""Speculative decoding: rounds of it, the draft's model, and the comparison with plain steps."""
+"""Commands and records of speculative decoding."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
+from engine.breakpoints import Breakpoints
 from engine.frozen import frozen
+from engine.protocol.base import Command, Record
 from engine.speculation_settings import SpeculationSettings
+
+
+@frozen
+class LoadDraft(Command):
+    """Have a draft ready; answered by `DraftLoading` records and `DraftReady`."""
+
+    over_ranks: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    settings: SpeculationSettings
+
+
+@frozen
+class TakeRound(Command):
+    """Take a round of speculative decoding; answered by a `Step` a token, and `DraftRound`."""
+
+    over_ranks: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    settings: SpeculationSettings
+    inside: bool = False
+    """Only the next stage of the round: propose, verify, take. Each is answered by a `DraftRound`."""
+
+
+@frozen
+class RunRounds(Command):
+    """Take rounds until a stop, a breakpoint or a cancel, each of which holds inside a round, too."""
+
+    over_ranks: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    settings: SpeculationSettings
+    until: Breakpoints | None = None
+    """As for `Run`."""
+    over_sure: bool = False
+    """As for `Run`."""
+    plain: int = 0
+    """Plain steps to take first: what the rounds are measured against."""
+
+
+@frozen
+class VerifySpeculation(Command):
+    """Decode what follows a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
+
+    over_ranks: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    node: int
+    """On the path to the current node, which ends the stretch."""
+
 
 DraftFate = Literal["drafted", "accepted", "refused", "unseen"]
 """`drafted`: not verified yet. `refused`: the sampler took another token. `unseen`: behind a refused token or a stop,
@@ -14,7 +62,7 @@ RoundStage = Literal["proposed", "verified", "taken"]
 
 
 @frozen
-class DraftLoading:
+class DraftLoading(Record):
     """The draft's model is being loaded."""
 
     name: str
@@ -24,7 +72,7 @@ class DraftLoading:
 
 
 @frozen
-class DraftReady:
+class DraftReady(Record):
     """A draft is ready to propose tokens."""
 
     settings: SpeculationSettings
@@ -82,7 +130,7 @@ class TakenInstead:
 
 
 @frozen
-class DraftRound:
+class DraftRound(Record):
     """One round of speculative decoding: tokens were drafted, verified in one forward, and taken as far as they hold.
 
     It follows the `Step` records of its tokens. A round that is gone through in stages has a record for each.
@@ -123,7 +171,7 @@ class DraftRound:
 
 
 @frozen
-class SpeculationVerified:
+class SpeculationVerified(Record):
     """A stretch of text was decoded again by plain steps, in separate caches."""
 
     begin: int

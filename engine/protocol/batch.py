@@ -1,11 +1,104 @@
-"""A batch: several prompts at once, a lane for each, and what it came to."""
+"""Commands and records of batches and of many draws."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.records.steps import Distribution
+from engine.protocol.base import Command, Record
+from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution
+from engine.settings import Settings
+
+
+@frozen
+class LanePrompt:
+    """A prompt of a batch."""
+
+    text: str
+    chat: bool = False
+    """Through the model's chat template, as a user's message."""
+    system: str | None = None
+    options: ChatOptions = NO_OPTIONS
+    """What else the chat template gets."""
+    settings: Settings | None = None
+    """Of its sampler and its stops; None for the session's."""
+
+
+@frozen
+class StartBatch(Command):
+    """Begin a batch, and prefill the lanes that begin; the session doesn't change.
+
+    Answered by `BatchOpened`, and as `AdvanceBatch`. It ends the batch before.
+    """
+
+    over_ranks: ClassVar[bool] = False
+    prompts: tuple[LanePrompt, ...]
+    size: int = 32
+    """Lanes at once; the others wait until one has ended, or all of them."""
+    static: bool = False
+    """Whether lanes that ended keep their rows, and lanes that wait join only when all have ended."""
+    steps: int | None = None
+    """Steps to take, None for all."""
+
+
+@frozen
+class AdvanceBatch(Command):
+    """Continue the batch; a cancel pauses it.
+
+    Answered by `LanesJoined`, `LanesPrefilled`, `LaneStarted`, `BatchStep` and `LaneEnded` records, and at the end by
+    `BatchEnded`.
+    """
+
+    over_ranks: ClassVar[bool] = False
+    steps: int | None = None
+    """Steps to take, None for all."""
+
+
+@frozen
+class AddLanes(Command):
+    """Add prompts to the batch, to begin with its next step where there is room; answered by `LanesAdded`."""
+
+    over_ranks: ClassVar[bool] = False
+    aside: ClassVar[bool] = True
+    prompts: tuple[LanePrompt, ...]
+
+
+@frozen
+class RemoveLane(Command):
+    """Take a lane out of the batch, or out of those that wait; answered by `LaneEnded`."""
+
+    over_ranks: ClassVar[bool] = False
+    aside: ClassVar[bool] = True
+    lane: int
+
+
+@frozen
+class CompareBatch(Command):
+    """Run the prompt of each lane alone, once all have ended.
+
+    Answered by `Measuring`, `LaneCompared` and one `BatchCompared`.
+    """
+
+    over_ranks: ClassVar[bool] = False
+
+
+@frozen
+class DrawMany(Command):
+    """Draw many continuations after a node, over one copy of its KV; the session doesn't change.
+
+    Answered as `StartBatch`, with one `DrawsCounted` after the first tokens. Draw k is the one that k re-rolls of each
+    token give. It ends the batch before.
+    """
+
+    over_ranks: ClassVar[bool] = False
+    count: int
+    node: int | None = None
+    """None for the current one."""
+    tokens: int = 1
+    """Of each continuation at most; with 1 the model runs nothing."""
+    size: int = 32
+    """Continuations at once."""
+
 
 LaneEnd = Literal["eos", "stop", "length", "cancelled", "grammar", "removed"]
 """Why a lane ended: as a completion (`FinishReason`), or a person took it out."""
@@ -95,7 +188,7 @@ class BatchTotals:
 
 
 @frozen
-class BatchOpened:
+class BatchOpened(Record):
     """A batch began."""
 
     lanes: tuple[LaneOpened, ...]
@@ -110,14 +203,14 @@ class BatchOpened:
 
 
 @frozen
-class LanesAdded:
+class LanesAdded(Record):
     """More prompts, for a batch that was opened."""
 
     lanes: tuple[LaneOpened, ...]
 
 
 @frozen
-class LanesJoined:
+class LanesJoined(Record):
     """Lanes got rows, and their prefill begins."""
 
     lanes: tuple[int, ...]
@@ -126,7 +219,7 @@ class LanesJoined:
 
 
 @frozen
-class LanesPrefilled:
+class LanesPrefilled(Record):
     """A chunk of the prompts of some lanes went through the model."""
 
     lanes: tuple[int, ...]
@@ -142,7 +235,7 @@ class LanesPrefilled:
 
 
 @frozen
-class LaneStarted:
+class LaneStarted(Record):
     """A lane's prompt is read, and its first token is drawn."""
 
     lane: int
@@ -153,7 +246,7 @@ class LaneStarted:
 
 
 @frozen
-class BatchStep:
+class BatchStep(Record):
     """Every live lane grew by a token: one forward, or one a lane."""
 
     step: int
@@ -168,7 +261,7 @@ class BatchStep:
 
 
 @frozen
-class LaneEnded:
+class LaneEnded(Record):
     """A lane has ended."""
 
     lane: int
@@ -181,7 +274,7 @@ class LaneEnded:
 
 
 @frozen
-class BatchEnded:
+class BatchEnded(Record):
     """No lane is live and none waits; another may be added."""
 
     totals: BatchTotals
@@ -204,7 +297,7 @@ class LaneDifference:
 
 
 @frozen
-class LaneCompared:
+class LaneCompared(Record):
     """A lane beside its prompt run alone."""
 
     lane: int
@@ -226,7 +319,7 @@ class LaneCompared:
 
 
 @frozen
-class BatchCompared:
+class BatchCompared(Record):
     """All lanes at once against one after the other, both measured in this process."""
 
     lanes: int
@@ -253,7 +346,7 @@ class DrawnToken:
 
 
 @frozen
-class DrawsCounted:
+class DrawsCounted(Record):
     """The first tokens of many draws after one node, against the sampler's distribution."""
 
     node: int

@@ -1,10 +1,32 @@
-"""Beam search, a step at a time."""
+"""Commands and records of beam searches."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from engine.beam_settings import BeamSettings
 from engine.frozen import frozen
+from engine.protocol.base import Command, Record
+
+
+@frozen
+class SearchBeams(Command):
+    """Search with beams from the current node; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
+
+    A search that was cancelled, or paused after `steps`, waits for `GoOnBeams` until the next prompt, model or search.
+    """
+
+    settings: BeamSettings
+    steps: int | None = None
+    """Steps to take, None for all."""
+
+
+@frozen
+class GoOnBeams(Command):
+    """Continue the paused search; answered by `BeamStep` records and, at its end, `BeamEnded`."""
+
+    steps: int | None = None
+    """Steps to take, None for all."""
 
 
 @frozen
@@ -52,7 +74,7 @@ class Hypothesis:
 
 
 @frozen
-class BeamOpened:
+class BeamOpened(Record):
     """A beam search began."""
 
     node: int
@@ -67,7 +89,7 @@ class BeamOpened:
 
 
 @frozen
-class BeamStep:
+class BeamStep(Record):
     """Every live beam grew by a token."""
 
     step: int
@@ -88,7 +110,7 @@ class BeamStep:
 
 
 @frozen
-class BeamEnded:
+class BeamEnded(Record):
     """A beam search is over."""
 
     ranking: tuple[Hypothesis, ...]

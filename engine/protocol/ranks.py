@@ -1,11 +1,24 @@
-"""A model over several processes: what each of them holds, and where the time of a step goes on each."""
+"""Commands and records of models that several processes compute."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
+from engine.protocol.base import Answer, Record
+from engine.protocol.measuring import Measure
+
+
+@frozen
+class MeasureRanks(Measure):
+    """What each rank holds, and its time in compute and communication; answered by one `RanksMeasured`.
+
+    Refused where the model runs in this process alone.
+    """
+
+    rounds: int = 5
+    """Counted rounds, after one that warms up."""
+
 
 Sharding = Literal["tensor", "pipeline"]
 """`tensor`: every rank has a part of each weight of all layers. `pipeline`: every rank has some whole layers."""
@@ -35,7 +48,7 @@ class RankFacts:
 
 
 @frozen
-class RanksLoaded:
+class RanksLoaded(Record):
     """A model was loaded over several processes; follows its `ModelFacts`, which are of the whole model."""
 
     sharding: Sharding

@@ -7,12 +7,79 @@ llama.cpp prints it; entropies are in bits, as everywhere else.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.records.answer import Answer
-from engine.records.model import ModelFacts
-from engine.records.steps import Candidate
+from engine.protocol.base import Answer, Command, Record
+from engine.protocol.model import ModelFacts
+from engine.protocol.steps import Candidate
+from engine.settings import LoadSettings
+
+
+@frozen
+class OpenLockstep(Command):
+    """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`."""
+
+    over_ranks: ClassVar[bool] = False
+    against: LoadSettings
+    """The second model; with the first one's settings it shares the first one's weights."""
+    bits: int | None = None
+    """Quantize it while it is loaded, as mlx_lm.convert does; None for what its files hold."""
+    group_size: int = 64
+    """Weights that share a scale, where it is quantized."""
+    system: str | None = None
+    """The system prompt that the second model gets in the place of the conversation's; None for the same one."""
+    template: str | None = None
+    """The chat template, jinja2 source, that the second model gets in the place of its own; None for its own."""
+
+
+@frozen
+class CloseLockstep(Command):
+    """Drop the second model; answered by `LockstepClosed`."""
+
+    over_ranks: ClassVar[bool] = False
+
+
+@frozen
+class DiffText(Command):
+    """Read a text in both models; answered by `LockstepRead` records and one `LockstepEnded`."""
+
+    over_ranks: ClassVar[bool] = False
+    text: str
+    window: int | None = None
+    """Tokens of the first model's in a window; None for all that fits the context windows of both."""
+    candidates: int = 0
+    """Most probable tokens of each that are listed at each place."""
+
+
+@frozen
+class ReadLockstep(Command):
+    """Read what was not yet read of the path to a node in both models; answered by `LockstepRead` records."""
+
+    over_ranks: ClassVar[bool] = False
+    node: int
+    candidates: int = 12
+    """Most probable tokens of each that are listed at each place."""
+
+
+@frozen
+class FollowSecond(Command):
+    """Take the token after a node that the second model picks; answered by a `Step`."""
+
+    over_ranks: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    node: int
+
+
+@frozen
+class PartWays(Command):
+    """Let both models go on from a node with their own picks; answered by `Measuring` records and `WaysParted`."""
+
+    over_ranks: ClassVar[bool] = False
+    node: int
+    tokens: int = 40
+    """Decoded by each at most."""
+
 
 Alignment = Literal["ids", "bytes"]
 """`ids`: both have the same tokens, compared one by one. `bytes`: each cuts the text with its own tokenizer, and they
@@ -20,7 +87,7 @@ are compared between the places where both have a border."""
 
 
 @frozen
-class LockstepMemory:
+class LockstepMemory(Record):
     """What a second model will need; emitted before it is loaded."""
 
     first_bytes: int
@@ -32,7 +99,7 @@ class LockstepMemory:
 
 
 @frozen
-class LockstepOpened:
+class LockstepOpened(Record):
     """A second model is ready beside the first."""
 
     facts: ModelFacts
@@ -45,7 +112,7 @@ class LockstepOpened:
 
 
 @frozen
-class LockstepClosed:
+class LockstepClosed(Record):
     """There is no second model any more."""
 
     title: str
@@ -110,7 +177,7 @@ class LockstepSpan:
 
 
 @frozen
-class LockstepRead:
+class LockstepRead(Record):
     """Some spans of a text in both models, in its order; those from `since` on replace what was read there before."""
 
     node: int
@@ -131,7 +198,7 @@ class LockstepRead:
 
 
 @frozen
-class LockstepEnded:
+class LockstepEnded(Record):
     """A text was read in both models."""
 
     window: int
