@@ -16,8 +16,8 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.cache.kinds import Snapshot, kind_of
-from engine.cache.kinds.kind import Reading
+from engine.cache.kind import Reading, Snapshot
+from engine.cache.kinds import kind_of
 from engine.chunks import Chunks, appended, cut
 from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings

@@ -17,7 +17,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.cache.kinds import arrays
+from engine.cache.kind import arrays
 from engine.frozen import frozen
 from engine.model.layers import decoder_layers, is_stack, parts_of, role_of
 from engine.protocol import Role

@@ -13,8 +13,8 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 
-from engine.cache.head_groups import group_size_problem, valid_group_sizes
-from engine.cache.kinds import Kind, kind_of
+from engine.cache.kind import Kind
+from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
 from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, SettingsError
 from engine.frozen import frozen

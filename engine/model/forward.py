@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.cache.kinds import Snapshot
+from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.chunks import Chunks, cut, end_at, of_prompt
 from engine.errors import Cancelled

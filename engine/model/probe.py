@@ -7,8 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.cache.head_groups import group_size_problem
-from engine.cache.kinds import kind_of
+from engine.cache.kinds import group_size_problem, kind_of
 from engine.cache.live import KV
 from engine.frozen import frozen
 from engine.model.forward import Compute, MakeKV

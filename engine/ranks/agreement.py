@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from engine.cache.kinds.kind import Reading
+from engine.cache.kind import Reading
 from engine.cache.live import KV, grouped
 from engine.frozen import frozen
 

@@ -16,8 +16,7 @@ from typing import Any, TypeVar, cast
 
 import mlx.core as mx
 
-from engine.cache.kinds import Snapshot
-from engine.cache.kinds.kind import Reading
+from engine.cache.kind import Reading, Snapshot
 from engine.cache.live import KV
 from engine.chunks import Chunks
 from engine.errors import StepError

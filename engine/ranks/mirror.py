@@ -14,7 +14,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.cache.kinds import Snapshot
+from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import EngineError
 from engine.model.facts import arrays_of

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from engine.cache.kinds.kind import Reading
+from engine.cache.kind import Reading
 from engine.errors import LoadError
 from engine.model.fingerprint import fingerprint
 from engine.model.forward import MakeKV

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from engine.cache.kinds import padded
+from engine.cache import padded
 from engine.decoding.batched.lane import Batched, Lane
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import StepError

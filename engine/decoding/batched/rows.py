@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
-from engine.cache.kinds import padded
+from engine.cache import padded
 from engine.frozen import frozen
 from engine.model.batch import Rows, rows
 from engine.model.forward import CLEAR_EVERY, Runner

@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from engine.cache.kinds import arrays
+from engine.cache.kind import arrays
 from engine.errors import Cancelled, StepError
 from engine.measuring.fenced import profile
 from engine.measuring.fences import Fences, places

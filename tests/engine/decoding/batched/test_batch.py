@@ -10,7 +10,7 @@ import mlx_lm.models.cache as mlx_caches
 import pytest
 
 from engine import protocol
-from engine.cache.kinds import padded
+from engine.cache import padded
 from engine.decoding.batched import opening
 from engine.decoding.batched.rows import PaddedRows
 from engine.model.forward import Runner

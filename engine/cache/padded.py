@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models import cache as caches
 
+from engine.cache.kind import arrays
 from engine.cache.kinds import kind_of
 from engine.protocol import LaneKV
 
@@ -72,15 +73,7 @@ def keep(rows: Sequence[Any], places: Sequence[int]) -> None:
 
 def state(rows: Sequence[Any]) -> list[mx.array]:
     """All arrays, to evaluate after a forward."""
-    return [array for cache in rows for array in _arrays(cache.state)]
-
-
-def _arrays(value: Any) -> list[mx.array]:
-    if isinstance(value, mx.array):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [array for item in value for array in _arrays(item)]
-    return []
+    return [array for cache in rows for array in arrays(cache.state)]
 
 
 def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
