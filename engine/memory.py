@@ -39,7 +39,7 @@ def memory_installed() -> int | None:
 
 
 def memory_for_models() -> int | None:
-    """Bytes that a model may take before MLX runs: an estimate of what `engine.model.memory.free_bytes` then says.
+    """Bytes that a model may take before MLX runs: an estimate of what `engine.model.weights.free_bytes` then says.
 
     Where MLX computes on CUDA, what is free on the GPU; on a Mac what is free, and no more than Metal recommends; else
     what is free, and where the system doesn't tell that, what is installed.

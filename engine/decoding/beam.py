@@ -32,7 +32,7 @@ import numpy as np
 from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.model.batch import Rows, rows
+from engine.model.forward import Rows, rows_of
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import stops
@@ -66,7 +66,7 @@ def search(
             "Name one with --extra-eos-token, or take the grammar off.",
         )
     session.prepare_step()
-    run = BeamRun(session, settings, forwards or rows(session.prepared_runner()))
+    run = BeamRun(session, settings, forwards or rows_of(session.prepared_runner()))
     yield run.opened()
     while not run.over:
         yield run.step()

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from engine.errors import first_line
 from engine.grammar.schema import refusal, schema_for_llguidance
 from engine.grammar_settings import Grammar
 
@@ -78,12 +79,7 @@ def _lark_of_gbnf(text: str) -> str:
     except RecursionError:
         raise refusal("it is nested too deeply") from None
     except Exception as error:  # it raises ValueError, IndexError or AssertionError
-        raise refusal(first_line(error) or "it is no GBNF") from None
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, 200 characters at most."""
-    return next(iter(str(error).strip().splitlines()), "")[:200]
+        raise refusal(first_line(error, nothing="it is no GBNF")) from None
 
 
 def in_words(error: str, grammar: Grammar) -> str:

@@ -14,8 +14,15 @@ from engine.errors import LoadError
 from engine.files import MIB
 from engine.frozen import frozen
 from engine.model import directory as model_directory
-from engine.model.directory import TOKENIZER_FILES, check_sizes, read_object
-from engine.model.tensors import BITS, Damaged, TensorEntry, read_entries
+from engine.model.directory import (
+    BITS,
+    TOKENIZER_FILES,
+    Damaged,
+    TensorEntry,
+    check_sizes,
+    read_entries,
+    read_object,
+)
 from engine.models_on_disk import families
 from engine.models_on_disk.facts import DiskModel
 from engine.models_on_disk.kv import kv_size

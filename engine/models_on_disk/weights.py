@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.model.tensors import TensorEntry
+from engine.model.directory import TensorEntry
 from engine.models_on_disk.facts import StoredWeights
 
 Entries = Mapping[str, TensorEntry]

@@ -17,10 +17,9 @@ import mlx.core as mx
 from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import EngineError
-from engine.model.facts import arrays_of
-from engine.model.fingerprint import fingerprint
+from engine.model.facts import fingerprint
 from engine.model.load import prepare
-from engine.model.weights import bytes_of
+from engine.model.weights import arrays_of, bytes_of
 from engine.ranks.agreement import Print, told
 from engine.ranks.fences import fenced_ms
 from engine.ranks.join import join

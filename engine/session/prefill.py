@@ -14,9 +14,8 @@ import mlx.core as mx
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
 from engine.frozen import frozen
-from engine.model.first_uses import Work
-from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
-from engine.model.tail import Tail
+from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped, Work
+from engine.model.layers import Tail
 from engine.model.tokens import Tokens
 from engine.protocol import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row

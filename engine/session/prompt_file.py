@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from engine.cache.kinds import kind_of
 from engine.errors import PromptError
 from engine.frozen import frozen
-from engine.model.tensors import Damaged, read_header
+from engine.model.directory import Damaged, read_header
 from engine.paths import shorter
 
 SHARES = {mx.float32: 1e-2, mx.float16: 0.1, mx.bfloat16: 0.1}

@@ -15,8 +15,7 @@ from mlx_lm import utils
 
 from engine import libraries, protocol
 from engine.errors import LoadError
-from engine.model import load_errors
-from engine.model.load import load
+from engine.model.load import cannot_run, load
 from engine.settings import LoadSettings
 from engine.worker import unexpected
 from tests.zoo import Zoo
@@ -115,6 +114,6 @@ def test_experts_in_bfloat16_on_the_cpu_blame_the_machine(zoo: Zoo) -> None:
 
 
 def test_a_kernel_of_metal_alone_blames_the_machine(tmp_path: Path) -> None:
-    said = load_errors.cannot_run(RuntimeError("[metal_kernel] No Metal back-end."), tmp_path, "auto")
+    said = cannot_run(RuntimeError("[metal_kernel] No Metal back-end."), tmp_path, "auto")
     assert "config.json" not in said.message
     assert said.hint == "It needs an Apple GPU: run it on a Mac, or use another model."

@@ -322,7 +322,6 @@ def test_the_contracts_name_the_same_face() -> None:
         "engine.grammar",
         "engine.models_on_disk",
         "engine.model.directory",
-        "engine.model.tensors",
     }
     [screen] = [
         contract["allowed_modules"] for contract in lists if contract["source_modules"] == ["inspector"]

@@ -11,8 +11,8 @@ from engine.decoding.batched.lane import Batched, Lane
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import StepError
 from engine.model.forward import Runner
-from engine.model.memory import free_bytes
 from engine.model.rounding import rounding_of
+from engine.model.weights import free_bytes
 from engine.protocol import LaneOpened, LanePrompt, PreviewPrompt
 from engine.sampling.ranking import Row
 from engine.session.conversation import encoded

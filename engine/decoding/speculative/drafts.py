@@ -14,9 +14,9 @@ from engine.decoding.speculative.draft import Drafter
 from engine.decoding.speculative.lookup import LookupDraft
 from engine.decoding.speculative.model_draft import ModelDraft
 from engine.errors import LoadError
-from engine.model.dtype import quantization_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
+from engine.model.weights import quantization_of
 from engine.protocol import DraftLoading, Loading
 from engine.settings import LoadSettings, for_model
 from engine.speculation_settings import SpeculationSettings

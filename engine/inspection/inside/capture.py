@@ -14,7 +14,7 @@ from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
-from engine.model.patches import Patch
+from engine.model.layers import Patch
 from engine.model.rounding import precision
 from engine.protocol import CaptureFacts, Check
 from engine.session.detached import copy_runner, run_at

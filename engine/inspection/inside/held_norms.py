@@ -13,7 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.model.patches import Patch, patched
+from engine.model.layers import Patch, patched
 
 
 @contextmanager

@@ -11,10 +11,9 @@ import mlx.nn as nn
 
 from engine.inspection.inside.observed import EMBEDDINGS, NEVER, SWITCHED, Observed, Seen, observe
 from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, joined, mlp_facts, vector
-from engine.model.dtype import dtype_of
 from engine.model.layers import decoder_layers, role_of
 from engine.model.rounding import precision
-from engine.model.weights import is_packed, own_arrays, own_parameters
+from engine.model.weights import dtype_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
     ExpertFacts,
     LayerBlock,

@@ -18,8 +18,7 @@ from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_of
 from engine.inspection.inside.taps import flat_caches
-from engine.model.patches import Patch, calls, patched
-from engine.model.tail import hidden
+from engine.model.layers import Patch, calls, hidden, patched
 from engine.protocol import HeadFacts, NormFacts, RopeFacts
 
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)

@@ -13,8 +13,7 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.errors import StepError
-from engine.model.layers import decoder_layers
-from engine.model.patches import calls, patched
+from engine.model.layers import calls, decoder_layers, patched
 from engine.protocol import Check, PositionUse, PositionWay, Rotation
 
 rope = mx.fast.rope

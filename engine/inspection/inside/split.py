@@ -16,9 +16,7 @@ import numpy as np
 from engine.frozen import frozen
 from engine.inspection.inside.held_norms import held_norms
 from engine.inspection.inside.taps import LayerRun, PartRun
-from engine.model.layers import role_of
-from engine.model.patches import calls
-from engine.model.tail import hidden, with_hidden
+from engine.model.layers import calls, hidden, role_of, with_hidden
 from engine.protocol import WriterKind
 
 KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurrence": "recurrence"}

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.inspection.inside.taps import LayerRun
-from engine.model.tail import after_layers
+from engine.model.layers import after_layers
 
 
 def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.array:

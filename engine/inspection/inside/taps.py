@@ -25,9 +25,7 @@ import numpy as np
 
 from engine.cache.kinds import kind_of
 from engine.inspection.inside.weights import AttentionInputs, attention_weights, weighted_error
-from engine.model.layers import decoder_layers, parts_of
-from engine.model.patches import Patch, calls, patched
-from engine.model.tail import hidden, kept, with_hidden
+from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
 
 fused_attention = mx.fast.scaled_dot_product_attention
 """MLX's own: while taps are set, the attribute is another function."""

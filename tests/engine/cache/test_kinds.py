@@ -22,8 +22,7 @@ from engine.cache.kind import Kind, Snapshot, pick_rows
 from engine.cache.kinds import GENERAL, KINDS, Columns, kind_named, kind_of
 from engine.chunks import of_prompt
 from engine.model import synthetic
-from engine.model.batch import BatchedRows, SequentialRows, rows
-from engine.model.forward import Runner
+from engine.model.forward import BatchedRows, Runner, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
@@ -186,7 +185,7 @@ def test_its_rows_are_those_of_a_plain_cache(
     runners = [Runner(loaded.model, loaded.settings) for loaded in (stacked, zoo.load("llama"))]
     for runner in runners:
         runner.forward_path(PROMPT, of_prompt(len(PROMPT)))
-    mine, theirs = map(rows, runners)
+    mine, theirs = map(rows_of, runners)
     assert isinstance(mine, BatchedRows)
     count = 1
     for turn in turns:
@@ -223,7 +222,7 @@ def test_a_kind_that_nobody_registered_is_read_and_recomputed(zoo: Zoo, cache: t
     assert [(group.kind, group.held, group.limit) for group in reading.groups] == [("other", 30, None)]
     assert session.kv.bytes_per_token() is None
     assert not session.can_pipeline
-    sequential = rows(session.runner)
+    sequential = rows_of(session.runner)
     assert isinstance(sequential, SequentialRows)
     assert f"of kind other ({cache.__name__})" in sequential.note
 

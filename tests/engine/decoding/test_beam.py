@@ -17,7 +17,7 @@ from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.errors import SettingsError, StepError
-from engine.model.batch import BatchedRows, SequentialRows, rows
+from engine.model.forward import BatchedRows, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.sampling.ranking import log_softmax
@@ -387,7 +387,7 @@ def test_a_cache_of_an_unknown_kind_runs_its_beams_one_after_another(zoo: Zoo) -
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), SequentialRows)
+    assert isinstance(rows_of(session.runner), SequentialRows)
     before = state(session)
     found = ran(session, width=4, max_tokens=6)
     assert "OwnCache" in found.opened.note

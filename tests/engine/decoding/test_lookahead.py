@@ -15,8 +15,7 @@ import pytest
 from engine import protocol
 from engine.decoding.lookahead import GreedyLine, look_ahead
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.batch import SequentialRows, rows
-from engine.model.forward import Runner
+from engine.model.forward import Runner, SequentialRows, rows_of
 from engine.model.load import Loaded
 from engine.protocol import AheadLine, LookedAhead
 from engine.session.detached import run_at
@@ -208,7 +207,7 @@ def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), SequentialRows)
+    assert isinstance(rows_of(session.runner), SequentialRows)
     before = state(session)
     *_, told = look_ahead(session, session.node, best(session), COUNT)
     assert "one after another" in told.note

@@ -6,8 +6,8 @@ import mlx.core as mx
 import pytest
 
 from engine.errors import SettingsError
-from engine.model import dtype
-from engine.model.dtype import dtype_of, set_dtype
+from engine.model import weights
+from engine.model.weights import dtype_of, set_dtype
 from engine.settings import LoadSettings, check_load
 from tests.zoo import Zoo
 
@@ -36,11 +36,11 @@ def test_auto_takes_float32_with_a_fast_blas_where_memory_allows_it(
     model = zoo.load("llama", dtype="bfloat16").model
     assert set_dtype(model, "auto", fast_blas=False) == ()
     assert dtype_of(model) == "bfloat16"
-    monkeypatch.setattr(dtype, "memory_available", lambda: 1000)
+    monkeypatch.setattr(weights, "memory_available", lambda: 1000)
     (told,) = set_dtype(model, "auto", fast_blas=True)
     assert "more than half" in told
     assert dtype_of(model) == "bfloat16"
-    monkeypatch.setattr(dtype, "memory_available", lambda: None)
+    monkeypatch.setattr(weights, "memory_available", lambda: None)
     assert set_dtype(model, "auto", fast_blas=True) == ()
     assert dtype_of(model) == "float32"
 

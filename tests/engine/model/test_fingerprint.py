@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import pocket
-from engine.model.fingerprint import BLOCK, BLOCKS, WHOLE_LIMIT, fingerprint
+from engine.model.facts import BLOCK, BLOCKS, WHOLE_LIMIT, fingerprint
 from engine.model.load import load
 from engine.settings import LoadSettings
 

@@ -10,9 +10,9 @@ import pytest
 
 from engine import memory as host
 from engine.model import load as loading
-from engine.model import memory
+from engine.model import weights
 from engine.model.load import load
-from engine.model.memory import free_bytes, warning_of
+from engine.model.weights import free_bytes, warning_of
 from engine.protocol import Loading
 from engine.settings import LoadSettings
 from tests.zoo import Zoo
@@ -43,7 +43,7 @@ Pages purgeable:                           1234.
 def test_weights_that_leave_no_room_are_warned_of(
     monkeypatch: pytest.MonkeyPatch, needed: float, free: int | None, warned: bool
 ) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda: None if free is None else free * GIB)
+    monkeypatch.setattr(weights, "free_bytes", lambda: None if free is None else free * GIB)
     told = warning_of(int(needed * GIB))
     assert bool(told) == warned
     if warned:
@@ -53,13 +53,13 @@ def test_weights_that_leave_no_room_are_warned_of(
 def test_it_is_told_before_the_first_tensor_is_read_and_stays_in_the_facts(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda: 2**20)
+    monkeypatch.setattr(weights, "free_bytes", lambda: 2**20)
     found: list[Loading] = []
     loaded = load(LoadSettings(), found.append)
-    weights = [each for each in found if each.stage == "weights"]
-    assert weights[0].done == 0
-    assert {each.warning for each in weights} == {loaded.facts.notes[-1]}
-    assert "the machine will swap" in weights[0].warning
+    told = [each for each in found if each.stage == "weights"]
+    assert told[0].done == 0
+    assert {each.warning for each in told} == {loaded.facts.notes[-1]}
+    assert "the machine will swap" in told[0].warning
     monkeypatch.undo()
     assert not any("swap" in note for note in zoo.load("pocket").facts.notes)
 
@@ -73,7 +73,7 @@ def test_on_metal_what_is_free_is_what_it_recommends_and_that_may_be_wired(
     monkeypatch.setattr(mx, "get_active_memory", lambda: 3 * GIB)
     monkeypatch.setattr(mx, "set_wired_limit", wired.append)
     for available, free in ((None, 17), (30, 17), (5, 5)):
-        monkeypatch.setattr(memory, "memory_available", lambda of=available: of and of * GIB)
+        monkeypatch.setattr(weights, "memory_available", lambda of=available: of and of * GIB)
         assert free_bytes() == free * GIB
     monkeypatch.setattr(loading, "warning_of", lambda needed: "")
     load(LoadSettings())
@@ -84,10 +84,10 @@ def test_elsewhere_nothing_is_wired(monkeypatch: pytest.MonkeyPatch) -> None:
     wired: list[int] = []
     monkeypatch.setattr(mx, "device_info", lambda: {"device_name": "cpu"})
     monkeypatch.setattr(mx, "set_wired_limit", wired.append)
-    memory.keep_in_memory()
+    weights.keep_in_memory()
     assert wired == []
-    monkeypatch.setattr(memory, "memory_available", lambda: None)
-    monkeypatch.setattr(memory, "memory_installed", lambda: None)
+    monkeypatch.setattr(weights, "memory_available", lambda: None)
+    monkeypatch.setattr(weights, "memory_installed", lambda: None)
     assert free_bytes() is None
 
 
@@ -95,7 +95,7 @@ def test_on_cuda_what_is_free_is_what_the_gpu_has(monkeypatch: pytest.MonkeyPatc
     """Neither the host's memory nor what this process holds changes it."""
     monkeypatch.setattr(mx, "device_info", lambda: CUDA)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 3 * GIB)
-    monkeypatch.setattr(memory, "memory_available", lambda: GIB)
+    monkeypatch.setattr(weights, "memory_available", lambda: GIB)
     assert free_bytes() == 80 * GIB
     assert warning_of(70 * GIB) == ""
     assert "80.0 GiB are free" in warning_of(75 * GIB)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from mlx_lm import utils
 
 from engine import pocket
-from engine.model.plain_tokenizer import _FAMILIES, PlainTokenizer, PlainWrapper, plain_tokenizer
-from engine.model.tokens import Tokens
+from engine.model.tokens import _FAMILIES, PlainTokenizer, PlainWrapper, Tokens, plain_tokenizer
 from engine.protocol import NO_OPTIONS, Message
 from tests.zoo import CONFIGS, Zoo
 

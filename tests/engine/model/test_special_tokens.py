@@ -12,10 +12,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from engine import pocket
-from engine.model import special_tokens as module
-from engine.model.plain_tokenizer import plain_tokenizer
-from engine.model.special_tokens import special_tokens
-from engine.model.tokens import Tokens
+from engine.model import facts as module
+from engine.model.facts import special_tokens
+from engine.model.tokens import Tokens, plain_tokenizer
 from engine.protocol import SpecialToken
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|header|>{{ m.role }}{% endfor %}"
@@ -72,7 +71,7 @@ def test_roles_are_those_of_the_files_and_an_added_word_is_none_of_them(tmp_path
 def test_of_very_many_those_in_use_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*(f"<|reserved_{number}|>" for number in range(40)), "<|header|>", "<|end|>"]
     path = made(tmp_path, names, chat_template=TEMPLATE, eos_token="<|end|>")
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "MOST_SPECIAL", 10)
     kept, count = special_tokens(Tokens(utils.load_tokenizer(path, eos_token_ids=[42]), 100))
     assert count == 42
     assert [each.id for each in kept] == [1, 2, 3, 4, 5, 6, 7, 8, 41, 42]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.decoding.run import run
-from engine.model.first_uses import FirstUses
+from engine.model.forward import FirstUses
 from engine.model.load import Loaded
 from engine.protocol import PrefillChunk, Prefilled, Step
 from engine.session.session import Session

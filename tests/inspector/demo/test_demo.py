@@ -7,7 +7,7 @@ import re
 import pytest
 
 from engine import pocket
-from engine.model.fingerprint import fingerprint
+from engine.model.facts import fingerprint
 from engine.protocol import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Trace, load

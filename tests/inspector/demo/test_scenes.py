@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine import pocket
-from engine.model.fingerprint import fingerprint
+from engine.model.facts import fingerprint
 from engine.protocol import (
     BatchCompared,
     BatchEnded,

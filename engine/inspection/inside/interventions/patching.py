@@ -21,8 +21,7 @@ from engine.inspection.inside.interventions.rows import forward_rows, rows_at_on
 from engine.inspection.inside.interventions.scaling import roles_of
 from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner, Stopped, never
-from engine.model.layers import decoder_layers
-from engine.model.tail import hidden, with_hidden
+from engine.model.layers import decoder_layers, hidden, with_hidden
 from engine.protocol import ActivationsPatched, Check, Floats, Measuring, PatchColumn, PatchKind
 from engine.session.session import Session
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from engine.errors import StepError
 from engine.inspection.inside.taps import Edits, Taps
-from engine.model.layers import decoder_layers, parts_of, role_of
-from engine.model.tail import hidden, with_hidden
+from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import Intervention, InterventionKind, Role
 
 MOST = 64

@@ -10,7 +10,7 @@ from mlx.utils import tree_flatten
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside import experts
 from engine.inspection.inside.experts import read_experts
-from engine.model.patches import calls, patched
+from engine.model.layers import calls, patched
 from engine.protocol import ExpertsRead
 from engine.session.session import Session
 from engine.settings import Settings

@@ -19,7 +19,7 @@ from engine.errors import Cancelled, StepError
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.interventions.holding import hold
 from engine.inspection.inside.interventions.intervene import intervene
-from engine.model.batch import rows
+from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Grown, Intervention
 from engine.sampling.ranking import Row
@@ -232,14 +232,14 @@ def test_rows_of_a_branch_are_computed_as_the_branch_is(zoo: Zoo, name: str) -> 
     expected = session.logits
     for at in (own, here):
         session.move(at)
-        forwards = rows(run_at(session, here).runner)
+        forwards = rows_of(run_at(session, here).runner)
         first = forwards.forward([0, 0], [77, 78])[0]
         assert np.abs(first - expected).max() < 2e-5 * np.abs(expected).max()
     session.move(taken.node)
     session.choose(5)
     assert np.abs(forwards.forward([0, 1], [5, 5])[0] - session.logits).max() < 1e-4
     assert_right(session)
-    plain = rows(run_at(session, own).runner).forward([0], [session.tree[here].token])[0]
+    plain = rows_of(run_at(session, own).runner).forward([0], [session.tree[here].token])[0]
     session.move(session.tree[own].children[session.tree[here].token])
     assert np.abs(plain - session.logits).max() < 1e-4
 

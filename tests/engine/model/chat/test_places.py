@@ -12,8 +12,8 @@ from mlx_lm import utils
 from mlx_lm.chat_templates import deepseek_v32
 
 from engine import pocket
-from engine.model.chat.places import Conversation, Fill, message_places
-from engine.model.chat.template_process import _environment
+from engine.model.chat_template import Conversation, Fill, message_places
+from engine.model.chat_template_process import _environment
 from engine.model.tokens import Tokens
 from engine.protocol import NO_OPTIONS, ChatOptions, Message
 from engine.tree import common_prefix

@@ -13,8 +13,8 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from engine import pocket
 from engine.errors import PromptError
-from engine.model.chat import template as chat_template
-from engine.model.chat import template_process
+from engine.model import chat_template as chat_template
+from engine.model import chat_template_process
 from engine.model.tokens import Tokens
 from engine.protocol import NO_OPTIONS, Message
 from tests.system import peak
@@ -66,7 +66,7 @@ def test_the_text_is_that_of_transformers(wrapper: Any, name: str) -> None:
 
 def test_a_template_can_use_what_transformers_lets_it_use() -> None:
     """A newer transformers with another filter, test or function is seen here."""
-    ours, theirs = template_process._environment(), _compile_jinja_template("").environment
+    ours, theirs = chat_template_process._environment(), _compile_jinja_template("").environment
     for table in ("globals", "filters", "tests"):
         assert getattr(ours, table).keys() == getattr(theirs, table).keys()
     plain = ("trim_blocks", "lstrip_blocks", "keep_trailing_newline", "autoescape", "undefined", "finalize")

@@ -11,8 +11,7 @@ from mlx_lm import utils
 
 from engine import pocket
 from engine.errors import PromptError
-from engine.model.plain_tokenizer import plain_tokenizer
-from engine.model.tokens import Tokens
+from engine.model.tokens import Tokens, plain_tokenizer
 from engine.protocol import NO_OPTIONS, ChatOptions, Message
 
 LLAMA3 = (
