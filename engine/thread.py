@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from engine.errors import PathError
-from engine.paths import here
+from engine.files import here
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.task import Task
 

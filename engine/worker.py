@@ -6,10 +6,10 @@ import traceback
 from collections.abc import Callable, Collection
 
 from engine import protocol
+from engine.context import Call, Desk, Handler, Stopped
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
-from engine.desk import Call, Desk, Handler, Stopped
 from engine.errors import Cancelled, EngineError, RankError, StepError
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands

@@ -15,9 +15,8 @@ import mlx.core as mx
 
 from engine.cache.kind import Snapshot
 from engine.cache.live import KV
-from engine.chunks import Chunks, cut, inside
 from engine.frozen import frozen
-from engine.tree import TokenTree
+from engine.tree import Chunks, TokenTree, cut_chunks, within_chunk
 
 
 @frozen
@@ -178,7 +177,7 @@ class Mover:
         self._bytes = 0
         why = self._shorten(current, shared)
         held = self._extend(node, shared, want)
-        half = kv.chunks_matter and held < want and inside(self._tree.chunks(node), held)
+        half = kv.chunks_matter and held < want and within_chunk(self._tree.chunks(node), held)
         if half or (why and held == shared):  # or nothing was restored over tokens that can't be removed
             kv.clear()
             return MoveCost(0, 0, why or HALF)
@@ -196,7 +195,9 @@ class Mover:
 
     def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:
         """Whether `depth` tokens were cut as those of the path to a node are; matters for few kinds of cache."""
-        return not self._kv.chunks_matter or cut(chunks, depth) == cut(self._tree.chunks(node), depth)
+        return not self._kv.chunks_matter or cut_chunks(chunks, depth) == cut_chunks(
+            self._tree.chunks(node), depth
+        )
 
     # ---- back -------------------------------------------------------------------------------
 

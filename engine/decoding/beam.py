@@ -35,7 +35,7 @@ from engine.frozen import frozen
 from engine.model.forward import Rows, rows_of
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
-from engine.session import stops
+from engine.session import node_records
 from engine.session.session import Session
 
 
@@ -236,7 +236,7 @@ class BeamRun:
         text = (self._session.pending.get(self._start, b"") + raw).decode("utf-8", "replace")
         return Hypothesis(
             beam.node, tuple(ids), text, beam.total_logprob, beam.score, beam.length,
-            "eos" if ends else "length", stops.eos_name(self._session, beam.id) if ends else "",
+            "eos" if ends else "length", node_records.eos_name(self._session, beam.id) if ends else "",
         )  # fmt: skip
 
     def _forward(self) -> int:

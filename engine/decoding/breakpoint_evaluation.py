@@ -15,12 +15,11 @@ import regex
 
 from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, percent
 from engine.errors import SettingsError
-from engine.logits.node_sampler import NodeLogits
-from engine.logits.readings import entropy_bits
-from engine.logits.token_texts import decode
+from engine.logits.node_sampler import NodeLogits, entropy_bits
 from engine.sampling.ranking import Row, rank_of
+from engine.session.node_records import run_limit
 from engine.session.session import Session
-from engine.session.stops import run_limit
+from engine.token_texts import decode
 
 PATIENCE_MS = 50
 """A regular expression that takes longer over one step stops the run: some would never end."""

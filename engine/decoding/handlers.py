@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
+from engine.context import Call, Desk, Handler
 from engine.decoding.beam import search
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run_steps
-from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
 from engine.protocol import Command, Record
-from engine.session.stops import window_full
+from engine.session.node_records import window_full
 
 
 class DecodingCommands:

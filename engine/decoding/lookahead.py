@@ -23,8 +23,7 @@ from engine.model.forward import Rows, Stopped, never, rows_of
 from engine.model.tokens import Tokens
 from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
-from engine.session.detached import DetachedPath, run_at
-from engine.session.session import Session
+from engine.session.session import DetachedPath, Session, run_at
 
 
 def look_ahead(

@@ -16,10 +16,9 @@ from engine.frozen import frozen
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward, Stopped
 from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
-from engine.session.node_logits import memory
+from engine.session.node_records import memory, stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
-from engine.stalls import StallTimes, stall_times
+from engine.timing import StallTimes, stall_times
 
 
 def run_steps(

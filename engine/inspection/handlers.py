@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine import protocol
-from engine.desk import Call, Desk, Handler
+from engine.context import Call, Desk, Handler
 from engine.errors import Cancelled
 from engine.inspection.typed_text import check_room, cut, pieces, preview, tokenize
-from engine.logits.explain import explain, what_if
-from engine.logits.grammar import expected
-from engine.logits.source import kept_row
-from engine.logits.vocabulary import Vocabulary, find
+from engine.logits.questions import Vocabulary, expected, explain, find, kept_row, what_if
 from engine.model.load import load_tokenizer
 from engine.protocol import Command, Tokenized, conversation
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine import protocol
-from engine.desk import Call, Desk, Handler
+from engine.context import Call, Desk, Handler, collect_all
 from engine.errors import StepError
-from engine.gc_policy import collect_all
 from engine.lockstep.paths import PathReader
 from engine.lockstep.second import open_second
 from engine.lockstep.texts import diff_text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
-from engine.chunks import Chunks
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.lockstep.alignment import Span, by_bytes, byte_ends, one_by_one
@@ -16,9 +15,9 @@ from engine.model.forward import Runner, Stopped
 from engine.model.load import Loaded
 from engine.protocol import LockstepRead, LockstepSpan
 from engine.sampling.ranking import Row
-from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
-from engine.tree import common_prefix
+from engine.session.state import KeptLogits
+from engine.tree import Chunks, common_prefix
 
 BATCH = 32
 """Spans of a record."""

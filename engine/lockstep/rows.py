@@ -9,10 +9,10 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
-from engine.chunks import Chunks, end_at, goes_on
 from engine.errors import Cancelled
 from engine.model.forward import Runner, Stopped
 from engine.sampling.ranking import Row
+from engine.tree import Chunks, chunk_end, chunks_go_on
 
 ROWS_BYTES = 2**26
 """Of the rows of a chunk at most: 64 MiB, 110 rows of a vocabulary of 150,000."""
@@ -48,7 +48,7 @@ class ChunkedRows:
         chunks: Chunks | None = None,
     ) -> None:
         self._chunks = chunks if runner.kv.chunks_matter else None
-        if self._chunks is not None and not goes_on(runner.kv.chunks, self._chunks, runner.kv.offset):
+        if self._chunks is not None and not chunks_go_on(runner.kv.chunks, self._chunks, runner.kv.offset):
             runner.kv.clear()
         self._runner, self._ids, self._stopped = runner, ids, stopped
         self._like = like.ends if like is not None else None
@@ -80,7 +80,7 @@ class ChunkedRows:
         if self._like is not None:
             end = next((each for each in self._like if each > self._end), end)
         if self._chunks is not None:
-            end = min(end, max(end_at(self._chunks, self._end), self._end + 1))
+            end = min(end, max(chunk_end(self._chunks, self._end), self._end + 1))
         ids = self._ids[self._end : end]
         self._rows = np.array(self._runner.forward_logits(ids))
         self.first, self._end = self._end, end

@@ -8,7 +8,7 @@ from engine.frozen import frozen
 from engine.lockstep.alignment import Span
 from engine.lockstep.divergence import LogProbs, entropy_bits, kl_nats, logprobs_of
 from engine.lockstep.rows import RowSource
-from engine.logits.readings import RowReader
+from engine.logits.node_sampler import RowReader
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, rank_of

@@ -13,9 +13,8 @@ from engine.model.forward import Runner, Stopped
 from engine.model.tokens import Tokens
 from engine.protocol import Measuring, WayPart, WaysParted
 from engine.sampling.ranking import Row
-from engine.session.detached import copy_runner, run_at
-from engine.session.node_logits import NodeReader
-from engine.session.session import Session
+from engine.session.node_records import NodeReader
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.tree import ROOT, TokenTree
 
@@ -80,10 +79,8 @@ def part_ways(
     begun = time.perf_counter()
     found, here = run_at(session, node, stopped), paths.paths(session, node)
     row = paths.rows.after(len(here.other_ids) - 1)
-    mine = Way(session.tokens, copy_runner(found.runner), here.ids, found.row, session.settings)
-    theirs = Way(
-        paths.second.loaded.tokens, copy_runner(paths.rows.hold()), here.other_ids, row, session.settings
-    )
+    mine = Way(session.tokens, found.runner.copy(), here.ids, found.row, session.settings)
+    theirs = Way(paths.second.loaded.tokens, paths.rows.hold().copy(), here.other_ids, row, session.settings)
     for done in range(tokens):
         if stopped():
             raise Cancelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from engine import protocol
-from engine.desk import Call, Desk, Handler
+from engine.context import Call, Desk, Handler
 from engine.measuring import kv_costs
 from engine.measuring.fenced import profile
 from engine.measuring.race import race

@@ -15,7 +15,6 @@ import numpy as np
 
 from engine.cache.kind import Kind
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
-from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, SettingsError
 from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
@@ -24,6 +23,7 @@ from engine.protocol import KVCompared, KVCost, Measuring
 from engine.sampling.ranking import Row, absolute_difference
 from engine.session.session import Session
 from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings
+from engine.tree import Chunks, chunk_end
 
 REPORT_SECONDS = 0.2
 GROUPS_TRIED = (64, 32)
@@ -189,7 +189,7 @@ class _Path:
 
     def _on(self) -> None:
         offset = self.runner.kv.offset
-        if (end := end_at(self._chunks, offset)) > offset:
+        if (end := chunk_end(self._chunks, offset)) > offset:
             self.runner.forward_chunk(self.ids[offset : min(offset + FIXED_CHUNK, end)])
             mx.clear_cache()
         else:

@@ -6,7 +6,6 @@ import mlx.core as mx
 
 from engine.model.forward import Runner
 from engine.sampling.ranking import Row
-from engine.session.detached import copy_runner
 from engine.session.session import Session
 
 
@@ -29,7 +28,7 @@ class RepeatedStep:
         self.token = session.next.picked
         """The token that the step runs."""
         self._path = session.tree.tokens(session.node)
-        self._runner: Runner = copy_runner(session.runner)
+        self._runner: Runner = session.runner.copy()
         self.copies = session.cached and session.kv.without_snapshots() is not None
         """Whether every step copies the cache, which takes additional time."""
 
@@ -56,7 +55,7 @@ class RepeatedStep:
         if not self.copies:
             self._undo_token(runner, offset)
         if self.copies or runner.kv.offset != offset:  # where mlx_lm quantized at this token, undo can't work
-            self._runner = copy_runner(self._session.runner)
+            self._runner = self._session.runner.copy()
 
     def _undo_token(self, runner: Runner, offset: int) -> None:
         if runner.undo is None:

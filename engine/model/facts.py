@@ -16,13 +16,12 @@ import mlx.nn as nn
 from engine.cache.kinds import group_size_problem, kind_of
 from engine.cache.live import KV
 from engine.errors import EngineError
-from engine.files import CONFIG_LIMIT, open_regular, read_regular
+from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
 from engine.frozen import frozen
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
 from engine.model.weights import bytes_of, dtype_of, free_bytes, parameters_of, quantization_of
-from engine.paths import typed
 from engine.protocol import CacheKind, ModelFacts, SpecialToken
 from engine.settings import LoadSettings
 

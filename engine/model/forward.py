@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from engine.cache.kind import Snapshot
 from engine.cache.live import KV
-from engine.chunks import Chunks, cut, end_at, of_prompt
 from engine.errors import Cancelled
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
+from engine.tree import Chunks, chunk_end, cut_chunks, prompt_chunks
 
 Work = Literal["chunk", "token", "step"]
 """A chunk of a prompt, a prompt's last token, a step."""
@@ -274,7 +274,7 @@ class Runner:
         try:
             if self.kv.offset < first:
                 self.compute = self.model
-                self._run_path(ids[:first], cut(chunks, first), stopped)
+                self._run_path(ids[:first], cut_chunks(chunks, first), stopped)
             self.compute = compute
             return self._run_path(ids, chunks, stopped)
         finally:
@@ -283,11 +283,11 @@ class Runner:
     def _run_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped) -> Row:
         """Run what the cache lacks of a path that one function computes."""
         if not self.kv.chunks_matter:
-            chunks = of_prompt(len(ids))
+            chunks = prompt_chunks(len(ids))
         sizer = self.chunk_sizer()
         while (done := self.kv.offset) < len(ids) - 1:
             self._check(stopped)
-            if (end := end_at(chunks, done)) == done:
+            if (end := chunk_end(chunks, done)) == done:
                 self.forward(ids[done])
                 continue
             begun = time.perf_counter()

@@ -20,6 +20,7 @@ from mlx_lm import utils
 from engine import confinement
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
+from engine.files import typed
 from engine.frozen import frozen
 from engine.libraries import unsupported
 from engine.model import blas, directory, source
@@ -40,7 +41,6 @@ from engine.model.weights import (
     warning_of,
     weights_in,
 )
-from engine.paths import typed
 from engine.protocol import Loading, ModelFacts, RanksLoaded
 from engine.settings import LoadSettings, check_load
 

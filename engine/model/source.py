@@ -14,8 +14,8 @@ from typing import Any
 
 from engine import confinement, pocket
 from engine.errors import Cancelled, LoadError, first_line
+from engine.files import typed
 from engine.model import directory
-from engine.paths import typed
 from engine.protocol import Loading
 
 Emit = Callable[[Loading], None]

@@ -24,10 +24,10 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import LoadError, PromptError
-from engine.logits.token_texts import decode
 from engine.model import chat_template as chat_template
 from engine.model.chat_template import Conversation, Filling, filling, left_open, message_places
 from engine.protocol import ChatOptions, Message
+from engine.token_texts import decode
 
 # ---- plain tokenizers -----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from engine import protocol
-from engine.desk import Call, Desk, Handler
+from engine.context import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
 from engine.protocol import Command, Measuring, RanksMeasured, RankTime
 from engine.ranks.kv import RankedKV

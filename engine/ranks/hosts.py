@@ -16,9 +16,8 @@ import socket
 from typing import Any
 
 from engine.errors import EngineError, LoadError
-from engine.files import CONFIG_LIMIT, read_regular
+from engine.files import CONFIG_LIMIT, read_regular, typed
 from engine.frozen import frozen
-from engine.paths import typed
 from engine.settings import MOST_RANKS, LoadSettings
 
 LOOPBACK = "127.0.0.1"

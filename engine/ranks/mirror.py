@@ -17,6 +17,7 @@ import mlx.core as mx
 from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import EngineError
+from engine.memory import resident
 from engine.model.facts import fingerprint
 from engine.model.load import prepare
 from engine.model.weights import arrays_of, bytes_of
@@ -24,7 +25,6 @@ from engine.ranks.agreement import Print, told
 from engine.ranks.fences import fenced_ms
 from engine.ranks.join import join
 from engine.ranks.shards import Shard, divide
-from engine.session.rss import resident
 from engine.settings import LoadSettings
 
 Values = Mapping[str, Any]

@@ -10,11 +10,11 @@ from typing import Any
 
 from engine.cache.kind import Reading
 from engine.errors import LoadError
+from engine.files import typed
 from engine.model.facts import fingerprint
 from engine.model.forward import MakeKV
 from engine.model.load import Prepared, read_weights
 from engine.model.source import Emit
-from engine.paths import typed
 from engine.protocol import Loading, RankFacts, RanksLoaded, Sharding
 from engine.ranks.hosts import hosts_of
 from engine.ranks.join import join, kept_from_waiting

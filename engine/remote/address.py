@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import PathError
+from engine.files import shorter, told, typed
 from engine.frozen import frozen
-from engine.paths import shorter, told, typed
 
 FORMS = "Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT."
 _LONGEST = 100

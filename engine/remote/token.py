@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from engine.errors import PathError
-from engine.paths import PRIVATE, replacing, shorter, told
+from engine.files import PRIVATE, replacing, shorter, told
 
 _BYTES = 32
 _LONGEST = 200

@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping
 
 from engine import protocol
-from engine.desk import Call, Desk, Handler
-from engine.gc_policy import collect_all, set_aside
+from engine.context import Call, Desk, Handler, collect_all, set_aside
 from engine.model.load import load
 from engine.protocol import Command
 from engine.session import conversation

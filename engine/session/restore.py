@@ -13,7 +13,7 @@ from typing import Any
 from engine.errors import PromptError, StepError
 from engine.model.forward import Compute, Stopped
 from engine.protocol import Grown, Intervention, Record, Restore, Restored, Restoring
-from engine.session.node_logits import memory
+from engine.session.node_records import memory
 from engine.session.session import Session
 
 Change = Callable[[Any, Sequence[Intervention]], Compute]

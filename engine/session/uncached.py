@@ -48,7 +48,8 @@ class UncachedSession(Session):
     def _share(self, end: int, want: int, computed: int) -> MoveCost:
         """Go to the node before a prompt's end; all tokens of the path run again."""
         self.kv.clear()
-        self.node, self._position = self.tree[end].parent, None
+        self.make_current(self.tree[end].parent)
+        self._position = None
         return MoveCost(0, 0, ALL_AGAIN if computed else "")
 
     def prepare_step(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from engine.logits.readings import RowReader
+from engine.logits.node_sampler import RowReader
 from engine.model.layers import Tail
 from engine.protocol import PromptReadings, PromptToken
 

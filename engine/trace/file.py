@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from engine.errors import TraceError
-from engine.files import open_regular
-from engine.paths import told
+from engine.files import open_regular, told
 from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, built, excess, too_dense, too_long
 from engine.trace.decode import Decoder
 from engine.trace.entry import END, MAGIC, VERSION, Entry, Header

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from engine.errors import PathError, TraceError
-from engine.paths import PRIVATE, replacing, told
+from engine.files import PRIVATE, replacing, told
 from engine.trace.encode import Encoder
 from engine.trace.entry import Entry
 

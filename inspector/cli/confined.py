@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from engine.confinement import Confinement
 from engine.errors import EngineError
+from engine.files import typed
 from engine.models_on_disk.places import all_places
-from engine.paths import typed
 
 if TYPE_CHECKING:
     from engine.models_on_disk.facts import DiskModel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.paths import typed
+from engine.files import typed
 
 if TYPE_CHECKING:
     from engine.protocol import Record

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 
 from engine.errors import EngineError
-from engine.paths import shorter
+from engine.files import shorter
 
 Parsers = Callable[[], Mapping[str, ArgumentParser]]
 """Makes the parsers of all commands, by what is typed: `inspector`, `inspector generate`."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import PathError
-from engine.paths import PRIVATE, replacing, told
+from engine.files import PRIVATE, replacing, told
 
 
 @contextmanager

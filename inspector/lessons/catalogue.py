@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import EngineError
+from engine.files import typed
 from engine.frozen import frozen
-from engine.paths import typed
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import begins, read
 

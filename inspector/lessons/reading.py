@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PathError, SettingsError
-from engine.files import read_regular
-from engine.paths import told
+from engine.files import read_regular, told
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.actions import Action, action
 from inspector.lessons.errors import Faults, LessonError

@@ -11,8 +11,8 @@ from pathlib import Path
 import inspector
 from engine.confinement import VARIABLE, Confinement
 from engine.errors import PathError
+from engine.files import told
 from engine.frozen import frozen
-from engine.paths import told
 
 _DROPPED = (
     "COLUMNS", "LINES", "TMUX", "STY", "SSH_CONNECTION", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TEXTUAL_DRIVER",

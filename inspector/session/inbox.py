@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from engine.protocol import Command, Ended, LookedAhead, Record
-from engine.stalls import drawing
+from engine.timing import drawing
 
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""

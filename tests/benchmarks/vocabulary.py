@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from engine.logits.vocabulary import Vocabulary, find
+from engine.logits.questions import Vocabulary, find
 from engine.model import synthetic
 from engine.model.load import load
 from engine.model.tokens import alphabet

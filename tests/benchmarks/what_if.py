@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from engine.logits.explain import explain
+from engine.logits.questions import explain
 from engine.model import synthetic
 from engine.model.load import load
 from engine.session.session import Session

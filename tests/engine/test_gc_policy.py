@@ -6,7 +6,13 @@ import gc
 import weakref
 from typing import Any
 
-from engine.gc_policy import EVERY, GCPolicy, collect_all, collect_and_freeze
+import pytest
+
+from engine import context, protocol
+from engine.context import collect_all, collect_and_freeze
+from engine.settings import LoadSettings
+from engine.task import Task
+from engine.worker import Worker
 
 
 class Knot:
@@ -22,9 +28,7 @@ def test_looks_see_only_what_came_since() -> None:
         before = len(gc.get_objects())
         kept = [(object(), [n]) for n in range(1000)]
         assert len(gc.get_objects()) >= before + 1000
-        collecting = GCPolicy()
-        for _ in range(EVERY):
-            collecting.count_step()
+        collect_and_freeze()
         assert len(gc.get_objects()) < before + 1000
         assert len(kept) == 1000
     finally:
@@ -51,3 +55,14 @@ def test_what_was_set_aside_is_freed_when_it_is_let_go_of() -> None:
     assert gone() is not None
     collect_all()
     assert gone() is None
+
+
+def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[bool] = []
+    monkeypatch.setattr(context, "EVERY", 3)
+    monkeypatch.setattr(context, "collect_and_freeze", lambda: collected.append(True))
+    worker = Worker(lambda record: None, lambda: False)
+    commands = [protocol.Load(LoadSettings()), protocol.Prefill("Once", False)]
+    for command in [*commands, *(protocol.TakeStep() for _ in range(7))]:
+        worker.carry_out(Task(command))
+    assert len(collected) == 2

@@ -18,21 +18,20 @@ import pytest
 from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.chunks import Chunks
 from engine.decoding.speculative.compare import compare_with_plain
 from engine.errors import Cancelled
 from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.protocol import COMMANDS, Command, Grown, Intervention, LanePrompt, Message, Record
 from engine.sampling.ranking import Row
-from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
-from engine.session.state import CUT_NOTE
+from engine.session.state import CUT_NOTE, KeptLogits
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
+from engine.tree import Chunks
 from engine.worker import Worker
 from tests.zoo import Zoo
 

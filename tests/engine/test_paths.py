@@ -12,8 +12,8 @@ from threading import Event
 import pytest
 
 from engine.errors import EngineError, PathError
+from engine.files import PRIVATE, free, here, replacing, typed
 from engine.model.source import resolve
-from engine.paths import PRIVATE, free, here, replacing, typed
 
 NAMES = ["~nosuchuser/x", "a" * 5000, "b" * 300, "c\0d", "\ud800"]
 """What no file can be called."""
@@ -149,7 +149,7 @@ def test_a_part_that_can_not_be_removed_hides_nothing(
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("engine.paths.os.open", refused)
+    monkeypatch.setattr("engine.files.os.open", refused)
     monkeypatch.setattr(Path, "unlink", refused)
     with pytest.raises(PathError, match=r"can't be written: Permission denied\."):
         write(tmp_path / "a.md", "new")
@@ -165,7 +165,7 @@ def test_a_directory_that_may_not_be_listed_is_written_to(
             raise PermissionError(13, "Permission denied")
         return opened(path, flags, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("engine.paths.os.open", open_)
+    monkeypatch.setattr("engine.files.os.open", open_)
     write(tmp_path / "a.md", "new")
     assert (tmp_path / "a.md").read_text() == "new"
 

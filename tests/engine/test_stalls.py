@@ -12,7 +12,7 @@ from engine.decoding.run import run
 from engine.model.forward import never
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.stalls import drawing, stall_times
+from engine.timing import drawing, stall_times
 from tests.zoo import Zoo
 
 

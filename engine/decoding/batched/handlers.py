@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine import protocol
+from engine.context import Call, Desk, Handler
 from engine.decoding.batched.compare import compare
 from engine.decoding.batched.draws import Draws
 from engine.decoding.batched.lane import Batched
 from engine.decoding.batched.opening import check_room, not_together, open_lanes
 from engine.decoding.batched.rows import LaneRows, PaddedRows, SingleRows
 from engine.decoding.batched.run import BatchRun
-from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
 from engine.protocol import Command
 

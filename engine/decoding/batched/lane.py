@@ -19,8 +19,7 @@ from engine.protocol import (
     Origin,
 )
 from engine.sampling.ranking import Row, rank_of
-from engine.session.node_logits import NodeReader
-from engine.session.stops import stop_reached, window_full
+from engine.session.node_records import NodeReader, stop_reached, window_full
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths, TokenTree
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
+from engine.context import Call, Desk, Handler
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.speculative.compare import compare_with_plain
 from engine.decoding.speculative.draft import Drafter
 from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.decoding.speculative.drafts import make_draft
 from engine.decoding.speculative.round import Round
-from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled
 from engine.protocol import Command
-from engine.session.stops import window_full
+from engine.session.node_records import window_full
 from engine.speculation_settings import SpeculationSettings, check_speculation
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.chunks import of_prompt
 from engine.decoding.speculative.draft import Proposal, Proposed
 from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.model.forward import Runner, Stopped
 from engine.model.load import Loaded
 from engine.sampling.ranking import Row
 from engine.settings import Settings
-from engine.tree import common_prefix
+from engine.tree import common_prefix, prompt_chunks
 
 
 class ModelDraft:
@@ -56,7 +55,7 @@ class ModelDraft:
         shared = min(common_prefix(self._path, ids), kv.offset, len(ids) - 1)
         kv.rewind(shared)  # where it can't be trimmed it is emptied, and all of the path runs
         self._path = ids
-        row = self._runner.forward_path(ids, of_prompt(len(ids)), stopped)
+        row = self._runner.forward_path(ids, prompt_chunks(len(ids)), stopped)
         fitted = np.full(self._vocabulary, -np.inf, np.float32)
         count = min(row.size, self._vocabulary)
         fitted[:count] = row[:count]

@@ -32,7 +32,7 @@ from engine.protocol import (
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.speculation_settings import SpeculationSettings
-from engine.stalls import stall_times
+from engine.timing import stall_times
 
 Taken = Callable[[Step], bool]
 """Receives a step of the round, the session being there; returns whether the round ends with it."""

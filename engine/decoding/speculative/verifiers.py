@@ -20,10 +20,9 @@ from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import CLEAR_EVERY, Runner
 from engine.protocol import KVReading, Origin, Step, StepTimes
 from engine.sampling.ranking import Row
-from engine.session.detached import copy_runner
-from engine.session.node_logits import memory
+from engine.session.node_records import memory
 from engine.session.session import Session
-from engine.stalls import stall_times
+from engine.timing import stall_times
 
 
 class Verifier(Protocol):
@@ -77,7 +76,7 @@ def verifier(session: Session, count: int, *, paused: bool = False) -> Verifier:
     at = session.tree[session.node].depth
     if kv.chunks_matter or not kv.could_trim(at + count, at):
         return CopyVerifier(session)
-    return TrimmingVerifier(session, copy_runner(session.runner) if paused else session.runner)
+    return TrimmingVerifier(session, session.runner.copy() if paused else session.runner)
 
 
 class TrimmingVerifier:
@@ -160,7 +159,7 @@ class CopyVerifier:
     def _copy(self) -> Runner:
         live = self._session.runner
         try:
-            copied = copy_runner(live)
+            copied = live.copy()
         except Exception as error:  # a class of the model's own code may refuse in any way
             raise _no_copy(live) from error
         if any(ours is theirs for ours, theirs in zip(live.kv.caches, copied.kv.caches, strict=True)):

@@ -10,16 +10,14 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
 from engine.model.layers import Patch
 from engine.model.rounding import precision
 from engine.protocol import CaptureFacts, Check
-from engine.session.detached import copy_runner, run_at
-from engine.session.session import Session
-from engine.tree import ROOT
+from engine.session.session import Session, run_at
+from engine.tree import ROOT, Chunks, chunk_end
 
 FLOAT32, LESS = 1e-5, 1e-2
 """Bounds of relative errors for models that compute in float32, and in fewer bits.
@@ -120,14 +118,14 @@ def capture(
     runner, note = before(session, path[0], stopped)
     note = " ".join(filter(None, (note, SHORTER if shorter else "")))
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
-    plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+    plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
     bound = tolerance(session)
     away = _away(session, node, plain[-1])
     if (
         away is not None and away > again(bound) and pieces == [ids]
     ):  # plamo3's chunks see more than its ring holds
         pieces = _as_run(chunks, depth, ids)
-        plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+        plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
         away = _away(session, node, plain[-1])
     taps = [
         Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits(), also=also)
@@ -154,7 +152,7 @@ def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tu
     if parent == ROOT:
         return session.runner.fresh(), 0, ""
     detached = run_at(session, parent, stopped)
-    runner = copy_runner(detached.runner) if detached.runner is session.runner else detached.runner
+    runner = detached.runner.copy() if detached.runner is session.runner else detached.runner
     why = f" ({detached.why})" if detached.why else ""
     if not detached.recomputed:
         return runner, 0, ""
@@ -166,7 +164,7 @@ def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
     """The last tokens of a path, cut as the session ran them."""
     begin, pieces = depth - len(ids), []
     while begin < depth:
-        end = max(end_at(chunks, begin), begin + 1)
+        end = max(chunk_end(chunks, begin), begin + 1)
         pieces.append(ids[begin - depth : end - depth or None])
         begin = end
     return pieces

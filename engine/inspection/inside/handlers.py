@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine import protocol
-from engine.desk import Call, Desk, Handler
+from engine.context import Call, Desk, Handler
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts

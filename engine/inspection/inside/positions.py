@@ -16,12 +16,11 @@ import numpy as np
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before, tolerance
 from engine.inspection.inside.position_watch import PositionWatch, shifted
-from engine.logits.readings import LN2
+from engine.logits.node_sampler import LN2
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.protocol import CaptureFacts, Check, PositionChange, PositionTried, TokenShift
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of, ranked
-from engine.session.detached import copy_runner
 from engine.session.session import Session
 
 PIECE = 512
@@ -60,10 +59,10 @@ def try_position(
     runner, note = before(session, node, stopped)
     token, model = session.tree[node].token, session.runner.model
     step_begun = time.perf_counter()
-    plain = np.array(copy_runner(runner).forward_logits([token])[0])
+    plain = np.array(runner.copy().forward_logits([token])[0])
     step_ms = (time.perf_counter() - step_begun) * 1000
     watch = PositionWatch(model, position=runner.kv.offset)
-    own = _row(copy_runner(runner), [[token]], 0, watch, stopped)
+    own = _row(runner.copy(), [[token]], 0, watch, stopped)
     use, by, exact = watch.use, 0 if change == "mask" else offset, change == "token"
     _refuse(session, change, watch)
     start, pieces, later = runner, [[token]], 0

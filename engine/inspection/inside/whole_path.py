@@ -9,7 +9,6 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.chunks import end_at, of_prompt
 from engine.errors import Cancelled
 from engine.frozen import frozen
 from engine.inspection.inside.attention import AttentionChecks
@@ -18,6 +17,7 @@ from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner, Stopped
 from engine.protocol import CaptureFacts, Check, Measuring
 from engine.session.session import Session
+from engine.tree import chunk_end, prompt_chunks
 
 CHUNK_BYTES = 32 * 2**20
 """Weights of one layer's heads over a chunk, at most: a few arrays of this size exist at once."""
@@ -129,7 +129,7 @@ class _Pieces:
         matter = session.runner.kv.chunks_matter
         self.note = ""
         self._depth = depth
-        self._chunks = session.tree.chunks(node) if matter else of_prompt(depth)
+        self._chunks = session.tree.chunks(node) if matter else prompt_chunks(depth)
         limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * depth))
         sizer = session.runner.chunk_sizer(limit)
         if sizer.size > limit:
@@ -139,7 +139,7 @@ class _Pieces:
 
     def end(self, done: int) -> int:
         """End of the piece that begins after `done` tokens."""
-        end = min(end_at(self._chunks, done), self._depth - 1)
+        end = min(chunk_end(self._chunks, done), self._depth - 1)
         return min(done + min(self._sizer.size, self._limit), end) if end > done else done + 1
 
     def learn(self, tokens: int, ms: float) -> None:

@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
+from engine.files import shorter, typed
 from engine.frozen import frozen
-from engine.paths import shorter, typed
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 
 if TYPE_CHECKING:  # else where they are used: the help of every command imports this module

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import EngineError
-from engine.paths import free, replacing, typed
+from engine.files import free, replacing, typed
 from inspector.cli.exit import OK, output
 from inspector.cli.flags import EXIT_STATUS, Parser, command_parser
 from inspector.cli.subcommand import Subcommand

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.paths import replacing, typed
+from engine.files import replacing, typed
 from engine.settings import LoadSettings
 from inspector.cli.exit import BAD_INPUT, OK, note, output
 from inspector.cli.flags import EXIT_STATUS, Parser, add_theme, command_parser, whole

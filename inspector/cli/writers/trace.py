@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from engine.errors import EngineError
-from engine.paths import free, typed
+from engine.files import free, typed
 from engine.protocol import ModelFacts, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as, worth_keeping

@@ -16,9 +16,9 @@ from textual.widgets import Input
 
 from engine import confinement
 from engine.errors import PathError
+from engine.files import typed
 from engine.memory import memory_for_models
 from engine.models_on_disk.facts import DiskModel
-from engine.paths import typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import visible
 from inspector.main.dialogs.model_list import ChosenModel, ModelList

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.paths import replacing, shorter
+from engine.files import replacing, shorter
 from inspector.display import visible
 from inspector.keys import KEYS
 from inspector.lessons.catalogue import of_recording

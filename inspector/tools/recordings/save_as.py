@@ -12,8 +12,8 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from engine.errors import EngineError, PathError
+from engine.files import shorter
 from engine.frozen import frozen
-from engine.paths import shorter
 from engine.trace import Entry, placed, save_as
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination

@@ -8,10 +8,10 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models import cache as caches
 
-from engine.chunks import of_prompt
 from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.tree import prompt_chunks
 from tests.zoo import Zoo
 
 PROMPT = list(range(10, 30))
@@ -73,12 +73,12 @@ def test_allocated_bytes_are_what_the_framework_gained(zoo: Zoo, kind: str) -> N
     loaded = zoo.load(name, **options)
     runner = Runner(loaded.model, loaded.settings)
     runner.forward_path(
-        PROMPT, of_prompt(len(PROMPT))
+        PROMPT, prompt_chunks(len(PROMPT))
     )  # what the model makes for itself at its first call is no cache
     runner = Runner(loaded.model, loaded.settings)
     mx.clear_cache()
     before = mx.get_active_memory()
-    runner.forward_path([*PROMPT, *range(40, 80)], of_prompt(len(PROMPT)))
+    runner.forward_path([*PROMPT, *range(40, 80)], prompt_chunks(len(PROMPT)))
     runner.undo = None  # what takes the last token off again is kept beside the cache
     mx.eval(runner.kv.state())
     gained = mx.get_active_memory() - before

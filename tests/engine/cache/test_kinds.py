@@ -20,12 +20,12 @@ from mlx_lm.models import cache as caches
 import engine
 from engine.cache.kind import Kind, Snapshot, pick_rows
 from engine.cache.kinds import GENERAL, KINDS, Columns, kind_named, kind_of
-from engine.chunks import of_prompt
 from engine.model import synthetic
 from engine.model.forward import BatchedRows, Runner, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.tree import prompt_chunks
 from tests.engine.session.test_walks import walk
 from tests.zoo import BASE, CONFIGS, Zoo
 
@@ -184,7 +184,7 @@ def test_its_rows_are_those_of_a_plain_cache(
 ) -> None:
     runners = [Runner(loaded.model, loaded.settings) for loaded in (stacked, zoo.load("llama"))]
     for runner in runners:
-        runner.forward_path(PROMPT, of_prompt(len(PROMPT)))
+        runner.forward_path(PROMPT, prompt_chunks(len(PROMPT)))
     mine, theirs = map(rows_of, runners)
     assert isinstance(mine, BatchedRows)
     count = 1

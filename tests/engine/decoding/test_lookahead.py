@@ -18,8 +18,7 @@ from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import Runner, SequentialRows, rows_of
 from engine.model.load import Loaded
 from engine.protocol import AheadLine, LookedAhead
-from engine.session.detached import run_at
-from engine.session.session import Session
+from engine.session.session import Session, run_at
 from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.task import Task
@@ -495,7 +494,7 @@ def test_taking_a_line_makes_its_tokens_steps(zoo: Zoo) -> None:
 
 
 def test_a_deep_copy_of_an_array_is_its_own() -> None:
-    """What `engine.session.detached` leans on: a write into the copy leaves the original, and the other way round."""
+    """What `engine.session.session` leans on: a write into the copy leaves the original, and the other way round."""
     one = mx.zeros((2, 2))
     other = copy.deepcopy(one)
     other[0, 0] = 1.0

@@ -24,8 +24,8 @@ from engine.model.forward import never
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.protocol import BeamEnded
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
 from tests.engine.grammar.vocabularies import PlainVocabulary
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture

@@ -17,8 +17,8 @@ from engine.grammar import states
 from engine.grammar_settings import Grammar
 from engine.model.forward import never
 from engine.model.load import Loaded, load
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

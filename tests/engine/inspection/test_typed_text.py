@@ -13,12 +13,12 @@ from mlx_lm import utils
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from engine import pocket, protocol
-from engine.chunks import of_prompt
 from engine.errors import PromptError, StepError
 from engine.inspection.typed_text import check_room, cut, tokenize
 from engine.model.tokens import Tokens
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.tree import prompt_chunks
 from tests.engine.session.test_walks import KINDS, Reference
 from tests.engine.test_thread import Engine, kinds
 from tests.zoo import Zoo
@@ -147,11 +147,13 @@ def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: s
     assert [step.position for step in steps] == [place, place + 1, place + 2]
     ids = session.tree.tokens(session.node)
     assert ids == PROMPT[:place] + typed
-    assert np.abs(session.logits - Reference(loaded).logits(tuple(ids), of_prompt(place))).max() <= tolerance
+    assert (
+        np.abs(session.logits - Reference(loaded).logits(tuple(ids), prompt_chunks(place))).max() <= tolerance
+    )
     session.move(tip)
     assert session.tree.tokens(session.node) == PROMPT
     assert (
-        np.abs(session.logits - Reference(loaded).logits(tuple(PROMPT), of_prompt(len(PROMPT)))).max()
+        np.abs(session.logits - Reference(loaded).logits(tuple(PROMPT), prompt_chunks(len(PROMPT)))).max()
         <= tolerance
     )
 

@@ -11,7 +11,7 @@ import pytest
 from engine import protocol
 from engine.decoding.run import run
 from engine.errors import SettingsError, StepError
-from engine.logits.explain import explain, what_if
+from engine.logits.questions import explain, what_if
 from engine.model.forward import never
 from engine.sampling.pipeline import uniform
 from engine.session.session import Session

@@ -9,14 +9,14 @@ import pytest
 
 from engine import protocol
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
-from engine.logits.vocabulary import Vocabulary, find
+from engine.logits.questions import Vocabulary, find
 from engine.model.forward import never
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, TokensFound
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.token_query import TokenQuery, read
+from engine.token_texts import TokenQuery, read_query
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo
 
@@ -72,7 +72,7 @@ def texts(found: TokensFound) -> set[str]:
     ],
 )
 def test_a_query_is_read(query: str, read_as: TokenQuery) -> None:
-    assert read(query) == read_as
+    assert read_query(query) == read_as
 
 
 # ---- what matches -----------------------------------------------------------------------------
@@ -139,9 +139,9 @@ def test_rows_that_the_tokenizer_has_no_entry_for_are_found_by_id_alone(session:
     wide = Tokens(session.tokens._wrapper, 5000)
     vocabulary = Vocabulary(wide)
     vocabulary.read()
-    assert vocabulary.matching(read("#4999")) == [4999]
-    assert len(vocabulary.matching(read(""))) == 5000
-    assert max(vocabulary.matching(read("a"))) < 4096
+    assert vocabulary.matching(read_query("#4999")) == [4999]
+    assert len(vocabulary.matching(read_query(""))) == 5000
+    assert max(vocabulary.matching(read_query("a"))) < 4096
 
 
 # ---- the numbers ------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_first_search_that_is_stopped_goes_on_where_it_was(session: Session) -
     with pytest.raises(Cancelled):
         find(session, vocabulary, session.node, "the", 10, stopped=lambda: True)
     vocabulary.read(never)
-    assert vocabulary.matching(read("#5")) == [5]
+    assert vocabulary.matching(read_query("#5")) == [5]
     assert find(session, vocabulary, session.node, "the", 10, stopped=lambda: True).total > 0
 
 

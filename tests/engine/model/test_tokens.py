@@ -18,9 +18,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from engine import pocket
 from engine.errors import LoadError, PromptError
-from engine.logits.token_texts import decode
 from engine.model.tokens import Tokens, alphabet
 from engine.protocol import NO_OPTIONS, Message
+from engine.token_texts import decode
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 WORDS = ["once upon a time", " there was", "héllo 🙂 wörld", "日本語", "a\nb\tc", "  two  spaces "]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
-from engine.logits.readings import RowReader
+from engine.logits.node_sampler import RowReader
 from engine.protocol import Candidate, PromptToken
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import Row, log_softmax

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from engine.session import rss as resident
+from engine import memory as resident
 
 
 def test_resident_bytes_grow_with_what_is_held():

@@ -11,8 +11,8 @@ from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.run import run
 from engine.errors import StepError
 from engine.model.forward import never
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import Settings
 from tests.zoo import Zoo
 

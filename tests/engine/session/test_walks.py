@@ -23,7 +23,6 @@ from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.beam_settings import BeamSettings
-from engine.chunks import Chunks, cut, of_prompt
 from engine.decoding.beam import search
 from engine.decoding.run import run
 from engine.errors import Cancelled
@@ -32,6 +31,7 @@ from engine.protocol import BeamEnded, Moved
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.tree import Chunks, cut_chunks, prompt_chunks
 from tests.zoo import Zoo
 
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2, "bfloat16": 0.25}
@@ -98,7 +98,7 @@ class Reference:
     def logits(self, ids: tuple[int, ...], chunks: Chunks) -> np.ndarray:
         """The float32 logits after a path."""
         last = len(ids) - 1
-        key = cut(chunks if self._alone else of_prompt(len(ids)), last), ids
+        key = cut_chunks(chunks if self._alone else prompt_chunks(len(ids)), last), ids
         if key not in self._known:
             first = next((first for first, end in key[0] if first < last <= end), last)
             cache = self._cache(ids[:first], key[0])
@@ -111,7 +111,7 @@ class Reference:
         if not ids:
             return make_prompt_cache(self._model, self._options.max_kv_size)
         self.logits(ids, chunks)
-        return copy.deepcopy(self._known[cut(chunks, len(ids) - 1), ids][1])
+        return copy.deepcopy(self._known[cut_chunks(chunks, len(ids) - 1), ids][1])
 
     def _run(self, ids: tuple[int, ...], cache: list[Any]) -> np.ndarray:
         logits = self._model(mx.array([ids]), cache=cache)

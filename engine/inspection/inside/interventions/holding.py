@@ -82,7 +82,7 @@ def hold(
     try:
         step = session.take(token, "intervened", held)
     finally:
-        session.node = session.node  # and with it what computes the token after it
+        session.make_current(session.node)  # and with it what computes the token after it
     yield step
     yield InterventionsHeld(session.node, node, interventions, (time.perf_counter() - begun) * 1000)
 

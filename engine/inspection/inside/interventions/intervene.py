@@ -12,12 +12,11 @@ from engine.frozen import frozen
 from engine.inspection.inside.capture import before_and_cost
 from engine.inspection.inside.interventions.scaling import Scaling, Survey, check_interventions, edited
 from engine.inspection.inside.taps import Edits
-from engine.logits.readings import LN2, entropy_bits
+from engine.logits.node_sampler import LN2, entropy_bits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
 from engine.protocol import CandidateChange, CaptureFacts, Check, Intervened, Intervention, Scope
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked, sum_of_products
-from engine.session.detached import copy_runner
 from engine.session.session import Session
 
 MOST_LISTED = 100
@@ -48,7 +47,7 @@ class Ground:
     def row(self, edits: Edits) -> Row:
         """The logits after the token where its forward is changed."""
         with edited(self.session.runner.model, edits).set():
-            return _row(copy_runner(self.runner), self.token)
+            return _row(self.runner.copy(), self.token)
 
     def facts(self, *checks: Check) -> CaptureFacts:
         """What accompanies a view."""
@@ -74,10 +73,10 @@ def ground(session: Session, node: int, stopped: Stopped = never) -> Ground:
         raise Cancelled
     token, survey = session.tree[node].token, Survey(session.runner.model)
     step_begun = time.perf_counter()
-    plain = _row(copy_runner(runner), token)
+    plain = _row(runner.copy(), token)
     step_ms = (time.perf_counter() - step_begun) * 1000
     with edited(session.runner.model, survey).set():
-        tapped = _row(copy_runner(runner), token)
+        tapped = _row(runner.copy(), token)
     check = Check("forward", finite(absolute_difference(plain, tapped).max()), 0.0)
     return Ground(session, node, token, runner, survey, plain, check, recomputed, note, begun, step_ms)
 

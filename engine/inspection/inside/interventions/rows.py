@@ -13,7 +13,6 @@ from engine.errors import StepError
 from engine.inspection.inside.interventions.scaling import edited
 from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner
-from engine.session.detached import copy_runner
 
 BYTES = 256 * 2**20
 """That the rows of one forward may take: copies of the KV, and logits."""
@@ -66,7 +65,7 @@ def forward_rows(
     Raises:
         StepError: The memory doesn't suffice.
     """
-    copied = copy_runner(runner)
+    copied = runner.copy()
     if count > 1:
         copied.kv.caches = [kind_of(cache).repeat(cache, count) for cache in runner.kv.caches]
     logits: Any = None

@@ -18,8 +18,8 @@ from engine.protocol import (
     Record,
     StartBatch,
 )
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker

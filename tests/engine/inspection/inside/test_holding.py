@@ -23,8 +23,7 @@ from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Grown, Intervention
 from engine.sampling.ranking import Row
-from engine.session.detached import run_at
-from engine.session.session import Session
+from engine.session.session import Session, run_at
 from engine.session.uncached import UncachedSession
 from engine.settings import LoadSettings, Settings
 from engine.task import Task

@@ -2,22 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.gc_policy import GCPolicy
+from engine.logits.packing import pack_row, pack_vocabulary
 from engine.model.load import Divider, Loaded
-from engine.protocol import Command, Record
+from engine.model.tokens import Tokens
+from engine.protocol import (
+    Command,
+    LogitsRow,
+    ModelVocabulary,
+    Moved,
+    Prefilled,
+    Record,
+    Resampled,
+    Restored,
+    Step,
+)
 from engine.sampling.ranking import Row
-from engine.session.logits_recorder import AT_A_NODE, LogitsRecorder
+from engine.session.node_records import stop_reached
 from engine.session.restore import Change
 from engine.session.session import Session
-from engine.session.stops import stop_reached
+from engine.session.state import SessionState
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
+from engine.trace.bounds import ROWS_LIMIT
+from engine.tree import TokenTree
+
+# ---- rows of logits for a recording ------------------------------------------------------------
+
+AT_A_NODE = (Step, Prefilled, Moved, Resampled, Restored)
+"""Records whose distribution is that of the current node."""
+
+
+class LogitsRecorder:
+    """Knows what was recorded of the present model and tree."""
+
+    def __init__(self) -> None:
+        self._tokens: Tokens | None = None
+        """Those of the model whose vocabulary was recorded."""
+        self._tree: TokenTree | None = None
+        self._nodes: set[int] = set()
+        """Nodes of that tree whose rows were recorded."""
+        self._nbytes = 0
+        """Of all rows of that model."""
+
+    def new(self, session: SessionState, node: int) -> Iterator[LogitsRow | ModelVocabulary]:
+        """The row of the current node, unless it was recorded, or the recording has as many as it can hold."""
+        seen = self._tree is session.tree and node in self._nodes
+        row = None if seen or self._nbytes > ROWS_LIMIT else session.row_at(node)
+        if row is not None:
+            yield from self.row(session, node, row)
+
+    def row(self, session: SessionState, node: int, row: Row) -> Iterator[LogitsRow | ModelVocabulary]:
+        """The row of a node, after the vocabulary of a model that has no row yet."""
+        if self._tokens is not session.tokens:
+            self._tokens, self._nbytes = session.tokens, 0
+            yield pack_vocabulary(session.tokens)
+        if self._tree is not session.tree:
+            self._tree, self._nodes = session.tree, set()
+        record = pack_row(node, row)
+        self._nodes.add(node)
+        self._nbytes += record.nbytes
+        yield record
+
+
+# ---- garbage collection ------------------------------------------------------------------------
+# Records are many, live long and are in no reference cycles: a collection that scans all of them frees nothing and
+# costs 0.5 s at 10,000 steps. What is left after a collection is therefore frozen (`gc.freeze`), so that the next one
+# scans only newer objects. Frozen objects are still freed when nothing refers to them.
+
+EVERY = 500
+"""Steps between two collections; one takes about 5 ms."""
+
+
+def collect_all() -> None:
+    """Collect all garbage, frozen objects included: a model that was dropped may be in cycles."""
+    gc.unfreeze()
+    gc.collect()
+
+
+def set_aside() -> None:
+    """Freeze all that is there: with a model its libraries, a hundred thousand objects that stay."""
+    gc.freeze()
+
+
+def collect_and_freeze() -> None:
+    """Collect the cycles made since the last time, and freeze the rest."""
+    gc.collect()
+    gc.freeze()
+
+
+# ---- the engine's context ----------------------------------------------------------------------
 
 Stopped = Callable[[], bool]
 
@@ -80,7 +160,8 @@ class Desk:
         self.spread: Callable[[LoadSettings], Divider | None] = lambda settings: None
         """What divides a model among processes, for settings that ask for it; None for others."""
         self.capabilities: Sequence[Capability] = ()
-        self._gc_policy = GCPolicy()
+        self._steps = 0
+        """That were emitted, for the garbage collector."""
         self._rows = LogitsRecorder()
 
     @property
@@ -141,7 +222,9 @@ class Desk:
     def emit_step(self, step: protocol.Step, most: float | None = None) -> bool:
         """Emit a step and the stop that it reached; returns whether it reached one. `most` as for `stop_reached`."""
         self.emit(step)
-        self._gc_policy.count_step()
+        self._steps += 1
+        if self._steps % EVERY == 0:
+            collect_and_freeze()
         stop = stop_reached(self.session, step.node, most)
         if stop is not None:
             self.emit(stop)
