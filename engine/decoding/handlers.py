@@ -8,9 +8,8 @@ from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.context import Call, Desk, Handler
 from engine.decoding.beam import search
-from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import run_steps
+from engine.decoding.run import BreakpointEvaluator, run_steps
 from engine.errors import Cancelled, StepError
 from engine.protocol import Command, Record
 from engine.session.node_records import window_full

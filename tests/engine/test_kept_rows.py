@@ -18,7 +18,7 @@ import pytest
 from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.decoding.speculative.compare import compare_with_plain
+from engine.decoding.speculative.handlers import compare_with_plain
 from engine.errors import Cancelled
 from engine.model.forward import never
 from engine.model.load import Loaded

@@ -15,9 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.decoding.batched.lane import Batched, Lane, copied_path
+from engine.decoding.batched.batch import Batched, BatchRun, Lane, copied_path
 from engine.decoding.batched.rows import SharedRows
-from engine.decoding.batched.run import BatchRun
 from engine.errors import StepError
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import Stopped

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.taps import Edits, Taps
+from engine.inspection.inside.taps import Edits, LayerRun, Taps
 from engine.model.forward import Runner, Stopped, never
-from engine.model.layers import Patch
+from engine.model.layers import Patch, after_layers
 from engine.model.rounding import precision
 from engine.protocol import CaptureFacts, Check
 from engine.session.session import Session, run_at
@@ -229,3 +230,21 @@ def refuse(check: Check, family: str) -> StepError:
         f"off by {check.error:.2g} where {check.bound:.2g} is allowed{f' ({check.where})' if check.where else ''}.",
         "Nothing is shown that the model did not compute. Other views may still be there.",
     )
+
+
+# ---- the end of the model over residual streams that a tap has seen ----------------------------
+
+
+def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.array:
+    """The logits that the model's own code computes after its last layer.
+
+    Args:
+        model: As mlx_lm loads it.
+        states: Residual streams, shape (..., rows, size); gemma3n has several, an axis before the rows.
+        layers: Of a forward; what else the layers returned is handed on.
+
+    Returns:
+        Float32, shape (rows, vocabulary), lazy.
+    """
+    returned = {index: run.result for index, run in layers.items()}
+    return after_layers(model, states[..., None, :], returned)[:, -1, :].astype(mx.float32)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from engine.cache.kinds import kind_of
 from engine.inspection.inside.capture import Capture, before, capture
-from engine.inspection.inside.observed import SWITCHED
+from engine.inspection.inside.modules import SWITCHED
 from engine.inspection.inside.taps import flat_caches
 from engine.model.forward import Stopped, never
 from engine.model.layers import Patch, calls, decoder_layers, hidden

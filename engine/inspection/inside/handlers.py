@@ -6,16 +6,13 @@ from collections.abc import Mapping
 
 from engine import protocol
 from engine.context import Call, Desk, Handler
-from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
-from engine.inspection.inside.heads import read_triangle, score_heads
-from engine.inspection.inside.interventions.holding import changed, hold
-from engine.inspection.inside.interventions.intervene import intervene
-from engine.inspection.inside.interventions.patching import patch_activations
-from engine.inspection.inside.interventions.sweep import sweep_heads
+from engine.inspection.inside.interventions import changed, hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
 from engine.protocol import Command, Step
 

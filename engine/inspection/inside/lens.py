@@ -9,8 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled, EngineError
-from engine.inspection.inside.capture import Capture, capture, relative_error
-from engine.inspection.inside.tail import tail
+from engine.inspection.inside.capture import Capture, capture, relative_error, tail
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
 from engine.protocol import Check, LensCell, LensColumn, LensRead, LensToken

@@ -11,15 +11,16 @@ import pytest
 
 from engine import protocol
 from engine.breakpoints import BY_NAME, CONDITIONS, REACH, UNSURE, Breakpoints, check_breakpoints
-from engine.decoding.breakpoint_evaluation import (
+from engine.decoding.run import (
     PATIENCE_MS,
     BreakpointEvaluator,
     TextTail,
     _against,
     _share_against,
     margin,
+    paced,
+    run,
 )
-from engine.decoding.run import paced, run
 from engine.errors import SettingsError
 from engine.model.forward import never
 from engine.protocol import Distribution, Record, Step

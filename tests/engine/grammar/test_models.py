@@ -14,8 +14,7 @@ import pytest
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.decoding.beam import search
-from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
-from engine.decoding.run import run
+from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import SettingsError, StepError
 from engine.grammar import states
 from engine.grammar.matcher import GrammarVocabulary, Matcher

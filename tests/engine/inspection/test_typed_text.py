@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 
 from engine import pocket, protocol
 from engine.errors import PromptError, StepError
-from engine.inspection.typed_text import check_room, cut, tokenize
+from engine.inspection.handlers import check_room, cut, tokenize
 from engine.model.tokens import Tokens
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings

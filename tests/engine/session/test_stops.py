@@ -7,8 +7,7 @@ import pytest
 
 from engine import pocket
 from engine.breakpoints import Breakpoints
-from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
-from engine.decoding.run import run
+from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import StepError
 from engine.model.forward import never
 from engine.session.node_records import stop_reached

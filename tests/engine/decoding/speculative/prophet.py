@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from engine.decoding.speculative.draft import Drafter, Proposal, Proposed
-from engine.decoding.speculative.draft_paths import DraftPaths
+from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
 from engine.decoding.speculative.round import Round
 from engine.model.forward import Stopped, never
 from engine.model.load import Loaded

@@ -9,7 +9,7 @@ import pytest
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.decoding.speculative import compare
+from engine.decoding.speculative import handlers
 from engine.protocol import (
     Choose,
     Command,
@@ -124,7 +124,7 @@ def test_the_proof_finds_another_token_and_leaves_out_what_a_person_chose(
         each for each in desk.do(VerifySpeculation(desk.begin)) if isinstance(each, SpeculationVerified)
     ]
     assert (proof.tokens, proof.chosen, proof.differs) == (3, 1, None)
-    monkeypatch.setattr(compare, "NOT_SAMPLED", ("prompt",))
+    monkeypatch.setattr(handlers, "NOT_SAMPLED", ("prompt",))
     [proof] = [
         each for each in desk.do(VerifySpeculation(desk.begin)) if isinstance(each, SpeculationVerified)
     ]

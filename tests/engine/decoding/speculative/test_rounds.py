@@ -11,11 +11,9 @@ import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step, speculative_generate_step
 
-from engine.decoding.speculative.draft_paths import DraftPaths
-from engine.decoding.speculative.lookup import LookupDraft
-from engine.decoding.speculative.model_draft import ModelDraft
+from engine.decoding.speculative.drafts import DraftPaths, LookupDraft, ModelDraft
 from engine.decoding.speculative.round import Round
-from engine.decoding.speculative.verifiers import CopyVerifier, TrimmingVerifier, verifier
+from engine.decoding.speculative.verify import CopyVerifier, TrimmingVerifier, verifier
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner, never

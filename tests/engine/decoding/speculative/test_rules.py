@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.decoding.speculative import rules
-from engine.decoding.speculative.rules import Drawn, Draws, Probs
+from engine.decoding.speculative import verify
+from engine.decoding.speculative.verify import Drawn, Draws, Probs
 
 COUNT = 100_000
 SIZE = 8
@@ -20,22 +20,22 @@ def pair(seed: int = 0, size: int = SIZE) -> tuple[Probs, Probs]:
     return random.dirichlet(np.full(size, 0.6)), random.dirichlet(np.full(size, 0.6))
 
 
-def chi_square(p: Probs, taken: rules.Ids) -> float:
+def chi_square(p: Probs, taken: verify.Ids) -> float:
     expected = p * taken.size
     return float(((np.bincount(taken, minlength=p.size) - expected) ** 2 / expected).sum())
 
 
 def without_residual(p: Probs, q: Probs, drafting: Draws, accepting: Draws, other: Draws) -> Drawn:
     """The mistake that is easily made: what takes the place of a refused token is drawn from p itself."""
-    drafted = rules.inverted(q, drafting)
+    drafted = verify.inverted(q, drafting)
     accepted = accepting * q[drafted] < p[drafted]
-    return Drawn(drafted, np.where(accepted, drafted, rules.inverted(p, other)), accepted)
+    return Drawn(drafted, np.where(accepted, drafted, verify.inverted(p, other)), accepted)
 
 
 RULES = {
-    "position_draw": (rules.by_position_draw, 1),
-    "rejection": (rules.by_rejection, 3),
-    "match": (rules.by_match, 2),
+    "position_draw": (verify.by_position_draw, 1),
+    "rejection": (verify.by_rejection, 3),
+    "match": (verify.by_match, 2),
 }
 
 
@@ -45,7 +45,7 @@ def test_a_rule_draws_the_models_distribution_and_accepts_as_often_as_expected(n
     random = np.random.default_rng(7)
     drawn = draw(p, q, *(random.random(COUNT) for _ in range(numbers)))  # type: ignore[operator]
     assert chi_square(p, drawn.taken) < LIMIT
-    expected = getattr(rules.rates(p, q), name)
+    expected = getattr(verify.rates(p, q), name)
     assert drawn.accepted.mean() == pytest.approx(expected, abs=5 * (0.25 / COUNT) ** 0.5)
     assert (drawn.drafted == drawn.taken)[drawn.accepted].all()
 
@@ -60,11 +60,11 @@ def test_rejection_without_the_residual_draws_another_distribution() -> None:
 def test_no_rule_accepts_more_than_rejection_and_equal_distributions_are_always_accepted() -> None:
     for seed in range(40):
         p, q = pair(seed, 50)
-        found = rules.rates(p, q)
+        found = verify.rates(p, q)
         assert max(found.position_draw, found.match) <= found.rejection + 1e-12
-        assert rules.rates(p, p).position_draw == pytest.approx(1)
-        assert rules.rates(p, p).rejection == pytest.approx(1)
-    assert rules.fixed_rates(0.3).rejection == rules.rates(*_point(0.3)).rejection == pytest.approx(0.3)
+        assert verify.rates(p, p).position_draw == pytest.approx(1)
+        assert verify.rates(p, p).rejection == pytest.approx(1)
+    assert verify.fixed_rates(0.3).rejection == verify.rates(*_point(0.3)).rejection == pytest.approx(0.3)
 
 
 def _point(share: float) -> tuple[Probs, Probs]:
@@ -77,7 +77,7 @@ def test_a_large_vocabulary_is_compared_at_its_head_and_the_rate_is_hardly_lower
     random = np.random.default_rng(3)
     logits = random.normal(0, 4, 5000)
     p, q = (np.exp(row) / np.exp(row).sum() for row in (logits, logits + random.normal(0, 0.5, 5000)))
-    whole = rules.position_draw_rate(p, q)
-    monkeypatch.setattr(rules, "HEAD", 1000)
+    whole = verify.position_draw_rate(p, q)
+    monkeypatch.setattr(verify, "HEAD", 1000)
     left_out = 1 - np.sort(p)[-1000:].sum()
-    assert whole - left_out <= rules.position_draw_rate(p, q) <= whole
+    assert whole - left_out <= verify.position_draw_rate(p, q) <= whole

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside import heads as heads_module
-from engine.inspection.inside import whole_path
-from engine.inspection.inside.attention import read_attention
-from engine.inspection.inside.heads import read_triangle, score_heads
+from engine.inspection.inside import attention
+from engine.inspection.inside import attention as heads_module
+from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.taps import AttentionRun
 from engine.model.load import load
 from engine.protocol import HeadsScored, TriangleRead
@@ -100,7 +99,7 @@ def test_the_cut_into_chunks_changes_nothing_that_is_seen(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, scores = triangle(session, 6, 2), scored(session)
-    monkeypatch.setattr(whole_path, "CHUNK_BYTES", 4 * session.facts.heads * read.tokens * 3)
+    monkeypatch.setattr(attention, "CHUNK_BYTES", 4 * session.facts.heads * read.tokens * 3)
     records = list(read_triangle(session, session.node, 6, 2))
     again = records[-1]
     assert isinstance(again, TriangleRead)
@@ -178,7 +177,7 @@ def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_mo
     sums = heads_module._ScoreSums(ids)
     weights = mx.array(rows)[None]
     run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, 0.0, None, None)
-    sums.take(whole_path.ChunkAttention(run, first))
+    sums.take(attention.ChunkAttention(run, first))
     return sums
 
 

@@ -17,8 +17,7 @@ from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.attention import read_attention
-from engine.inspection.inside.interventions.holding import hold
-from engine.inspection.inside.interventions.intervene import intervene
+from engine.inspection.inside.interventions import hold, intervene
 from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Grown, Intervention

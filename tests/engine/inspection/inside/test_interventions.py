@@ -11,7 +11,7 @@ import pytest
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.interventions.intervene import intervene
+from engine.inspection.inside.interventions import intervene
 from engine.model.layers import decoder_layers
 from engine.protocol import Intervened, Intervention
 from engine.sampling.ranking import log_softmax

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.interventions import rows
-from engine.inspection.inside.interventions.patching import Kept, Patch, patch_activations
-from engine.inspection.inside.interventions.rows import forward_rows
+from engine.inspection.inside import patching
+from engine.inspection.inside.patching import Kept, Patch, forward_rows, patch_activations
 from engine.inspection.inside.taps import Edits
 from engine.model.layers import decoder_layers
 from engine.protocol import ActivationsPatched, Measuring
@@ -120,7 +119,7 @@ def test_smaller_batches_find_the_same(
     assert whole.rows == 6
     assert whole.facts.failed is None
     for count in (1, 4):
-        monkeypatch.setattr(rows, "MOST_ROWS", count)
+        monkeypatch.setattr(patching, "MOST_ROWS", count)
         few = patched(session, node, source)
         assert few.rows == count
         assert few.facts.failed is None
@@ -155,7 +154,7 @@ def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.Monke
         list(patch_activations(session, node, source, TOKEN, TOKEN))
     with pytest.raises(StepError):
         patched(session, node, 10_000)
-    monkeypatch.setattr("engine.inspection.inside.interventions.patching.MOST_POSITIONS", 3)
+    monkeypatch.setattr("engine.inspection.inside.patching.MOST_POSITIONS", 3)
     with pytest.raises(StepError, match="differ from token 4 on: 5 positions"):
         patched(session, node, source)
 

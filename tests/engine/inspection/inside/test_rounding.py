@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from engine import protocol
-from engine.inspection.inside import held_norms
+from engine.inspection.inside import split
 from engine.model import rounding, synthetic
 from engine.model.rounding import precision, product_error
 from engine.protocol import Command, Record
@@ -183,13 +183,13 @@ def test_compiling_stays_off_where_the_person_turned_it_off(monkeypatch: pytest.
         default_device=lambda: "gpu", Device=lambda _: "cpu", cpu=None,
         disable_compile=lambda: called.append("off"), enable_compile=lambda: called.append("on"),
     )  # fmt: skip
-    monkeypatch.setattr(held_norms, "mx", gpu)
+    monkeypatch.setattr(split, "mx", gpu)
     monkeypatch.delenv("MLX_DISABLE_COMPILE", raising=False)
-    with held_norms._uncompiled():
+    with split._uncompiled():
         pass
     assert called == ["off", "on"]
     monkeypatch.setenv("MLX_DISABLE_COMPILE", "0")
-    with held_norms._uncompiled():
+    with split._uncompiled():
         pass
     assert called == ["off", "on"]
 

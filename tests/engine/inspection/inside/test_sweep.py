@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.interventions import rows
-from engine.inspection.inside.interventions.intervene import intervene
-from engine.inspection.inside.interventions.sweep import sweep_heads
+from engine.inspection.inside import patching
+from engine.inspection.inside.interventions import intervene
+from engine.inspection.inside.patching import sweep_heads
 from engine.protocol import HeadsSwept, Measuring
 from engine.session.session import Session
 from inspector.state.inside.sweeps import joined
@@ -81,7 +81,7 @@ def test_smaller_batches_find_the_same(
 ) -> None:
     session = opened(zoo, "llama", **settings)
     whole = swept(session)
-    monkeypatch.setattr(rows, "BYTES", whole.row_bytes * room)
+    monkeypatch.setattr(patching, "BYTES", whole.row_bytes * room)
     few = swept(session)
     assert few.rows == room
     assert whole.rows > room
@@ -97,7 +97,7 @@ def test_a_sweep_that_is_cancelled_leaves_the_session_as_it_was(
 ) -> None:
     session = opened(zoo, "llama")
     before = session.node, len(session.tree), session.kv.offset
-    monkeypatch.setattr(rows, "MOST_ROWS", 2)
+    monkeypatch.setattr(patching, "MOST_ROWS", 2)
     polls = iter([False] * 3 + [True] * 9)
     with pytest.raises(Cancelled):
         list(sweep_heads(session, session.node, stopped=lambda: next(polls)))
