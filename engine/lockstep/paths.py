@@ -7,10 +7,8 @@ from itertools import takewhile
 
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.lockstep.alignment import Span, by_bytes, byte_ends, one_by_one
-from engine.lockstep.rows import ChunkedRows
 from engine.lockstep.second import Second
-from engine.lockstep.spans import Side, SpanReader
+from engine.lockstep.spans import ChunkedRows, Side, Span, SpanReader, by_bytes, byte_ends, one_by_one
 from engine.model.forward import Runner, Stopped
 from engine.model.load import Loaded
 from engine.protocol import LockstepRead, LockstepSpan

@@ -11,7 +11,7 @@ from threading import Event
 
 from engine.errors import Cancelled, LoadError, PromptError
 from engine.frozen import frozen
-from engine.lockstep.alignment import first_difference
+from engine.lockstep.spans import first_difference
 from engine.model import directory, source
 from engine.model.directory import read_header
 from engine.model.load import Loaded, Quantization, float32_scales, load

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
-from engine.grammar.expected import Beginnings
+from engine.grammar.states import Beginnings
 from engine.grammar_settings import Grammar, check_grammar
 from engine.logits.node_sampler import NodeSampler
 from engine.protocol import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from engine import protocol
 from engine.context import Call, Desk, Handler
 from engine.measuring import kv_costs
-from engine.measuring.fenced import profile
+from engine.measuring.profile import profile
 from engine.measuring.race import race
 from engine.measuring.roofline import roofline
 from engine.protocol import Command, Record

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.cache.kind import Kind
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
-from engine.errors import Cancelled, SettingsError
+from engine.errors import Cancelled, SettingsError, first_line
 from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
 from engine.model.load import Loaded
@@ -138,9 +138,7 @@ class PrecisionComparison:
         try:
             yield from run.go()
         except (ValueError, NotImplementedError, TypeError, AttributeError) as error:
-            lines = str(error).strip().splitlines()
-            reason = lines[0].rstrip(".") if lines else type(error).__name__
-            refusal = f"This model's attention can't use a quantized KV cache ({reason})."
+            refusal = f"This model's attention can't use a quantized KV cache ({first_line(error)})."
             self._costs.append(_refused(bits, group, refusal))
             return
         self._costs.append(_cost(run, base, bits, group, kinds))

@@ -16,7 +16,7 @@ from typing import Any
 from engine.errors import PromptError, first_line
 from engine.files import TEXT_LIMIT
 from engine.frozen import frozen
-from engine.processes.limited import answer_of
+from engine.processes import answer_of
 from engine.protocol import ChatOptions, Message
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "

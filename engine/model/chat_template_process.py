@@ -22,7 +22,7 @@ def main() -> None:
     sys.path[:] = given["path"]
     import jinja2.exceptions  # before the limits: they are the template's
 
-    from engine.processes.limited import limit
+    from engine.processes import limit
 
     environment = _environment()
     limit(given["bytes"], given["seconds"])

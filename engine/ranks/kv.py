@@ -21,8 +21,7 @@ from engine.cache.live import KV
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.protocol import CacheKind, Sharding
-from engine.ranks.agreement import Print, RankHeld, held
-from engine.ranks.mirror import fenced_forward
+from engine.ranks.mirror import Print, RankHeld, fenced_forward, held
 from engine.ranks.ring import Answer, Ranks
 from engine.settings import LoadSettings
 from engine.tree import Chunks

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from engine.errors import EngineError
-from engine.processes.python import ending_of, python_command
+from engine.processes import ending_of, python_command
 from engine.remote.address import Address
 
 LAST_WORDS = 400

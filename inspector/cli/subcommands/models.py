@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from engine.models_on_disk.listing import listed
+    from engine.models_on_disk.places import listed
     from inspector.recordings.sessions import recent_models
 
     recent = () if args.directories else recent_models()

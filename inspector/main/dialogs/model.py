@@ -107,7 +107,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     @work(thread=True)
     def _list_models(self) -> None:
-        from engine.models_on_disk.listing import listed  # not before somebody wants a list
+        from engine.models_on_disk.places import listed  # not before somebody wants a list
 
         found: list[DiskModel] = []
         told = time.monotonic()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from engine import processes
 from engine.errors import SettingsError
-from engine.grammar.trial import try_out
+from engine.grammar.matcher import try_out
 from engine.grammar_settings import LONGEST, Grammar, GrammarKind, check_grammar, choices
-from engine.processes import limited
 
 CPU_SECONDS = 4
 """Of a trial at most: two and the imports."""
@@ -155,7 +155,7 @@ def test_choices_are_texts_of_one_line() -> None:
 def test_a_trial_without_an_answer_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that got no processor time in time says nothing of the grammar."""
     grammar = Grammar("regex", "[0-9]{3}-nobody asked before")
-    monkeypatch.setattr(limited, "PATIENCE", 0.001)
+    monkeypatch.setattr(processes, "PATIENCE", 0.001)
     with pytest.raises(SettingsError, match="Try again when the machine is less busy"):
         try_out(grammar)
     monkeypatch.undo()

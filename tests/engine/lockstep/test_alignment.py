@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lockstep.alignment import Span, by_bytes, byte_ends, one_by_one, windows
+from engine.lockstep.spans import Span, by_bytes, byte_ends, one_by_one, windows
 from tests.zoo import Zoo
 
 CUTS = st.lists(st.integers(1, 4), min_size=1, max_size=40)
@@ -53,6 +53,6 @@ def test_windows_score_each_span_once_with_half_a_window_before_it(count: int, s
 
 
 def test_a_tokenizer_is_the_same_as_itself(zoo: Zoo) -> None:
-    from engine.lockstep.alignment import first_difference
+    from engine.lockstep.spans import first_difference
 
     assert first_difference(zoo.load("llama").tokens, zoo.load("gpt2").tokens) is None

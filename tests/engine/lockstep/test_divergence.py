@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import StepError
-from engine.lockstep.divergence import entropy_bits, kl_nats, logprobs_of
+from engine.lockstep.spans import entropy_bits, kl_nats, logprobs_of
 
 
 def written_out(one: list[float], other: list[float]) -> float:

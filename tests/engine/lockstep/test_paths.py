@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine import protocol
-from engine.lockstep.handlers import LockstepCommands
+from engine.lockstep.handlers import LockstepCommands, compared
 from engine.lockstep.paths import PathReader
-from engine.lockstep.ways import compared
 from engine.model import synthetic
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings

@@ -11,8 +11,7 @@ import pytest
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, StepError
-from engine.measuring.fenced import profile
-from engine.measuring.fences import Fences, places
+from engine.measuring.profile import Fences, places, profile
 from engine.model.layers import decoder_layers
 from engine.protocol import Measuring, Profiled
 from engine.session.session import Session

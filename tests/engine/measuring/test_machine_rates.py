@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from engine.measuring import machine_rates
-from engine.measuring.machine_rates import ARRAY_BYTES
+from engine.measuring import roofline
+from engine.measuring.roofline import ARRAY_BYTES
 from engine.model.forward import never
 from tests.zoo import Zoo
 
@@ -48,8 +48,8 @@ PASSES = {"Max": 1, "Sum": 1, "Negative": 2}
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> LargeGPU:
     made = LargeGPU()
-    monkeypatch.setattr(machine_rates, "time", SimpleNamespace(perf_counter=made.perf_counter))
-    monkeypatch.setattr(machine_rates, "mx", Evaluating(made))
+    monkeypatch.setattr(roofline, "time", SimpleNamespace(perf_counter=made.perf_counter))
+    monkeypatch.setattr(roofline, "mx", Evaluating(made))
     return made
 
 
@@ -65,13 +65,13 @@ class Evaluating:
 
 def test_the_bandwidth_is_the_memorys_and_not_that_of_an_evaluation(gpu: LargeGPU) -> None:
     """One read of 128 MiB takes 34 us there, and its evaluation more than twice that."""
-    rate = machine_rates.bandwidth(never)
+    rate = roofline.memory_bandwidth(never)
     assert rate.value == pytest.approx(gpu.BYTES / 1e9, rel=0.02)
     assert rate.value >= rate.median
 
 
 def test_products_are_counted_without_their_evaluation(gpu: LargeGPU, zoo: Zoo) -> None:
     loaded = zoo.load("llama")
-    assert machine_rates.matmul(loaded.model, loaded.facts, never).value == pytest.approx(
+    assert roofline.matmul_rate(loaded.model, loaded.facts, never).value == pytest.approx(
         gpu.FLOPS / 1e9, rel=0.01
     )

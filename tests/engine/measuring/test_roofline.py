@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.measuring.machine_rates import Rate
-from engine.measuring.roofline import _above, _busy
+from engine.measuring.roofline import Rate, _above, _busy
 from engine.protocol import RooflineMeasured, Work
 
 QUIET = Rate(10.0, 9.8, "an array")

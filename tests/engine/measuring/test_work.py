@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.measuring import machine_rates, work
+from engine.measuring import roofline as module
 from engine.measuring.roofline import NO_HEADS, roofline
 from engine.model.forward import never
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured
@@ -21,10 +21,10 @@ from tests.zoo import CONFIGS, Zoo
 PROMPT = list(range(7, 37))
 
 
-def found(zoo: Zoo, name: str) -> tuple[work.Weights, ModelFacts]:
+def found(zoo: Zoo, name: str) -> tuple[module.Weights, ModelFacts]:
     """The count of one model, and its facts."""
     loaded = zoo.load(name)
-    return work.weights(loaded.model), loaded.facts
+    return module.weights_of(loaded.model), loaded.facts
 
 
 def measured(zoo: Zoo, name: str, **load: object) -> tuple[Session, RooflineMeasured]:
@@ -69,7 +69,7 @@ def test_of_the_experts_the_chosen_are_counted(zoo: Zoo) -> None:
 def test_where_the_choice_of_experts_is_not_known_all_are_counted_and_it_is_said(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "CHOSEN", ())
+    monkeypatch.setattr(module, "CHOSEN", ())
     weights, facts = found(zoo, "mixtral")
     assert weights.parameters == facts.parameters - 4096 * 64
     assert "all of them are counted" in weights.notes[0]
@@ -104,9 +104,9 @@ def test_attention_is_what_counting_one_by_one_gives(zoo: Zoo, limit: int | None
     groups = (KVGroup("plain", (0, 2), 0, limit, 0, 0), KVGroup("recurrent", (1,), 0, None, 0, 0))
     for before in (0, 1, 4, 5, 19, 30):
         for tokens in (1, 2, 9):
-            counted = work.attention(facts, groups, before, tokens)
+            counted = module.attention_operations(facts, groups, before, tokens)
             assert counted == 4 * 3 * 7 * 2 * brute(before, tokens, limit)
-    assert work.attention(replace(facts, heads=None), groups, 4, 2) == 0
+    assert module.attention_operations(replace(facts, heads=None), groups, 4, 2) == 0
 
 
 # ---- the roofline -----------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def test_the_machine_is_measured_within_a_second_and_a_half(zoo: Zoo) -> None:
     loaded = zoo.load("llama:4bit")
     for _ in range(3):  # another process may take the processor in between
         begun, spent = time.perf_counter(), time.process_time()
-        memory = machine_rates.bandwidth(never)
-        product = machine_rates.matmul(loaded.model, loaded.facts, never)
+        memory = module.memory_bandwidth(never)
+        product = module.matmul_rate(loaded.model, loaded.facts, never)
         took = min(time.perf_counter() - begun, time.process_time() - spent)
         if took < 1.5:
             break
@@ -167,6 +167,6 @@ def test_the_machine_is_measured_within_a_second_and_a_half(zoo: Zoo) -> None:
     assert "4-bit" in product.how
     assert mx.get_cache_memory() < 64 * 2**20
     with pytest.raises(Cancelled):
-        machine_rates.bandwidth(lambda: True)
+        module.memory_bandwidth(lambda: True)
     with pytest.raises(Cancelled):
-        machine_rates.matmul(loaded.model, loaded.facts, lambda: True)
+        module.matmul_rate(loaded.model, loaded.facts, lambda: True)

@@ -23,8 +23,8 @@ from engine.errors import EngineError
 from engine.model import synthetic
 from engine.model.load import load
 from engine.protocol import BeamEnded
+from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
-from engine.ranks.spread import RanksSpread
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings

@@ -35,9 +35,9 @@ from threading import Event
 from engine import confinement
 from engine.files import read_regular
 from engine.model.source import resolve
-from engine.models_on_disk.listing import listed
+from engine.models_on_disk.places import listed
 from engine.files import replacing, typed
-from engine.processes.limited import answer_of
+from engine.processes import answer_of
 own, other, model, rows = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
 os.symlink(other, own / "link")
 confinement.begin()

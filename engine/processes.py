@@ -1,19 +1,20 @@
-"""Runs a script of the program in a process of its own, which the kernel limits in memory and in processor time.
-
-For work that a file or a person chose and that nothing in this process could interrupt: one call of C may take minutes
-or gigabytes. The script reads a JSON object from its standard input and writes one to its standard output.
-"""
+"""Processes that the engine starts: with the modules of this one, and with limits of time and memory."""
 
 from __future__ import annotations
 
 import json
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+# ---- a script of the program, which the kernel limits in memory and in processor time ----------
+# For work that a file or a person chose and that nothing in this process could interrupt: one call of C may take
+# minutes or gigabytes. The script reads a JSON object from its standard input and writes one to its standard output.
 
 PATIENCE = 6.0
 """Seconds until the process is ended on a machine that gives it little processor time."""
@@ -58,3 +59,29 @@ def limit(nbytes: int, seconds: int) -> None:
     for kind, value in limits:
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))
+
+
+# ---- processes of our own ----------------------------------------------------------------------
+
+
+def python_command(call: str) -> list[str]:
+    """What starts the Python of this process with the places of modules that this one has.
+
+    Args:
+        call: The statements to execute, on one line.
+    """
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"]
+
+
+def ending_of(status: int) -> str:
+    """How a process ended: `ended with status 1`, `was ended by SIGKILL`.
+
+    Args:
+        status: As `subprocess` has it: a signal's number is negative.
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
