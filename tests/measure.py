@@ -5,7 +5,7 @@ For each checkout, side by side and measured the same way:
     lines, files          of code (no docstrings, comments, blanks), of the product and of the tests
     naming                files of the product that name a command or its records
     circles               files that import each other in a circle, also for types alone or inside functions
-    space, choice, ...    functions of ours that run, and the files they are in, from the press of a key until its result
+    space, choice, ...    functions of ours that run, and the files they are in, from the press of a key until it
                           is painted, in the screen's thread and in the engine's; on the bundled model
     down / space          the main thread's time of ↓ in the candidates as a share of that of a step
 
