@@ -13,7 +13,7 @@ from inspector import scales
 from inspector.display import truncate, visible
 from inspector.keys import key_for
 from inspector.state.grammar import outside, warning
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar

@@ -16,7 +16,8 @@ from inspector import scales
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.scales import amount, count, percent, size
-from inspector.state.branch import Branch
+from inspector.state.branches import Branch
+from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import FREE, axis, bar, sample, stairs
@@ -264,7 +265,9 @@ it with quantized ones,
             return
         window = timeline.facts.context_window if timeline.facts else None
         of = f"{scales.percent(kv.offset / window)} of the window of {scales.count(window)}" if window else ""
-        over = f"over {timeline.measured.rank_count} ranks" if timeline.measured.rank_count > 1 else ""
+        over = (
+            f"over {timeline.of(Measured).rank_count} ranks" if timeline.of(Measured).rank_count > 1 else ""
+        )
         ends = " · ".join(filter(None, (over, of)))
         self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(ends))
 

@@ -27,8 +27,7 @@ from inspector.display import pad, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.messages import SlotSelected, StepClicked
 from inspector.state.mark_words import explained, signs
-from inspector.state.timeline import Timeline
-from inspector.state.trial import other
+from inspector.state.timeline import Timeline, other
 from inspector.widgets.canvas import (
     CONCEALED,
     Canvas,

@@ -30,9 +30,9 @@ from inspector.main.messages import SlotSelected
 from inspector.state.mark_words import BRANCHES, explained, signs
 from inspector.state.roles import role_slots
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.speculation import Speculation
+from inspector.state.timeline import Phase, Timeline, other
 from inspector.state.token_bytes import carried, shown_bytes, spaced_hex
-from inspector.state.trial import other
 from inspector.widgets.canvas import (
     CONCEALED,
     Row,
@@ -207,7 +207,7 @@ def finish_mark(timeline: Timeline) -> str:
 
 def _ghosts(timeline: Timeline) -> str:
     """What a draft proposed and no step took, while it was that of the latest round; empty for nothing."""
-    return "" if timeline.running else timeline.speculation.ghost_words(timeline.tip)
+    return "" if timeline.running else timeline.of(Speculation).ghost_words(timeline.tip)
 
 
 def _version(timeline: Timeline) -> tuple[int, int]:
