@@ -360,6 +360,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             self._top = 0
         super().show(timeline)
 
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        node, ahead = timeline.before, self.ahead
+        lines = (ahead.on, *ahead.lines(node).items(), ahead.waited_for(node)) if ahead is not None else ()
+        return *timeline.place, self.highlighted, lines
+
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index

@@ -64,6 +64,9 @@ Which model, what it is doing, how much of its context window is used, and how i
         self.settings, self.away = settings or self.settings, away
         super().show(timeline)
 
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return *timeline.place, self.settings, self.away
+
     def draw(self, width: int, height: int) -> list[Row]:
         if self.timeline is None:
             return []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from rich.color import Color, blend_rgb
 from rich.segment import Segment
@@ -218,7 +217,6 @@ _WIDEST = 4
 class KVPanel(Canvas, can_focus=True):
     """The KV cache at the selected token, read off the cache objects."""
 
-    OF_RECORDS: ClassVar[bool] = True
     DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
     HELP = f"""\
@@ -240,6 +238,9 @@ how large the cache is when the context window is full, and what branches share.
 it with quantized ones,
 `{key_for("race")}` races with it against without.
 """
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return timeline.place
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline

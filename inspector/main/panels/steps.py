@@ -54,6 +54,9 @@ class StepStrip(Canvas):
     metric = scales.METRIC["surprisal"]
     """What is drawn; `redraw` after another was set."""
 
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return *timeline.place, self.metric.name
+
     def _window(self, timeline: Timeline, width: int) -> range:
         """Indices of the steps that have a column."""
         room = max(1, width - _LABEL)

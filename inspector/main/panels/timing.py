@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -205,7 +204,6 @@ GAP = 2
 class TimingPanel(Canvas, can_focus=True):
     """TTFT, TPOT, throughput, and the split of the selected step."""
 
-    OF_RECORDS: ClassVar[bool] = True
     DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
     HELP = f"""\
@@ -238,6 +236,9 @@ takes one step apart,
         """Show the timing of the path, and of the selected step."""
         self._ms.update(timeline)
         super().show(timeline)
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return timeline.place
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
