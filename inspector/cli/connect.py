@@ -12,10 +12,8 @@ from engine.files import typed
 
 if TYPE_CHECKING:
     from engine.protocol import Record
-    from engine.remote.address import Address
-    from engine.remote.client import RemoteEngine
-    from engine.remote.connection import Connection
-    from engine.remote.link import AddressLink
+    from engine.remote.client import Connection, RemoteEngine
+    from engine.remote.link import Address, AddressLink
     from engine.settings import LoadSettings
     from inspector.cli.driver import MakeBackend
     from inspector.session.backend import Backend
@@ -59,7 +57,7 @@ def address_of(args: argparse.Namespace, text: str) -> Address:
     Raises:
         EngineError: It is none, or another machine's.
     """
-    from engine.remote.address import parsed
+    from engine.remote.link import parsed
 
     address = parsed(text)
     if not address.local and not args.unencrypted:
@@ -81,10 +79,9 @@ def link_from(args: argparse.Namespace, returns: bool) -> AddressLink | None:
             flag = "--token-file" if args.token_file is not None else "--unencrypted"
             raise EngineError(f"{flag} has no effect without --connect.", "Add --connect ADDRESS.")
         return None
-    from engine.remote import token
-    from engine.remote.link import AddressLink
+    from engine.remote.link import AddressLink, read_token
 
-    return AddressLink(address_of(args, args.connect), token.read(token_file(args)), returns)
+    return AddressLink(address_of(args, args.connect), read_token(token_file(args)), returns)
 
 
 def screens_engine(args: argparse.Namespace, joins: bool) -> RemoteEngine | None:

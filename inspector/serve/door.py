@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from engine.errors import EngineError
-from engine.remote.complaints import Complaints
+from engine.remote.lines import Complaints
 from inspector.config.crash_log import keep
 
 HEAD_SECONDS = 10.0

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from engine.errors import EngineError
 from engine.frozen import frozen
-from engine.remote.complaints import Complaints
+from engine.remote.lines import Complaints
 from inspector.serve.admission import AdmissionError, Admissions, check_host, check_origin
 from inspector.serve.door import KEEP_SECONDS, Door
 from inspector.serve.home import Home, as_host

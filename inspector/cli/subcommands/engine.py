@@ -14,7 +14,7 @@ from inspector.cli.flags import Parser, command_parser
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.remote.address import Address
+    from engine.remote.link import Address
 
 FORWARDED = 7531
 """The port that the printed command forwards a socket of files to."""
@@ -57,14 +57,14 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: The address or the token can't be used, or an engine listens there already.
     """
-    from engine.remote import token
+    from engine.remote.link import made_or_read_token
     from engine.remote.server import EngineServer
     from inspector import places
     from inspector.version import version
 
     address = address_of(args, args.listen or f"unix:{places.state() / 'engine' / 'engine.sock'}")
     file = token_file(args)
-    server = EngineServer(token.made_or_read(file), version(), note)
+    server = EngineServer(made_or_read_token(file), version(), note)
     listener, received = address.listen(), 0
 
     def end(number: int, frame: object) -> None:

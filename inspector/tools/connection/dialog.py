@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button
 
-from engine.remote.connection import Connection
+from engine.remote.client import Connection
 from inspector.keys import key_for
 from inspector.session.connection import EngineConnection
 from inspector.widgets.canvas import Canvas, Row

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("textual_serve")
 
-from engine.remote.complaints import SECONDS, Complaints
+from engine.remote.lines import SECONDS, Complaints
 from inspector.serve import door, server
 from tests.inspector.serve.served import eventually, serving
 from tests.inspector.serve.test_server import run
