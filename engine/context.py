@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from threading import Event
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
@@ -29,7 +28,7 @@ from engine.session.restore import Change
 from engine.session.session import Session
 from engine.session.state import SessionState
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
+from engine.task import Stopped, Task
 from engine.trace.bounds import ROWS_LIMIT
 from engine.tree import TokenTree
 
@@ -99,42 +98,29 @@ def collect_and_freeze() -> None:
 
 # ---- the engine's context ----------------------------------------------------------------------
 
-Stopped = Callable[[], bool]
+Handler = Callable[[Any, Task], None]
+"""Executes commands of one class, given the command and its task; raises `EngineError` where it can't."""
 
 
-class Call:
-    """One running command, as its handler sees it.
+class Capability:
+    """The handlers of related commands, and the state that these keep from command to command.
 
     Args:
-        task: The command and its cancel event.
-        closing: Whether the engine is about to end.
+        context: The model, the session, and where records are emitted.
     """
 
-    def __init__(self, task: Task, closing: Stopped) -> None:
-        self.cancel: Event = task.cancel
-        """Ends waits early."""
-        self._closing = closing
-
-    def stopped(self) -> bool:
-        """Whether the command should stop at its next chunk or step."""
-        return self.cancel.is_set() or self._closing()
-
-
-Handler = Callable[[Any, Call], None]
-"""Executes commands of one class, given the command and its call; raises `EngineError` where it can't."""
-
-
-class Capability(Protocol):
-    """The handlers of related commands, and the state that these keep from command to command."""
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """The handler of each command's class."""
+        raise NotImplementedError
 
     def forget(self, model: bool) -> None:
         """Drop the state of the current tree, which is about to end; with `model`, that of the model too."""
 
 
-class Desk:
+class EngineContext:
     """One model and one session at a time.
 
     Args:
@@ -207,14 +193,21 @@ class Desk:
 
     def read_prompt(self) -> bool:
         """Emit the next few of the prompt logprobs; returns whether there were any left."""
-        if self.opened is None or (read := self.opened.read_prompt()) is None:
+        if self.opened is None or (read := self.opened.unread.read()) is None:
             return False
         self.emit(read)
         return True
 
-    def read_prompts(self, call: Call) -> None:
+    def emit_all(self, records: Iterable[Record], asides: bool = False) -> None:
+        """Emit records as they are made; with `asides` the asides at the head of the queue are answered in between."""
+        for record in records:
+            self.emit(record)
+            if asides:
+                self.answer_asides()
+
+    def read_prompts(self, task: Task) -> None:
         """Emit the prompt logprobs until another command waits: what is left then is read in idle time."""
-        while not (call.stopped() or self._waiting()) and self.read_prompt():
+        while not (task.stopped() or self._waiting()) and self.read_prompt():
             pass
 
     # ---- steps and moves of several handlers --------------------------------------------------
@@ -230,14 +223,14 @@ class Desk:
             self.emit(stop)
         return stop is not None
 
-    def ensure_at(self, node: int, call: Call) -> None:
+    def ensure_at(self, node: int, task: Task) -> None:
         """Move the session to a node, unless it is the current one."""
         if self.session.node != node:
-            self.move(node, call)
+            self.move(node, task)
 
-    def move(self, node: int, call: Call) -> None:
+    def move(self, node: int, task: Task) -> None:
         """Move the session to a node, stepping the tokens of the path that were never stepped."""
-        for record in self.session.move_and_step(node, call.stopped):
+        for record in self.session.move_and_step(node, task.stopped):
             if isinstance(record, protocol.Step):
                 self.emit_step(record)
             else:
@@ -248,7 +241,7 @@ class Desk:
         node: int,
         ids: Sequence[int],
         origin: protocol.Origin,
-        call: Call,
+        task: Task,
         leave_grammar: bool = False,
     ) -> None:
         """Take tokens after a node, one step each.
@@ -259,9 +252,9 @@ class Desk:
             Cancelled: The command was cancelled; the steps taken until then stay.
         """
         self.session.tokens.check(ids)
-        self.ensure_at(node, call)
+        self.ensure_at(node, task)
         for step in self.session.insert(ids, origin, leave_grammar=leave_grammar):
             self.emit_step(step)
             self.answer_asides()
-            if call.stopped():
+            if task.stopped():
                 raise Cancelled

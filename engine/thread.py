@@ -106,7 +106,7 @@ class EngineThread:
             if (target := self._tasks.get(command.target)) is not None:
                 target.cancel.set()
             return
-        task = Task(command)
+        task = Task(command, closing=self._closing)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
         self._inbox.put(task)
@@ -161,7 +161,7 @@ class EngineThread:
         from engine.worker import Worker
 
         inbox = self._inbox
-        worker = Worker(self._emit, self._closing.is_set, inbox.aside, lambda: inbox.waiting)
+        worker = Worker(self._emit, inbox.aside, lambda: inbox.waiting)
         try:
             while not self._closing.is_set() and (task := inbox.get(worker.use_idle_time)) is not None:
                 worker.carry_out(task)

@@ -19,11 +19,12 @@ import numpy as np
 
 from engine.errors import Cancelled, StepError
 from engine.grammar.states import GrammarState
-from engine.model.forward import Rows, Stopped, never, rows_of
+from engine.model.forward import Rows, rows_of
 from engine.model.tokens import Tokens
 from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import DetachedPath, Session, run_at
+from engine.task import Stopped, never
 
 
 def look_ahead(

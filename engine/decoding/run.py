@@ -23,11 +23,12 @@ from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, pe
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from engine.logits.node_sampler import NodeLogits, entropy_bits
-from engine.model.forward import PipelinedForward, Stopped
+from engine.model.forward import PipelinedForward
 from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, rank_of
 from engine.session.node_records import memory, run_limit, stop_reached
 from engine.session.session import Session
+from engine.task import Stopped
 from engine.timing import StallTimes, stall_times
 from engine.token_texts import decode
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine import protocol
-from engine.context import Call, Desk, Handler
+from engine.context import Capability, EngineContext, Handler
 from engine.errors import Cancelled, PromptError, StepError
 from engine.logits.questions import Vocabulary, expected, explain, find, kept_row, what_if
 from engine.model.load import load_tokenizer
@@ -14,6 +14,7 @@ from engine.model.tokens import Tokens
 from engine.protocol import Command, Piece, PreviewPrompt, PromptPreview, Tokenized, conversation
 from engine.session.conversation import encoded
 from engine.session.session import Session
+from engine.task import Task
 from engine.tree import ROOT, common_prefix
 
 # ---- typed text: its tokens, and whether the context has room for them -------------------------
@@ -111,15 +112,11 @@ def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class InspectionCommands:
-    """Handlers that compute no forward, and the one that takes typed text into the path.
+class InspectionCommands(Capability):
+    """Handlers that compute no forward, and the one that takes typed text into the path."""
 
-    Args:
-        desk: The session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._vocabulary: Vocabulary | None = None
         """The model's, made at the first search."""
 
@@ -142,43 +139,43 @@ class InspectionCommands:
         if model:
             self._vocabulary = None
 
-    def _explain(self, command: protocol.Explain, call: Call) -> None:
-        self._desk.emit(explain(self._desk.session, command.node, command.settings))
+    def _explain(self, command: protocol.Explain, task: Task) -> None:
+        self._context.emit(explain(self._context.session, command.node, command.settings))
 
-    def _what_if(self, command: protocol.WhatIf, call: Call) -> None:
-        self._desk.emit(what_if(self._desk.session, command.settings, command.tip, call.stopped))
+    def _what_if(self, command: protocol.WhatIf, task: Task) -> None:
+        self._context.emit(what_if(self._context.session, command.settings, command.tip, task.stopped))
 
-    def _find(self, command: protocol.FindTokens, call: Call) -> None:
-        session = self._desk.session
+    def _find(self, command: protocol.FindTokens, task: Task) -> None:
+        session = self._context.session
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(session.tokens)
-        found = find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
-        self._desk.emit(replace(found, note=session.cut_note(command.node)))
+        found = find(session, self._vocabulary, command.node, command.query, command.limit, task.stopped)
+        self._context.emit(replace(found, note=session.cut_note(command.node)))
 
-    def _read_grammar(self, command: protocol.ReadGrammar, call: Call) -> None:
-        self._desk.emit(expected(self._desk.session, command.node, command.grammar))
+    def _read_grammar(self, command: protocol.ReadGrammar, task: Task) -> None:
+        self._context.emit(expected(self._context.session, command.node, command.grammar))
 
-    def _read_logits(self, command: protocol.ReadLogits, call: Call) -> None:
-        session = self._desk.session
+    def _read_logits(self, command: protocol.ReadLogits, task: Task) -> None:
+        session = self._context.session
         for node in command.nodes or session.kept_logits.nodes:
-            if call.stopped():
+            if task.stopped():
                 raise Cancelled
-            self._desk.emit_row(node, kept_row(session, node))
+            self._context.emit_row(node, kept_row(session, node))
 
-    def _tokenize(self, command: protocol.Tokenize, call: Call) -> None:
-        self._desk.emit(tokenize(self._desk.session.tokens, command.text))
+    def _tokenize(self, command: protocol.Tokenize, task: Task) -> None:
+        self._context.emit(tokenize(self._context.session.tokens, command.text))
 
-    def _preview(self, command: protocol.PreviewPrompt, call: Call) -> None:
-        self._desk.emit(preview(self._desk.session, command))
+    def _preview(self, command: protocol.PreviewPrompt, task: Task) -> None:
+        self._context.emit(preview(self._context.session, command))
 
-    def _cut_text(self, command: protocol.CutText, call: Call) -> None:
-        tokens = load_tokenizer(command.settings, self._desk.emit, call.cancel)
+    def _cut_text(self, command: protocol.CutText, task: Task) -> None:
+        tokens = load_tokenizer(command.settings, self._context.emit, task.cancel)
         messages = command.messages or conversation(command.text, command.system)
         text = tokens.chat(messages, command.options) if command.chat else command.text
-        self._desk.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
+        self._context.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
 
-    def _insert(self, command: protocol.Insert, call: Call) -> None:
-        session = self._desk.session
+    def _insert(self, command: protocol.Insert, task: Task) -> None:
+        session = self._context.session
         ids = cut(session.tokens, command.text)
         check_room(session, command.node, ids)
-        self._desk.take_tokens(command.node, ids, "inserted", call, command.leave_grammar)
+        self._context.take_tokens(command.node, ids, "inserted", task, command.leave_grammar)

@@ -11,7 +11,7 @@ from itertools import count
 import mlx.core as mx
 
 from engine import protocol
-from engine.context import Call, Desk, Handler, collect_all
+from engine.context import Capability, EngineContext, Handler, collect_all
 from engine.errors import Cancelled, PromptError, StepError
 from engine.lockstep.paths import PathReader
 from engine.lockstep.second import Second, open_second
@@ -26,7 +26,7 @@ from engine.lockstep.spans import (
     one_by_one,
     windows,
 )
-from engine.model.forward import Runner, Stopped
+from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
 from engine.protocol import (
@@ -44,6 +44,7 @@ from engine.sampling.ranking import Row
 from engine.session.node_records import NodeReader
 from engine.session.session import Session, run_at
 from engine.settings import Settings
+from engine.task import Stopped, Task
 from engine.tree import ROOT, TokenTree
 
 # ---- a whole text in both models, window by window, in caches of their own ---------------------
@@ -306,15 +307,11 @@ def compared(one: str, other: str) -> tuple[WayPart, ...]:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class LockstepCommands:
-    """Handlers of the commands on a second model, which they hold.
+class LockstepCommands(Capability):
+    """Handlers of the commands on a second model, which they hold."""
 
-    Args:
-        desk: The first model, the session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._paths: PathReader | None = None
 
     def handlers(self) -> Mapping[type[Command], Handler]:
@@ -346,39 +343,36 @@ class LockstepCommands:
             raise StepError("There is no second model.", "Open one to compare with.")
         return self._paths
 
-    def _open(self, command: protocol.OpenLockstep, call: Call) -> None:
+    def _open(self, command: protocol.OpenLockstep, task: Task) -> None:
         self.forget(model=True)
         collect_all()  # its memory is free before the next one takes more
-        first = self._desk.model
-        self._paths = PathReader(first, open_second(first, command, self._desk.emit, call.cancel))
+        first = self._context.model
+        self._paths = PathReader(first, open_second(first, command, self._context.emit, task.cancel))
 
-    def _close(self, command: protocol.CloseLockstep, call: Call) -> None:
+    def _close(self, command: protocol.CloseLockstep, task: Task) -> None:
         title = self._paths.second.title if self._paths is not None else ""
         self.forget(model=True)
         collect_all()
-        self._desk.emit(LockstepClosed(title))
+        self._context.emit(LockstepClosed(title))
 
-    def _diff(self, command: protocol.DiffText, call: Call) -> None:
-        for record in diff_text(self._desk.model, self._both.second, command, call.stopped):
-            self._desk.emit(record)
+    def _diff(self, command: protocol.DiffText, task: Task) -> None:
+        self._context.emit_all(diff_text(self._context.model, self._both.second, command, task.stopped))
 
-    def _read(self, command: protocol.ReadLockstep, call: Call) -> None:
-        session = self._desk.session
-        for record in self._both.read(session, command.node, command.candidates, call.stopped):
-            self._desk.emit(record)
+    def _read(self, command: protocol.ReadLockstep, task: Task) -> None:
+        session = self._context.session
+        self._context.emit_all(self._both.read(session, command.node, command.candidates, task.stopped))
 
-    def _follow(self, command: protocol.FollowSecond, call: Call) -> None:
-        both, session = self._both, self._desk.session
+    def _follow(self, command: protocol.FollowSecond, task: Task) -> None:
+        both, session = self._both, self._context.session
         if both.second.aligned == "bytes":
             raise StepError(
                 "The second model has other tokens, so its pick is none of the first one's.",
                 "Step with the first model, or let each go its own way.",
             )
-        self._read(protocol.ReadLockstep(command.node), call)
-        self._desk.take_tokens(command.node, [both.pick(session, command.node)], "chosen", call)
+        self._read(protocol.ReadLockstep(command.node), task)
+        self._context.take_tokens(command.node, [both.pick(session, command.node)], "chosen", task)
 
-    def _part(self, command: protocol.PartWays, call: Call) -> None:
-        both, session = self._both, self._desk.session
-        self._read(protocol.ReadLockstep(command.node), call)
-        for record in part_ways(session, both, command.node, command.tokens, call.stopped):
-            self._desk.emit(record)
+    def _part(self, command: protocol.PartWays, task: Task) -> None:
+        both, session = self._both, self._context.session
+        self._read(protocol.ReadLockstep(command.node), task)
+        self._context.emit_all(part_ways(session, both, command.node, command.tokens, task.stopped))

@@ -9,12 +9,13 @@ from engine.errors import StepError
 from engine.frozen import frozen
 from engine.lockstep.second import Second
 from engine.lockstep.spans import ChunkedRows, Side, Span, SpanReader, by_bytes, byte_ends, one_by_one
-from engine.model.forward import Runner, Stopped
+from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.protocol import LockstepRead, LockstepSpan
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.session.state import KeptLogits
+from engine.task import Stopped
 from engine.tree import Chunks, common_prefix
 
 BATCH = 32

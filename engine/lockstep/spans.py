@@ -14,10 +14,11 @@ import numpy.typing as npt
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.logits.node_sampler import RowReader
-from engine.model.forward import Runner, Stopped
+from engine.model.forward import Runner
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, rank_of, sum_of_products
+from engine.task import Stopped
 from engine.tree import Chunks, chunk_end, chunks_go_on
 
 # ---- where two cuts of one text have common borders --------------------------------------------

@@ -273,15 +273,12 @@ class NodeSampler:
         grammar = self.grammars.at(settings.grammar, node)
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count)
-        context = self._context(node, settings, count, grammar)
+        context = self.context(node, settings, count, grammar)
         sampled = sample(row, logprobs, settings, draw, context, watch)
         return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
 
-    def context(self, node: int, settings: Settings, reroll: int) -> Context:
+    def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         """What the sampler's stages look at in addition to the row after a node."""
-        return self._context(node, settings, reroll, self.grammars.at(settings.grammar, node))
-
-    def _context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         at = self._tree[node]
         short = at.depth - at.start < settings.min_tokens
         complete = grammar is not None and grammar.complete  # then nothing else may follow

@@ -6,7 +6,7 @@ Why a token was chosen, which one other settings would choose, what a grammar ex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -30,15 +30,9 @@ from engine.protocol import (
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.sampling.stages import Stage
 from engine.settings import Settings, check
+from engine.task import Stopped, never
 from engine.token_texts import TokenQuery, TokenTexts, read_query
 from engine.tree import ROOT, TokenPaths
-
-Stopped = Callable[[], bool]
-
-
-def never() -> bool:
-    """Of a question that nobody takes back."""
-    return False
 
 
 class LogitsSource(Protocol):
@@ -144,7 +138,7 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None) -
     )
     position = source.node_reader.position(node_logits, settings.candidates)
     ids = np.array([candidate.id for candidate in position.next.candidates])
-    context = source.node_reader.context(node, settings, reroll)
+    context = source.node_reader.context(node, settings, reroll, node_logits.grammar)
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),

@@ -23,11 +23,11 @@ from mlx_lm.generate import generate_step
 
 from engine.decoding.run import run
 from engine.model import synthetic
-from engine.model.forward import never
 from engine.model.load import Loaded, load
 from engine.protocol import Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 

@@ -17,12 +17,13 @@ from engine.cache.kind import Kind
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
 from engine.errors import Cancelled, SettingsError, first_line
 from engine.frozen import frozen
-from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
+from engine.model.forward import FIXED_CHUNK, Runner
 from engine.model.load import Loaded
 from engine.protocol import KVCompared, KVCost, Measuring
 from engine.sampling.ranking import Row, absolute_difference
 from engine.session.session import Session
 from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings
+from engine.task import Stopped, never
 from engine.tree import Chunks, chunk_end
 
 REPORT_SECONDS = 0.2

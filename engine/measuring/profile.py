@@ -19,11 +19,12 @@ import mlx.nn as nn
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, SettingsError
 from engine.frozen import frozen
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
 from engine.protocol import Measuring, Profiled, ProfilePart, Role
 from engine.sampling.ranking import Row
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 
 class RepeatedStep:

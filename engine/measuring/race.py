@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from engine.errors import Cancelled, StepError
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.protocol import Measuring, RaceEnded, RaceOpened, RaceStep
 from engine.sampling.ranking import Row, absolute_difference
 from engine.session.node_records import NodeReader
 from engine.session.session import Session
+from engine.task import Stopped, never
 from engine.tree import ROOT, TokenTree, cut_chunks, prompt_chunks
 
 WARM_UP_TOKENS = 16

@@ -23,12 +23,13 @@ from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
 from engine.frozen import frozen
 from engine.measuring.profile import RepeatedStep
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.layers import calls, patched
 from engine.model.load import Loaded
 from engine.model.weights import own_arrays, own_parameters
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 # ---- what this machine reaches through MLX -----------------------------------------------------
 

@@ -26,12 +26,12 @@ from engine.frozen import frozen
 from engine.measuring import bench
 from engine.memory import memory_available, memory_installed
 from engine.model import blas
-from engine.model.forward import Stopped
 from engine.model.load import Loaded, load
 from engine.protocol import Figure, Machine, Measuring, ModelFacts, SweepPoint, Swept
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.sweep_settings import SweepName, SweepSettings, check_sweeps
+from engine.task import Stopped
 
 # ---- the ways to multiply a model's matrices, each in turn -------------------------------------
 

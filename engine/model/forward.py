@@ -16,6 +16,7 @@ from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
+from engine.task import Stopped, never
 from engine.tree import Chunks, chunk_end, cut_chunks, prompt_chunks
 
 Work = Literal["chunk", "token", "step"]
@@ -46,18 +47,12 @@ FIXED_CHUNK = 2048
 CLEAR_EVERY = 256
 """Tokens after which MLX's pool of free buffers is released, as in mlx_lm."""
 
-Stopped = Callable[[], bool]
 Compute = Callable[..., Any]
 """A model, or what is called in its place: with token ids and a cache it returns logits."""
 MakeKV = Callable[[Any, LoadSettings], KV]
 """From a model and the settings of a cache to an empty one."""
 Changed = tuple[int, Compute]
 """A number of tokens of a path, and what computes those after them in the model's place."""
-
-
-def never() -> bool:
-    """A `Stopped` for work that can't be cancelled."""
-    return False
 
 
 class ChunkSizer:

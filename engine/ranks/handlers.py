@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import protocol
 from engine.cache.kind import Reading
-from engine.context import Call, Desk, Handler
+from engine.context import Capability, EngineContext, Handler
 from engine.errors import Cancelled, LoadError, StepError
 from engine.files import typed
 from engine.model.facts import fingerprint
@@ -37,6 +37,7 @@ from engine.ranks.kv import RankedKV
 from engine.ranks.mirror import Shard, divide, facts, join, kept_from_waiting, sharding_of
 from engine.ranks.ring import RING, START_SECONDS, Ranks
 from engine.settings import LoadSettings
+from engine.task import Task
 
 _kept: list[object] = []
 """The file, as long as the process."""
@@ -179,17 +180,13 @@ Times = list[tuple[float, float]]
 """Milliseconds in compute and in communication, by rank."""
 
 
-class RanksCommands:
-    """Handlers of what is there for ranks alone.
+class RanksCommands(Capability):
+    """Handlers of what is there for ranks alone."""
 
-    Args:
-        desk: The session; it receives what divides a model.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._spread: RanksSpread | None = None
-        desk.spread = self._begin
+        context.spread = self._begin
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -205,8 +202,8 @@ class RanksCommands:
         self._spread = RanksSpread() if settings.divided else None
         return self._spread
 
-    def _measure(self, command: protocol.MeasureRanks, call: Call) -> None:
-        session, spread = self._desk.session, self._spread
+    def _measure(self, command: protocol.MeasureRanks, task: Task) -> None:
+        session, spread = self._context.session, self._spread
         kv = session.kv
         if spread is None or not isinstance(kv, RankedKV):
             raise StepError("One process computes this model: there are no ranks.", "Start with --ranks 2.")
@@ -214,9 +211,9 @@ class RanksCommands:
         steps: list[float] = []
         rounds: list[Times] = []
         for place in range(command.rounds + 1):
-            if call.stopped():
+            if task.stopped():
                 raise Cancelled
-            self._desk.emit(Measuring(command.kind, place, command.rounds + 1, "ranks"))
+            self._context.emit(Measuring(command.kind, place, command.rounds + 1, "ranks"))
             runner = session.runner.copy()
             begun = time.perf_counter()
             runner.forward(token)
@@ -226,7 +223,7 @@ class RanksCommands:
             rounds.append(copied.fenced_ms([token]))
         counted, best = rounds[1:], min(rounds[1:], key=_compute)
         slowest = max(range(len(best)), key=lambda rank: best[rank][0])
-        self._desk.emit(
+        self._context.emit(
             RanksMeasured(
                 sharding=spread.sharding,
                 ranks=spread.facts(kv),

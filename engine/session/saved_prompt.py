@@ -26,10 +26,11 @@ from engine.errors import PromptError
 from engine.files import shorter
 from engine.frozen import frozen
 from engine.model.directory import Damaged, read_header
-from engine.model.forward import FIXED_CHUNK, Stopped
+from engine.model.forward import FIXED_CHUNK
 from engine.protocol import NO_OPTIONS, Message, Prefill, PromptOpened
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.session import Session
+from engine.task import Stopped
 from engine.tree import ROOT, prompt_chunks
 
 SHARES = {mx.float32: 1e-2, mx.float16: 0.1, mx.bfloat16: 0.1}

@@ -16,13 +16,14 @@ from engine import protocol
 from engine.cache.moves import MoveCost, Mover
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.rounding import rounding_of
 from engine.protocol import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_records import memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.state import SessionState
+from engine.task import Stopped, never
 from engine.timing import stall_times
 from engine.tree import ROOT
 
@@ -72,7 +73,7 @@ class Session(SessionState):
 
         Yields:
             The prompt, a record for each chunk, and the first distribution. The prompt logprobs are read after it, by
-            `read_prompt`; of a long prompt some on the way.
+            `unread`; of a long prompt some on the way.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
@@ -176,14 +177,6 @@ class Session(SessionState):
             cold=run.cold,
             unread=len(self.unread),
         )
-
-    def read_prompt(self) -> protocol.PromptReadings | None:
-        """Read what the model makes of the next few tokens of the prompts that went through it; takes about 60 ms.
-
-        Returns:
-            None where all is read.
-        """
-        return self.unread.read()
 
     # ---- decode -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from engine.cache.live import KV
 from engine.cache.moves import Mover
 from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
-from engine.model.forward import Changed, Compute, Runner, Stopped, never
+from engine.model.forward import Changed, Compute, Runner
 from engine.model.load import Loaded
 from engine.protocol import NO_OPTIONS, ChatOptions, Distribution, Intervention, KVReading, Message
 from engine.sampling.ranking import Row
@@ -23,6 +23,7 @@ from engine.session.node_records import NodeReader
 from engine.session.prefill import PrefillRun
 from engine.session.unread import Unread
 from engine.settings import Settings, check
+from engine.task import Stopped, never
 from engine.tree import ROOT, Chunks, TokenTree, chunks_go_on, within_chunk
 
 # ---- interventions -----------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 
 from engine.cache.moves import MoveCost
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.protocol import Moved
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import Stopped, never
 
 ALL_AGAIN = "without a KV cache the whole path goes through again"
 

@@ -11,8 +11,7 @@ import pytest
 from engine import context, protocol
 from engine.context import collect_all, collect_and_freeze
 from engine.settings import LoadSettings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 
 
 class Knot:
@@ -61,8 +60,5 @@ def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.Monkey
     collected: list[bool] = []
     monkeypatch.setattr(context, "EVERY", 3)
     monkeypatch.setattr(context, "collect_and_freeze", lambda: collected.append(True))
-    worker = Worker(lambda record: None, lambda: False)
-    commands = [protocol.Load(LoadSettings()), protocol.Prefill("Once", False)]
-    for command in [*commands, *(protocol.TakeStep() for _ in range(7))]:
-        worker.carry_out(Task(command))
+    Unthreaded(LoadSettings(), prompt="Once").do(*(protocol.TakeStep() for _ in range(7)))
     assert len(collected) == 2

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from engine.decoding.run import run
-from engine.model.forward import never
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import never
 from engine.timing import drawing, stall_times
 from tests.zoo import Zoo
 

@@ -19,10 +19,10 @@ from engine.decoding.batched.batch import Batched, BatchRun, Lane, copied_path
 from engine.decoding.batched.rows import SharedRows
 from engine.errors import StepError
 from engine.logits.node_sampler import NodeLogits
-from engine.model.forward import Stopped
 from engine.model.tokens import Tokens
 from engine.protocol import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
 from engine.session.session import Session, run_at
+from engine.task import Stopped
 
 MOST = 100_000
 """Draws at most."""

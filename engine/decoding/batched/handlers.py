@@ -11,12 +11,12 @@ import numpy as np
 
 from engine import protocol
 from engine.cache import padded
-from engine.context import Call, Desk, Handler
+from engine.context import Capability, EngineContext, Handler
 from engine.decoding.batched.batch import LANE_CANDIDATES, Batched, BatchRun, Lane
 from engine.decoding.batched.draws import Draws
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import Cancelled, StepError
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.rounding import rounding_of
 from engine.model.weights import free_bytes
 from engine.protocol import (
@@ -35,6 +35,7 @@ from engine.sampling.ranking import Row
 from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.settings import BY_NAME, Settings, check, differences
+from engine.task import Stopped, Task, never
 
 # ---- what a batch begins with: encoded prompts, rows for them, and the memory that they need ----
 
@@ -270,15 +271,11 @@ def _difference(
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class BatchCommands:
-    """Handlers of batches.
+class BatchCommands(Capability):
+    """Handlers of batches."""
 
-    Args:
-        desk: The model, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._batch: BatchRun | None = None
         """The batch that was begun last; its caches are kept until the next batch or model."""
         self._single: str | None = None
@@ -302,8 +299,8 @@ class BatchCommands:
 
     # ---- beginning --------------------------------------------------------------------------
 
-    def _start(self, command: protocol.StartBatch, call: Call) -> None:
-        session = self._desk.session
+    def _start(self, command: protocol.StartBatch, task: Task) -> None:
+        session = self._context.session
         if not command.prompts:
             raise StepError("A batch needs a prompt or more.", "Give one.")
         self._batch = None  # its memory is free before the next one takes more
@@ -321,25 +318,25 @@ class BatchCommands:
             run.add(lane)
         self._open(run, shared)
         opened = tuple(lane.opened for lane in lanes)
-        self._desk.emit(protocol.BatchOpened(opened, command.size, command.static, None, rows.note))
-        self._go(command.steps, call)
+        self._context.emit(protocol.BatchOpened(opened, command.size, command.static, None, rows.note))
+        self._go(command.steps, task)
 
     def _open(self, run: BatchRun, shared: Batched) -> None:
         self._batch, self._shared, self._going = run, shared, run.go()
 
-    def _draw(self, command: protocol.DrawMany, call: Call) -> None:
-        session = self._desk.session
+    def _draw(self, command: protocol.DrawMany, task: Task) -> None:
+        session = self._context.session
         lane = session.tree[session.node if command.node is None else command.node].depth, session.settings
         if command.tokens > 1:
             self._batch = None
             limited = replace(session.settings, max_tokens=command.tokens)
             check_room(session.runner.fresh(), [(lane[0], limited)] * command.count, command.size)
-        draws = Draws(session, command.node, command.count, command.tokens, command.size, call.stopped)
-        self._desk.emit(draws.counted)
+        draws = Draws(session, command.node, command.count, command.tokens, command.size, task.stopped)
+        self._context.emit(draws.counted)
         if command.tokens > 1:
             self._open(draws.run, draws.shared)
-            self._desk.emit(draws.opened)
-            self._go(None, call)
+            self._context.emit(draws.opened)
+            self._go(None, task)
 
     # ---- going on ---------------------------------------------------------------------------
 
@@ -354,47 +351,47 @@ class BatchCommands:
             raise StepError("There is no batch to go on with.", "Start one.")
         return self._batch
 
-    def _advance(self, command: protocol.AdvanceBatch, call: Call) -> None:
+    def _advance(self, command: protocol.AdvanceBatch, task: Task) -> None:
         if self._run.over:
             raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
-        self._go(command.steps, call)
+        self._go(command.steps, task)
 
-    def _go(self, steps: int | None, call: Call) -> None:
+    def _go(self, steps: int | None, task: Task) -> None:
         """Go on until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
         run, self._batch = self._run, None
         for record in self._going:
             if record is not None:
-                self._desk.emit(record)
+                self._context.emit(record)
             if isinstance(record, protocol.BatchEnded):
                 self._open(run, self._shared)  # lanes that are added later have it go on
                 return
             self._batch = run
-            self._desk.answer_asides()
+            self._context.answer_asides()
             if record is None and steps == 0:
                 return
             if isinstance(record, protocol.BatchStep) and steps is not None:
                 steps -= 1
-            if call.stopped():
+            if task.stopped():
                 raise Cancelled
             self._batch = None
 
-    def _add(self, command: protocol.AddLanes, call: Call) -> None:
+    def _add(self, command: protocol.AddLanes, task: Task) -> None:
         run = self._run
         if not all(lane.opened.ids for lane in run.lanes):
             raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
-        lanes = open_lanes(self._desk.session, self._shared, command.prompts, len(run.lanes))
+        lanes = open_lanes(self._context.session, self._shared, command.prompts, len(run.lanes))
         for lane in lanes:
             run.add(lane)
-        self._desk.emit(protocol.LanesAdded(tuple(lane.opened for lane in lanes)))
+        self._context.emit(protocol.LanesAdded(tuple(lane.opened for lane in lanes)))
 
-    def _remove(self, command: protocol.RemoveLane, call: Call) -> None:
-        self._desk.emit(self._run.remove(command.lane))
+    def _remove(self, command: protocol.RemoveLane, task: Task) -> None:
+        self._context.emit(self._run.remove(command.lane))
 
-    def _compare(self, command: protocol.CompareBatch, call: Call) -> None:
+    def _compare(self, command: protocol.CompareBatch, task: Task) -> None:
         run = self._run
         if not run.over:
             raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
         lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]
-        for record in compare(lanes, run.totals.ms, self._desk.session.runner.fresh(), call.stopped):
-            self._desk.emit(record)
-            self._desk.answer_asides()
+        self._context.emit_all(
+            compare(lanes, run.totals.ms, self._context.session.runner.fresh(), task.stopped), asides=True
+        )

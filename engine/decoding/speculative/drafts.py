@@ -21,7 +21,7 @@ from engine.decoding.speculative.verify import Probs
 from engine.errors import LoadError
 from engine.frozen import frozen
 from engine.logits.node_sampler import NodeSampler
-from engine.model.forward import Runner, Stopped
+from engine.model.forward import Runner
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.model.weights import quantization_of
@@ -30,6 +30,7 @@ from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings, for_model
 from engine.speculation_settings import SpeculationSettings
+from engine.task import Stopped
 from engine.tree import Node, TokenPaths, TokenTree, common_prefix, prompt_chunks
 
 

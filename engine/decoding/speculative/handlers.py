@@ -10,17 +10,17 @@ import numpy as np
 
 from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
-from engine.context import Call, Desk, Handler
+from engine.context import Capability, EngineContext, Handler
 from engine.decoding.run import BreakpointEvaluator
 from engine.decoding.speculative.drafts import Drafter, DraftPaths, make_draft
 from engine.decoding.speculative.round import Round
 from engine.errors import Cancelled, StepError
-from engine.model.forward import Stopped
 from engine.protocol import Command, SpeculationVerified
 from engine.sampling.ranking import absolute_difference
 from engine.session.node_records import window_full
 from engine.session.session import Session
 from engine.speculation_settings import SpeculationSettings, check_speculation
+from engine.task import Stopped, Task
 
 # ---- a stretch again by plain steps, in separate caches: the proof that speculation changed nothing ----
 
@@ -90,15 +90,11 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class SpeculationCommands:
-    """Handlers of speculative decoding.
+class SpeculationCommands(Capability):
+    """Handlers of speculative decoding."""
 
-    Args:
-        desk: The session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._draft: tuple[tuple[str, str], Drafter] | None = None
         """The draft that is ready, with its kind and the name of its model."""
         self._paths: DraftPaths | None = None
@@ -122,10 +118,10 @@ class SpeculationCommands:
 
     # ---- drafts -----------------------------------------------------------------------------
 
-    def _load(self, command: protocol.LoadDraft, call: Call) -> None:
-        self._ready(command.settings, call)
+    def _load(self, command: protocol.LoadDraft, task: Task) -> None:
+        self._ready(command.settings, task)
 
-    def _ready(self, settings: SpeculationSettings, call: Call) -> Drafter:
+    def _ready(self, settings: SpeculationSettings, task: Task) -> Drafter:
         """The draft for some settings, loaded where it isn't there."""
         check_speculation(settings)
         kind = settings.draft, settings.draft_model
@@ -133,59 +129,59 @@ class SpeculationCommands:
             return self._draft[1]
         self._draft = None  # its memory is free before the next one takes more
         begun = time.perf_counter()
-        draft = make_draft(settings, self._desk.model, self._desk.emit, call.cancel)
+        draft = make_draft(settings, self._context.model, self._context.emit, task.cancel)
         self._draft = kind, draft
         ms = (time.perf_counter() - begun) * 1000
-        self._desk.emit(protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note))
+        self._context.emit(protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note))
         return draft
 
-    def _new_round(self, settings: SpeculationSettings, call: Call, *, paused: bool = False) -> Round:
-        session, draft = self._desk.session, self._ready(settings, call)
+    def _new_round(self, settings: SpeculationSettings, task: Task, *, paused: bool = False) -> Round:
+        session, draft = self._context.session, self._ready(settings, task)
         if self._paths is None or self._paths.tree is not session.tree:
             self._paths = DraftPaths(session)
         return Round(session, draft, self._paths, settings, paused=paused)
 
     # ---- rounds -----------------------------------------------------------------------------
 
-    def _take(self, command: protocol.TakeRound, call: Call) -> None:
+    def _take(self, command: protocol.TakeRound, task: Task) -> None:
         waiting, self._round = self._round, None
         if waiting is None or waiting.over or waiting.settings != command.settings:
-            waiting = self._new_round(command.settings, call, paused=command.inside)
+            waiting = self._new_round(command.settings, task, paused=command.inside)
 
         def taken(step: protocol.Step) -> bool:
-            return self._desk.emit_step(step) or call.stopped()
+            return self._context.emit_step(step) or task.stopped()
 
         go = waiting.advance if command.inside else waiting.rest
-        self._desk.emit(go(call.stopped, taken))
+        self._context.emit(go(task.stopped, taken))
         self._round = None if waiting.over else waiting
 
-    def _run(self, command: protocol.RunRounds, call: Call) -> None:
-        session, desk, ended = self._desk.session, self._desk, False
+    def _run(self, command: protocol.RunRounds, task: Task) -> None:
+        session, context, ended = self._context.session, self._context, False
         if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
-            desk.emit(full)
+            context.emit(full)
             return
         sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
         breaking = BreakpointEvaluator(session, sets)
-        self._ready(command.settings, call)
+        self._ready(command.settings, task)
 
         def taken(step: protocol.Step) -> bool:
             nonlocal ended
             broken = breaking.evaluate(session.position.node_logits)
-            ended = desk.emit_step(step, breaking.most)
-            desk.answer_asides()
-            return ended or broken or call.stopped()
+            ended = context.emit_step(step, breaking.most)
+            context.answer_asides()
+            return ended or broken or task.stopped()
 
         for _ in range(command.plain):
             if taken(session.step()):
                 break
-        while not (ended or breaking.hits or call.stopped()):
-            desk.emit(self._new_round(command.settings, call).rest(call.stopped, taken))
+        while not (ended or breaking.hits or task.stopped()):
+            context.emit(self._new_round(command.settings, task).rest(task.stopped, taken))
         if breaking.hits:
-            desk.emit(protocol.BreakpointHit(session.node, breaking.hits))
+            context.emit(protocol.BreakpointHit(session.node, breaking.hits))
         elif not ended:
             raise Cancelled
 
     # ---- comparison -------------------------------------------------------------------------
 
-    def _verify(self, command: protocol.VerifySpeculation, call: Call) -> None:
-        self._desk.emit(compare_with_plain(self._desk.session, command.node, call.stopped))
+    def _verify(self, command: protocol.VerifySpeculation, task: Task) -> None:
+        self._context.emit(compare_with_plain(self._context.session, command.node, task.stopped))

@@ -16,7 +16,6 @@ from engine.decoding.speculative import verify
 from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
 from engine.decoding.speculative.verify import Verifier, verifier
 from engine.logits.node_sampler import NodeLogits
-from engine.model.forward import Stopped
 from engine.protocol import (
     AcceptanceRates,
     DraftFate,
@@ -31,6 +30,7 @@ from engine.protocol import (
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.speculation_settings import SpeculationSettings
+from engine.task import Stopped
 from engine.timing import stall_times
 
 Taken = Callable[[Step], bool]

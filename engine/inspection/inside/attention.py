@@ -14,7 +14,7 @@ from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.inspection.inside.capture import Capture, capture, tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
-from engine.model.forward import ChunkSizer, Runner, Stopped, never
+from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
 from engine.protocol import (
     TRIANGLE_TOKENS,
@@ -32,6 +32,7 @@ from engine.protocol import (
     TriangleRead,
 )
 from engine.session.session import Session
+from engine.task import Stopped, never
 from engine.tree import chunk_end, prompt_chunks
 
 WIDE = 2**20

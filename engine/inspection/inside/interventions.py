@@ -16,7 +16,7 @@ from engine.frozen import frozen
 from engine.inspection.inside.capture import before_and_cost, refuse
 from engine.inspection.inside.taps import Edits, Taps
 from engine.logits.node_sampler import LN2, entropy_bits
-from engine.model.forward import Compute, Runner, Stopped, never
+from engine.model.forward import Compute, Runner
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.model.rounding import rounding_of
 from engine.protocol import (
@@ -34,6 +34,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked, sum_of_products
 from engine.session.session import Session
+from engine.task import Stopped, never
 from engine.tree import ROOT
 
 # ---- what of a model can be scaled, and scaling it ---------------------------------------------

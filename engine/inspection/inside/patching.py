@@ -31,7 +31,7 @@ from engine.inspection.inside.interventions import (
     roles_of,
 )
 from engine.inspection.inside.taps import Edits
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.layers import decoder_layers, hidden, with_hidden
 from engine.protocol import (
     ActivationsPatched,
@@ -46,6 +46,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 BYTES = 256 * 2**20
 """That the rows of one forward may take: copies of the KV, and logits."""

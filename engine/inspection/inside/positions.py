@@ -20,7 +20,7 @@ import numpy as np
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before, tolerance
 from engine.logits.node_sampler import LN2
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, patched
 from engine.model.rounding import rounding_of
 from engine.protocol import (
@@ -35,6 +35,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 PIECE = 512
 """Tokens in a forward of the whole path."""

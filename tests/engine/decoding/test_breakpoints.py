@@ -22,15 +22,14 @@ from engine.decoding.run import (
     run,
 )
 from engine.errors import SettingsError
-from engine.model.forward import never
 from engine.protocol import Distribution, Record, Step
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
+from engine.task import never
 from tests.engine.decoding.test_run import begun, plain
 from tests.engine.session.test_walks import KINDS
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
 STORY = "Once upon a time"
@@ -306,21 +305,11 @@ def test_the_margin_is_that_of_the_two_most_probable(zoo: Zoo) -> None:
 
 def works(*sent: protocol.Command, stop_after: int | None = None) -> list[Record]:
     """The records of some commands on the pocket model; the first run is cancelled after so many steps."""
-    found: list[Record] = []
-    settings = protocol.Configure(Settings(temp=0.8, seed=3, max_tokens=20))
-    prompt = protocol.Prefill(STORY, chat=False, echo=False)
-    tasks = [Task(command) for command in (protocol.Load(LoadSettings()), settings, prompt, *sent)]
-    runs = [task for task in tasks if isinstance(task.command, protocol.Run)]
-
-    def emit(record: Record) -> None:
-        found.append(record)
-        if sum(isinstance(each, Step) for each in found) == stop_after:
-            runs[0].cancel.set()
-
-    worker = Worker(emit, lambda: False)
-    for task in tasks:
-        worker.carry_out(task)
-    return found
+    engine = Unthreaded(LoadSettings(), Settings(temp=0.8, seed=3, max_tokens=20))
+    engine.do(protocol.Prefill(STORY, chat=False, echo=False))
+    engine.cancel_when = lambda record: len(engine.of(Step)) == stop_after
+    engine.do(*sent)
+    return engine.records
 
 
 def test_a_hit_is_told_and_the_run_counts_as_done() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from engine.decoding.run import paced, run
-from engine.model.forward import never
 from engine.protocol import Step
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import never
 from tests.engine.session.test_walks import KINDS
 from tests.zoo import Zoo
 

@@ -19,13 +19,13 @@ from engine.errors import SettingsError, StepError
 from engine.grammar import states
 from engine.grammar.matcher import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
-from engine.model.forward import never
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.protocol import BeamEnded
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 from tests.engine.grammar.vocabularies import PlainVocabulary
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
 

@@ -50,7 +50,7 @@ def test_the_samplers_best_are_among_the_candidates() -> None:
     made = Recording(LoadSettings())
     made.do(protocol.Configure(replace(SETTINGS, candidates=8, grammar=Grammar("regex", " [xyz][a-z]{5,}"))))
     made.do(protocol.Prefill("Once upon a time", chat=False))
-    session, cut_before = made._worker._desk.session, 0
+    session, cut_before = made._worker._context.session, 0
     for _ in range(4):
         position = session.position
         candidates, probs = position.next.candidates, position.node_logits.sampled.probs

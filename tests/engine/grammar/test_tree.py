@@ -20,12 +20,12 @@ from engine.errors import StepError
 from engine.grammar import states
 from engine.grammar.matcher import Matcher
 from engine.grammar_settings import Grammar
-from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.protocol import Grown, Restore
 from engine.session.restore import restore
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import never
 from tests.zoo import Zoo
 
 PERSON = (

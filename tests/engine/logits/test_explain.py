@@ -12,11 +12,11 @@ from engine import protocol
 from engine.decoding.run import run
 from engine.errors import SettingsError, StepError
 from engine.logits.questions import explain, what_if
-from engine.model.forward import never
 from engine.sampling.pipeline import uniform
 from engine.session.session import Session
 from engine.setting_field import ORDERS
 from engine.settings import LoadSettings, Settings, check
+from engine.task import never
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo
 

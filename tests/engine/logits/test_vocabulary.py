@@ -10,12 +10,12 @@ import pytest
 from engine import protocol
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
 from engine.logits.questions import Vocabulary, find
-from engine.model.forward import never
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, TokensFound
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 from engine.token_texts import TokenQuery, read_query
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo

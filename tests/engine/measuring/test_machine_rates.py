@@ -11,7 +11,7 @@ import pytest
 
 from engine.measuring import roofline
 from engine.measuring.roofline import ARRAY_BYTES
-from engine.model.forward import never
+from engine.task import never
 from tests.zoo import Zoo
 
 

@@ -11,11 +11,11 @@ import pytest
 from engine.errors import Cancelled, StepError
 from engine.measuring import roofline as module
 from engine.measuring.roofline import NO_HEADS, roofline
-from engine.model.forward import never
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings
+from engine.task import never
 from tests.zoo import CONFIGS, Zoo
 
 PROMPT = list(range(7, 37))

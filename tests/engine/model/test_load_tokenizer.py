@@ -15,9 +15,8 @@ from engine.errors import EngineError, LoadError
 from engine.model.load import load, load_tokenizer
 from engine.protocol import NO_OPTIONS, conversation
 from engine.settings import LoadSettings
-from engine.task import Task
-from engine.worker import Worker
 from tests import broken_models
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
 TEXTS = ("Once upon a time", "a\n\n b\t狐狸 🦊", "<|im_start|>user", " ")
@@ -94,16 +93,14 @@ def complaint(path: Path) -> str:
 
 
 def test_the_command_needs_no_model_and_leaves_a_loaded_one_as_it_is() -> None:
-    told: list[protocol.Record] = []
-    worker = Worker(told.append, lambda: False)
-    worker.carry_out(Task(protocol.CutText(LoadSettings(), "Hi", chat=True, system="Be good")))
-    cut = next(record for record in told if isinstance(record, protocol.Tokenized))
+    engine = Unthreaded()
+    cut = engine.one(protocol.CutText(LoadSettings(), "Hi", chat=True, system="Be good"), protocol.Tokenized)
     assert cut.text.startswith("<|im_start|>system\nBe good<|im_end|>")
     assert "".join(piece.text for piece in cut.pieces) == cut.text
     assert [piece.special for piece in cut.pieces].count(True) == 5
-    worker.carry_out(Task(protocol.Load(LoadSettings())))
-    session = worker._desk.session
-    worker.carry_out(Task(protocol.CutText(LoadSettings(), "Hi")))
-    worker.carry_out(Task(protocol.CutText(LoadSettings(model="/nowhere/at/all"), "Hi")))
-    assert worker._desk.session is session
-    assert isinstance(told[-2], protocol.Failure)
+    engine.do(protocol.Load(LoadSettings()))
+    session = engine.session
+    engine.do(protocol.CutText(LoadSettings(), "Hi"))
+    failure, _ = engine.do(protocol.CutText(LoadSettings(model="/nowhere/at/all"), "Hi"))
+    assert engine.session is session
+    assert isinstance(failure, protocol.Failure)

@@ -9,12 +9,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine.errors import PromptError
-from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.protocol import AddTurn, Message, Prefill, Prefilled, PromptOpened, TurnDiffers
 from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import never
 from tests.engine.session.chat_templates import TEMPLATES, chatting
 
 USERS = ("Tell me a story.", "Why did the dog run? ", "And then?\n\nMore.", "Grüße 🙂", "The end?")

@@ -35,7 +35,7 @@ def plain_logprobs(session: Session, ids: list[int]) -> np.ndarray:
 def read_all(session: Session) -> list[PromptToken]:
     """The prompt logprobs that are still to be read."""
     read: list[PromptToken] = []
-    while (some := session.read_prompt()) is not None:
+    while (some := session.unread.read()) is not None:
         read += some.tokens
         assert some.left == len(session.unread)
     return read
@@ -96,7 +96,7 @@ def test_without_prompt_logprobs_nothing_is_read_and_nothing_spent(zoo: Zoo) -> 
     assert isinstance(prefilled, Prefilled)
     assert {token.logprob for token in prefilled.tokens} == {None}
     assert prefilled.unread == 0
-    assert session.read_prompt() is None
+    assert session.unread.read() is None
 
 
 def test_a_cancelled_prefill_goes_on(zoo: Zoo) -> None:

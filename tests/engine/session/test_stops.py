@@ -9,10 +9,10 @@ from engine import pocket
 from engine.breakpoints import Breakpoints
 from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import StepError
-from engine.model.forward import never
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import never
 from tests.zoo import Zoo
 
 

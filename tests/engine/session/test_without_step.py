@@ -11,9 +11,8 @@ from engine.model.load import Loaded
 from engine.protocol import BeamEnded, Moved, Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
 from engine.tree import TokenTree
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 
@@ -76,19 +75,13 @@ def test_untold_are_the_last_nodes_of_a_path() -> None:
 
 
 def test_tokens_are_taken_by_id(zoo: Zoo) -> None:
-    came: list[protocol.Record] = []
-    worker = Worker(came.append, lambda: False)
-    worker.carry_out(Task(protocol.Load(LoadSettings())))
-    worker.carry_out(Task(protocol.Prefill("Once upon a time", chat=False)))
-    (prompt,) = (record for record in came if isinstance(record, protocol.Prefilled))
-    came.clear()
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
+    (prompt,) = engine.of(protocol.Prefilled)
     node = prompt.tokens[-1].node
-    worker.carry_out(Task(protocol.TakeStep()))
-    worker.carry_out(Task(protocol.Take(node, (44, 45, 46))))
-    steps = [record for record in came if isinstance(record, Step)]
+    engine.do(protocol.TakeStep(), protocol.Take(node, (44, 45, 46)))
+    steps = engine.of(Step)
     assert [step.id for step in steps[1:]] == [44, 45, 46]
     assert {step.origin for step in steps[1:]} == {"chosen"}
-    came.clear()
-    worker.carry_out(Task(protocol.Take(node, (44, 10**9))))
-    assert [type(record).__name__ for record in came] == ["Failure", "Ended"]
+    came = engine.do(protocol.Take(node, (44, 10**9)))
+    assert kinds(came) == ["Failure", "Ended"]
     assert "outside the model's vocabulary" in came[0].message  # type: ignore[union-attr]

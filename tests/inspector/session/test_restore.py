@@ -29,7 +29,7 @@ class Bench:
     def __init__(self, settings: LoadSettings | None = None, blind: bool = True) -> None:
         self.blind = blind
         self.told: list[Record] = []
-        self.worker = Worker(self.told.append, lambda: False)
+        self.worker = Worker(self.told.append)
         self.timeline = Timeline()
         self.do(protocol.Load(settings or LoadSettings()))
         self.do(protocol.Configure(SETTINGS))
@@ -89,14 +89,14 @@ def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(lived):
     found = again.do(asked)
     assert isinstance(found[-1], Ended)
     restored = next(record for record in found if isinstance(record, Restored))
-    old, new = lived.worker._desk.session.tree, again.worker._desk.session.tree
+    old, new = lived.worker._context.session.tree, again.worker._context.session.tree
     assert len(new) == len(old)
     for node in range(1, len(old)):
         assert (new[node].token, new[node].parent, new[node].depth, new[node].start, new[node].reroll) == (
             old[node].token, old[node].parent, old[node].depth, old[node].start, old[node].reroll
         )  # fmt: skip
         assert new.without_step(node) == old.without_step(node)
-    assert again.worker._desk.session.pending == lived.worker._desk.session.pending
+    assert again.worker._context.session.pending == lived.worker._context.session.pending
     assert restored.next == lived.timeline.next
     assert largest_difference(lived.timeline, restored) == 0.0
     assert again.do(protocol.TakeStep())[0].next == lived.do(protocol.TakeStep())[0].next
@@ -112,9 +112,9 @@ def test_numbers_that_were_never_told_stay_free(lived):
     )
     again = Bench()
     again.do(protocol.Restore(apart, asked.node + 10))
-    assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(
-        asked.node
-    )
+    assert again.worker._context.session.tree.tokens(
+        asked.node + 10
+    ) == lived.worker._context.session.tree.tokens(asked.node)
     assert "no token number 7" in again.do(protocol.MoveTo(7))[0].message
 
 

@@ -100,7 +100,7 @@ def test_a_stopped_prompt_can_be_left_and_finished(lived: Bench) -> None:
     bench.do(protocol.Prefill("A long story about a bear", False, step_size=2), cancelled=True)
     assert bench.timeline.tip == tip, "a prompt that was cancelled before it began leaves all as it was"
     stopping = iter([False, True])
-    session = bench.worker._desk.session
+    session = bench.worker._context.session
     ids = session.encode("A bear in a wood")
     with suppress(Cancelled):
         for record in session.prefill("A bear", ids, step_size=1, stopped=lambda: next(stopping)):
@@ -124,7 +124,7 @@ def test_the_tree_of_several_prompts_is_restored_with_its_numbers(lived: Bench) 
         for record in again.do(restore_of(lived.timeline, rerolls(lived.told)))
         if isinstance(record, Restored)
     )
-    old, new = lived.worker._desk.session.tree, again.worker._desk.session.tree
+    old, new = lived.worker._context.session.tree, again.worker._context.session.tree
     assert len(new) == len(old)
     for node in range(1, len(old)):
         assert (new[node].token, new[node].parent, new[node].start) == (
@@ -163,7 +163,7 @@ def folded(made: list[tuple[int, list[str]]], greedy: bool) -> None:
     """Read prompts with steps after each, and hold what the timeline made of them against its tokens."""
     bench = Bench(blind=False)
     if greedy:
-        bench.do(protocol.Configure(type(bench.worker._desk.settings)()))
+        bench.do(protocol.Configure(type(bench.worker._context.settings)()))
     before = "Once"
     for steps, words in made:
         bench.do(protocol.Prefill(before + "".join(words), False))

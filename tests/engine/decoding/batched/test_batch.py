@@ -246,12 +246,12 @@ def test_a_paused_batch_goes_on(zoo: Zoo) -> None:
     prompts = texts(4, 60)
     whole.start(prompts)
     for kind in (protocol.LanesPrefilled, BatchStep):
-        paused.cancel_after = kind
+        paused.cancel_when = lambda record, kind=kind: isinstance(record, kind)
         answers = (
             paused.start(prompts) if kind is protocol.LanesPrefilled else paused.do(protocol.AdvanceBatch())
         )
         assert answers[-1] == protocol.Ended(protocol.StartBatch.kind, True) or answers[-1].cancelled  # type: ignore[union-attr]
-    paused.cancel_after = None
+    paused.cancel_when = lambda record: False
     paused.do(protocol.AdvanceBatch(steps=2))
     paused.do(protocol.AdvanceBatch())
     assert paused.ids == whole.ids

@@ -16,11 +16,12 @@ from engine.decoding.speculative.round import Round
 from engine.decoding.speculative.verify import CopyVerifier, TrimmingVerifier, verifier
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
-from engine.model.forward import Runner, never
+from engine.model.forward import Runner
 from engine.protocol import DraftRound, Step
 from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings
+from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, begun, plain, rounds
 from tests.engine.session.test_walks import KINDS
 from tests.zoo import Zoo

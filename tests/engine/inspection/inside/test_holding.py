@@ -25,10 +25,9 @@ from engine.sampling.ranking import Row
 from engine.session.session import Session, run_at
 from engine.session.uncached import UncachedSession
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
 from tests.engine.inspection.inside.swapped import logits, stream_of, swapped, with_stream
 from tests.engine.inspection.inside.test_interventions import FAMILIES, IDS, opened
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
 OFF = (Intervention("layer", 0),)
@@ -335,17 +334,15 @@ def test_the_inside_of_the_models_own_tokens_can_be_seen_from_a_branch_and_not_t
 # ---- through the worker ---------------------------------------------------------------------------------
 
 
-def told(*sent: protocol.Command) -> tuple[list[protocol.Record], Worker]:
-    found: list[protocol.Record] = []
-    worker = Worker(found.append, lambda: False)
-    for command in (protocol.Load(LoadSettings()), *sent):
-        worker.carry_out(Task(command))
-    return found, worker
+def told(*sent: protocol.Command) -> tuple[list[protocol.Record], Unthreaded]:
+    engine = Unthreaded(LoadSettings())
+    engine.do(*sent)
+    return engine.records, engine
 
 
 def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
     head = (Intervention("head", 5, 0), Intervention("mlp", 3, scale=0.5))
-    found, worker = told(
+    found, engine = told(
         protocol.Prefill("Once upon a time, there was a girl", chat=False),
         protocol.HoldInterventions(8, head), protocol.TakeStep(), protocol.TakeStep(), protocol.Race(),
     )  # fmt: skip
@@ -353,7 +350,7 @@ def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
     assert [step.origin for step in steps] == ["intervened"] * 3
     refused = next(record for record in found if isinstance(record, protocol.Failure))
     assert "measurements are for the model's own" in refused.message
-    tree, logits = worker._desk.session.tree, worker._desk.session.logits
+    tree, logits = engine.session.tree, engine.session.logits
     grown = [
         Grown(node, tree[node].parent, tree[node].token, tree[node].origin, tree[node].has_step,
               interventions=head if node == steps[0].node else ())
@@ -362,8 +359,8 @@ def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
     again, other = told(protocol.Restore(tuple(grown), steps[-1].node))
     restored = next(record for record in again if isinstance(record, protocol.Restored))
     assert max(abs(a - b.logprob) for a, b in zip(restored.logprobs, steps, strict=True)) < 1e-4
-    assert np.abs(other._desk.session.logits - logits).max() < 1e-3
-    assert other._desk.session.held.at(steps[-1].node) == head
+    assert np.abs(other.session.logits - logits).max() < 1e-3
+    assert other.session.held.at(steps[-1].node) == head
     without = [protocol.Grown(each.node, each.parent, each.id, each.origin, each.has_step) for each in grown]
     failed, _ = told(protocol.Restore(tuple(without), steps[-1].node))
     assert any(isinstance(record, protocol.Failure) for record in failed)

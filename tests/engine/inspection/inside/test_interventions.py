@@ -17,9 +17,8 @@ from engine.protocol import Intervened, Intervention
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
 from tests.engine.inspection.inside.swapped import identity, identity_at_the_end, logits, swapped
+from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 FAMILIES = (
@@ -260,18 +259,16 @@ def test_a_node_that_is_not_there_is_refused(zoo: Zoo) -> None:
 
 
 def test_the_commands_are_answered_by_their_records() -> None:
-    found: list[protocol.Record] = []
-    worker = Worker(found.append, lambda: False)
-    for command in (
-        protocol.Load(LoadSettings()),
+    engine = Unthreaded(LoadSettings())
+    engine.do(
         protocol.Prefill("Once upon a time, there was a girl", chat=False),
         protocol.Prefill("Once upon a time, there was a boy", chat=False),
         protocol.Intervene(8, (Intervention("head", 0, 0),)),
         protocol.SweepHeads(8),
         protocol.Intervene(8, (Intervention("layer", 99),)),
-    ):
-        worker.carry_out(Task(command))
+    )
+    found = engine.records
     assert next(record for record in found if isinstance(record, protocol.Intervened)).node == 8
-    assert [type(record).__name__ for record in found[-5:]] == [
+    assert kinds(found[-5:]) == [
         "Measuring", "HeadsSwept", "Ended", "Failure", "Ended",
     ]  # fmt: skip
