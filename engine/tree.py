@@ -37,7 +37,7 @@ class Node:
     children: dict[int | tuple[int, int], int] = field(default_factory=dict)
     """Child node by token id, in the order of their creation; under another set than its parent's by both."""
     latest: int | None = None
-    """The child on the path that was visited last: `Session.forward` moves there."""
+    """The child on the path that was visited last."""
     reroll: int = 0
     """How often the draw of the token after this one was repeated."""
     drawn_reroll: int = 0
@@ -110,7 +110,7 @@ class TokenPaths:
         return one
 
     def visit(self, node: int) -> None:
-        """Make the path to a node the one that `Session.forward` follows."""
+        """Make the path to a node the one that was visited last."""
         for ancestor in self.ancestors(node):
             self._nodes[self._nodes[ancestor].parent].latest = ancestor
 

@@ -221,7 +221,7 @@ class BeamRun:
         """The beam extended by a token, with its node in the tree."""
         session, latest = self._session, self._tree[beam.node].latest
         node = session.node_reader.add_token(beam.node, by.token, "beam")
-        if latest is not None:  # `Session.forward` follows the person's last path, not a beam's
+        if latest is not None:  # the path visited last is the person's, not a beam's
             self._tree[beam.node].latest = latest
         text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
         length = beam.length + 1

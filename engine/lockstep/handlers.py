@@ -134,7 +134,7 @@ class TextRun:
         begin, other_begin = (spans[0].first, spans[0].other_first) if again else (0, 0)
         ids = [*marks, *self._ids[begin : spans[-1].end]]
         other_ids = [*other_marks, *self._other_ids[other_begin : spans[-1].other_end]]
-        runner, other_runner = _runner(self._first), _runner(self._second.loaded)
+        runner, other_runner = self._first.runner(), self._second.loaded.runner()
         compared, by_ids = self._second.compared(self._first), self._second.aligned == "ids"
         rows = ChunkedRows(runner, self._first.tokens.vocabulary, ids, self._stopped)
         other_rows = ChunkedRows(
@@ -176,10 +176,6 @@ class TextRun:
             default=0,
         )
         return LockstepEnded(size if several else 0, context, self._kv, self._other_kv, mx.get_peak_memory())
-
-
-def _runner(loaded: Loaded) -> Runner:
-    return Runner(loaded.model, loaded.settings, loaded.first_uses)
 
 
 # ---- both go on from one token, each with its own picks ----------------------------------------

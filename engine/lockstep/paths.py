@@ -69,7 +69,7 @@ class SecondRows:
 
     def __init__(self, loaded: Loaded) -> None:
         self._vocabulary = loaded.tokens.vocabulary
-        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
+        self.runner = loaded.runner()
         self._ids: list[int] = []
         """The path of the kept rows; the cache holds a beginning of it."""
         self._chunks: Chunks | None = None

@@ -25,7 +25,7 @@ from engine.frozen import frozen
 from engine.libraries import unsupported
 from engine.model import blas, directory, source
 from engine.model.facts import CacheProbe, Whole, facts_of, fingerprint, first_of, probe_cache, whole_of
-from engine.model.forward import FirstUses, MakeKV
+from engine.model.forward import FirstUses, MakeKV, Runner
 from engine.model.layers import Tail
 from engine.model.light_import import fill_in
 from engine.model.rounding import tf32_note
@@ -131,6 +131,10 @@ class Loaded:
     """Makes its caches."""
     tail: Tail | None = None
     """Its end, where that can be run alone."""
+
+    def runner(self) -> Runner:
+        """A runner on it with its own empty caches."""
+        return Runner(self.model, self.settings, self.first_uses, self.make_kv)
 
 
 @frozen

@@ -358,21 +358,6 @@ class Session(SessionState):
             self._rewind(shared)  # the added tokens belong to a path that was not completed
             raise
 
-    def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
-        """Move back some tokens, at most to the first."""
-        node = self.node
-        for _ in range(count):
-            node = self.tree[node].parent if self.tree[node].depth > 1 else node
-        return self.move(node, stopped)
-
-    def forward(self, count: int = 1, stopped: Stopped = never) -> Moved:
-        """Move forward some tokens along the branch visited last, as far as it reaches."""
-        node = self.node
-        for _ in range(count):
-            latest = self.tree[node].latest
-            node = node if latest is None else latest
-        return self.move(node, stopped)
-
     def verify(self, stopped: Stopped = never) -> protocol.Verified:
         """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.
 

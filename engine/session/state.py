@@ -168,7 +168,7 @@ class SessionState:
         self._load = loaded.settings
         self._tail = loaded.tail
         self.record_logits = loaded.settings.record_logits
-        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses, loaded.make_kv)
+        self.runner = loaded.runner()
         self.kv: KV = self.runner.kv
         """The live cache."""
         self.forget()

@@ -11,44 +11,46 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from threading import Event
-from typing import Any, Protocol
+from typing import Protocol
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 
 from engine.decoding.speculative.verify import Probs
 from engine.errors import LoadError
 from engine.frozen import frozen
 from engine.logits.node_sampler import NodeSampler
-from engine.model.forward import Runner
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.model.weights import quantization_of
+from engine.model.weights import quantize
 from engine.protocol import DraftLoading, Loading
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings, for_model
 from engine.speculation_settings import SpeculationSettings
 from engine.task import Stopped
-from engine.tree import Node, TokenPaths, TokenTree, common_prefix, prompt_chunks
+from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
 
 
-class DraftNodes:
-    """Nodes of a tree, and below 0 nodes that are no part of it.
+class DraftPaths(TokenPaths):
+    """The paths of one session's tree and of drafts that continue them: their nodes are below 0, and not in the tree.
 
     Args:
-        tree: The tree.
+        session: Its tree and tokens.
     """
 
-    def __init__(self, tree: TokenTree) -> None:
-        self._tree = tree
+    def __init__(self, session: Session) -> None:
+        super().__init__(self)
+        self.tree = session.tree
+        """The tree that they continue."""
         self._drafted: dict[int, Node] = {}
         self._numbers = count(-1, -1)
         """Never used again: the sampler keeps what it knows of a node by its number."""
+        self.sampler = NodeSampler(session.tokens, self, session.pending)
+        """Samples after any of the nodes as the session does after its own."""
 
     def __getitem__(self, node: int) -> Node:
-        return self._tree[node] if node >= 0 else self._drafted[node]
+        return self.tree[node] if node >= 0 else self._drafted[node]
 
     def add(self, parent: int, token: int) -> int:
         """The node of a token after another node: the tree's where it has it, for the re-roll count of its draw."""
@@ -63,36 +65,8 @@ class DraftNodes:
         return number
 
     def forget(self) -> None:
-        """Drop the nodes below 0."""
-        self._drafted.clear()
-
-
-class DraftPaths:
-    """The paths of one session's tree and of drafts that continue them.
-
-    Args:
-        session: Its tree and tokens.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.tree = session.tree
-        """The tree that they continue."""
-        self._nodes = DraftNodes(session.tree)
-        self._paths = TokenPaths(self._nodes)
-        self.sampler = NodeSampler(session.tokens, self._paths, session.pending)
-        """Samples after any of the nodes as the session does after its own."""
-
-    def add(self, parent: int, token: int) -> int:
-        """The node of a token after another node."""
-        return self._nodes.add(parent, token)
-
-    def tokens(self, node: int) -> list[int]:
-        """The path's token ids from the first token to a node."""
-        return self._paths.tokens(node)
-
-    def forget(self) -> None:
         """Drop the drafts of the last round."""
-        self._nodes.forget()
+        self._drafted.clear()
 
 
 # ---- drafts ------------------------------------------------------------------------------------
@@ -206,7 +180,7 @@ class ModelDraft:
 
     def __init__(self, loaded: Loaded, vocabulary: int, note: str = "") -> None:
         self._loaded, self._vocabulary = loaded, vocabulary
-        self._runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
+        self._runner = loaded.runner()
         self._path: list[int] = []
         """The cache holds `kv.offset` tokens of it."""
         self.note = note
@@ -329,19 +303,13 @@ def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Eve
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
     loaded = _load(_own_cache(target.settings), emit, cancel)
-    own_rule: Callable[[str, Any], Any] = getattr(loaded.model, "quant_predicate", None) or (lambda *_: True)
-
-    def fits(path: str, module: Any) -> Any:
-        """As `mlx_lm.utils.quantize_model`, which prints."""
-        can = hasattr(module, "to_quantized") and module.weight.shape[-1] % GROUP_SIZE == 0
-        return can and own_rule(path, module)
-
-    nn.quantize(loaded.model, GROUP_SIZE, BITS, class_predicate=fits)
-    if quantization_of(loaded.model) is None:
+    try:
+        quantize(loaded.model, BITS, GROUP_SIZE)
+    except LoadError as error:
         raise LoadError(
             f"This model can't be quantized: no layer of it has a multiple of {GROUP_SIZE} columns.",
             "Take the draft lookup.",
-        )
+        ) from error
     if mx.default_device() == mx.Device(mx.cpu):
         loaded.model.set_dtype(mx.float32)  # as the loader does: 7 to 40 times faster there
     mx.eval(loaded.model.parameters())

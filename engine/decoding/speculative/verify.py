@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -36,21 +36,10 @@ from engine.timing import stall_times
 
 Probs = npt.NDArray[np.float64]
 """A distribution, shape (vocabulary,); sums to 1."""
-Draws = npt.NDArray[np.float64]
-"""Independent uniform numbers in [0, 1), shape (n,)."""
-Ids = npt.NDArray[np.intp]
 
 HEAD = 8192
 """Tokens whose intervals are compared: ordering 150,000 of them takes 25 ms, these 3. The rest of both distributions is
 not counted, so that the rate is too low by at most their probability; of smaller vocabularies nothing is left out."""
-
-
-class Drawn(NamedTuple):
-    """Tokens drawn by a rule, shape (n,) each."""
-
-    drafted: Ids
-    taken: Ids
-    accepted: npt.NDArray[np.bool_]
 
 
 # ---- how often each accepts ----------------------------------------------------------------------
@@ -86,40 +75,9 @@ def _intervals(probs: Probs) -> tuple[Probs, Probs]:
     return begin, end
 
 
-# ---- each as a draw ------------------------------------------------------------------------------
-
-
-def by_position_draw(p: Probs, q: Probs, draws: Draws) -> Drawn:
-    """Drafter and target draw with the same number."""
-    drafted, taken = inverted(q, draws), inverted(p, draws)
-    return Drawn(drafted, taken, drafted == taken)
-
-
-def by_rejection(p: Probs, q: Probs, drafting: Draws, accepting: Draws, residual: Draws) -> Drawn:
-    """Rejection with the residual; three numbers a token."""
-    drafted = inverted(q, drafting)
-    accepted = accepting * q[drafted] < p[drafted]
-    rest = np.maximum(p - q, 0.0)
-    other = inverted(rest / rest.sum(), residual) if rest.any() else drafted
-    return Drawn(drafted, np.where(accepted, drafted, other), accepted)
-
-
-def by_match(p: Probs, q: Probs, drafting: Draws, taking: Draws) -> Drawn:
-    """Drafter and target draw with numbers of their own."""
-    drafted, taken = inverted(q, drafting), inverted(p, taking)
-    return Drawn(drafted, taken, drafted == taken)
-
-
-def inverted(probs: Probs, draws: Draws) -> Ids:
-    """The tokens at some places of the cumulative distribution, most probable first, as the sampler's draw."""
-    order = ranked(probs, probs.size)
-    places = np.searchsorted(np.cumsum(probs[order]), draws, side="right")
-    return order[np.minimum(places, int(np.flatnonzero(probs[order])[-1]))]
-
-
 # ---- verifying in one forward, and taking the KV of those that don't hold back: two makings ----
 # A forward over several tokens rounds its sums in another order than forwards over one. Where two tokens are as near to
-# each other as that, it can take the other one; `commands.VerifySpeculation` says so with the difference.
+# each other as that, it can take the other one; `VerifySpeculation` says so with the difference.
 
 
 class Verifier(Protocol):

@@ -12,6 +12,7 @@ from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import prompt_chunks
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 PROMPT = list(range(10, 30))
@@ -59,7 +60,7 @@ def test_bytes_are_those_of_the_arrays_at_every_step(zoo: Zoo, kind: str) -> Non
     list(session.prefill("", PROMPT, echo=False))
     for step in range(STEPS):
         if step == 20:
-            session.back(5)
+            go_back(session, 5)
         reading = session.step().kv
         live = session.kv.caches
         assert reading.used_bytes == sum(map(holding, live)), step

@@ -26,6 +26,7 @@ from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
+from tests.engine.session.moving import go_back
 from tests.engine.session.test_walks import walk
 from tests.zoo import BASE, CONFIGS, Zoo
 
@@ -163,7 +164,7 @@ def test_a_new_kind_is_one_class_and_one_line(zoo: Zoo, stacked: Loaded) -> None
     assert session.can_pipeline
 
     tip = session.node
-    assert (session.back(6).kept, session.choose(77).kv.offset) == (24, 25)
+    assert (go_back(session, 6).kept, session.choose(77).kv.offset) == (24, 25)
     moved = session.move(tip)
     assert (moved.kept, moved.restored, moved.recomputed) == (24, 6, 0)
     for each, expected in zip(
@@ -226,7 +227,7 @@ def test_a_kind_that_nobody_registered_is_read_and_recomputed(zoo: Zoo, cache: t
     assert isinstance(sequential, SequentialRows)
     assert f"of kind other ({cache.__name__})" in sequential.note
 
-    tip, back = session.node, session.back(3)
+    tip, back = session.node, go_back(session, 3)
     trimmed = cache is StackedCache
     assert (back.kept, back.restored, back.recomputed) == ((27, 0, 0) if trimmed else (0, 0, 27))
     assert back.note == ("" if trimmed else "a other cache can't be trimmed")
@@ -246,13 +247,13 @@ def test_a_trim_that_moves_its_count_alone_is_not_trusted(zoo: Zoo) -> None:
     """mlx_lm's `ConcatenateKVCache` keeps the keys of the tokens that it was to drop."""
     session = opened(with_caches(zoo.load("llama"), caches.ConcatenateKVCache))
     assert session.kv.kinds() == ("other", "other")
-    back = session.back(3)
+    back = go_back(session, 3)
     assert (back.kept, back.recomputed) == (0, 27)
     assert back.note == "the trim of ConcatenateKVCache leaves its arrays as they were"
     session.choose(77)
     assert session.verify().largest_difference < 1e-4
     inside = opened(with_caches(zoo.load("llama"), InList))
-    inside.back(3)
+    go_back(inside, 3)
     inside.choose(77)
     assert inside.verify().largest_difference < 1e-4
 
@@ -313,7 +314,7 @@ def test_a_composite_cache_goes_back_and_forth_as_its_inner_caches_can(zoo: Zoo,
     assert session.kv.kinds() == ("list", "list")
     known, tip = inner != "unknown", session.node
     states = [np.array(cache.caches[1][0]) for cache in session.kv.caches]
-    back = session.back(5)
+    back = go_back(session, 5)
     assert (back.kept, back.recomputed) == ((25, 0) if known else (0, 25))
     moved = session.move(tip)
     assert (moved.kept, moved.restored, moved.recomputed) == ((25, 5, 0) if known else (25, 0, 5))
@@ -436,7 +437,7 @@ def test_a_chunked_cache_goes_back_only_where_its_chunk_begins(llama4: Loaded, e
     for steps in ends:
         for back in range(1, 12):
             session = opened(llama4, steps)
-            session.back(back)
+            go_back(session, back)
             session.choose(77)
             assert session.verify().largest_difference < 1e-4, (steps, back)
 

@@ -13,6 +13,7 @@ from engine.cache.live import KV
 from engine.protocol import KVReading
 from engine.session.session import Session
 from engine.settings import Settings
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 PROMPT = list(range(10, 30))
@@ -76,7 +77,7 @@ def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
 
 def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
     session, readings = stepped(zoo, "llama")
-    moved = session.back(10)
+    moved = go_back(session, 10)
     assert moved.kv.offset == readings[1].offset
     assert moved.kv.used_bytes == readings[1].used_bytes
     assert moved.kv.allocated_bytes == readings[-1].allocated_bytes
@@ -87,7 +88,7 @@ def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
 def test_a_cache_that_cannot_be_trimmed_goes_back_through_kept_states(zoo: Zoo, name: str) -> None:
     session, readings = stepped(zoo, name)
     tip = session.node
-    back = session.back(5)
+    back = go_back(session, 5)
     assert (back.kept, back.restored, back.recomputed) == (27, 0, 0)
     assert back.kv.used_bytes == readings[6].used_bytes
     forth = session.move(tip)
@@ -100,7 +101,7 @@ def test_a_cache_that_cannot_be_trimmed_goes_back_through_kept_states(zoo: Zoo, 
 )
 def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: str) -> None:
     session, _ = stepped(zoo, name, steps=20, kept_kv_mib=0)
-    moved = session.back(2)
+    moved = go_back(session, 2)
     assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 38)
     assert moved.note == why
     assert session.mover.store.nbytes == 0
@@ -111,7 +112,7 @@ def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: s
 def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str) -> None:
     session, _ = stepped(zoo, name, steps=30)
     tip, logits = session.node, session.logits
-    session.back(25)
+    go_back(session, 25)
     session.choose(77)
     for _ in range(20):
         session.step()
@@ -148,7 +149,7 @@ def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_em
     session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), Settings())
     list(session.prefill("", PROMPT[:5], echo=False))
     early = session.choose(100).node
-    session.back()
+    go_back(session)
     list(session.insert([101, 102, 103, 104, 105, 106, 107, 108]))
     assert session.kv.kinds()[0] == "quantized"
     moved = session.move(early)

@@ -26,6 +26,7 @@ from engine.session.restore import restore
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.task import never
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 PERSON = (
@@ -89,7 +90,7 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
 
         @rule(count=st.integers(1, 6))
         def back(self, count: int) -> None:
-            self.session.back(count)
+            go_back(self.session, count)
 
         @rule(data=st.data())
         def move(self, data: st.DataObject) -> None:

@@ -17,6 +17,7 @@ from engine.session.session import Session
 from engine.setting_field import ORDERS
 from engine.settings import LoadSettings, Settings, check
 from engine.task import never
+from tests.engine.session.moving import go_back
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo
 
@@ -171,11 +172,11 @@ def test_the_same_seed_gives_the_same_text_after_any_detour(zoo: Zoo) -> None:
     straight = ran(zoo, BASE, 40)
     detour = ran(zoo, BASE, 10)
     tip = detour.node
-    detour.back(4)
+    go_back(detour, 4)
     detour.choose(700)
     for _ in range(5):
         detour.step()
-    detour.back(8)
+    go_back(detour, 8)
     list(detour.insert([5, 6]))
     detour.move(tip)
     taken = 0

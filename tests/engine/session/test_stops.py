@@ -13,6 +13,7 @@ from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.task import never
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 
@@ -114,7 +115,7 @@ def test_learned_positions_end_for_good(zoo: Zoo) -> None:
     session.step()
     with pytest.raises(StepError, match="context window of 256 tokens is full"):
         session.step()
-    assert session.back(3).kv.offset == 253
+    assert go_back(session, 3).kv.offset == 253
 
 
 def test_an_extra_eos_token_ends_where_mlx_lm_ends(zoo: Zoo) -> None:

@@ -32,6 +32,7 @@ from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
+from tests.engine.session.moving import go_back, go_forward
 from tests.zoo import Zoo
 
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2, "bfloat16": 0.25}
@@ -193,11 +194,11 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
 
         @rule(count=st.integers(1, 6))
         def back(self, count: int) -> None:
-            self.session.back(count)
+            go_back(self.session, count)
 
         @rule(count=st.integers(1, 6))
         def forward(self, count: int) -> None:
-            self.session.forward(count)
+            go_forward(self.session, count)
 
         @rule(data=st.data())
         def move(self, data: st.DataObject) -> None:

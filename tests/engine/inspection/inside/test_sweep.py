@@ -15,6 +15,7 @@ from engine.protocol import HeadsSwept, Measuring
 from engine.session.session import Session
 from inspector.state.inside import joined
 from tests.engine.inspection.inside.test_interventions import opened
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 
@@ -49,7 +50,7 @@ def test_each_row_is_a_single_intervention(zoo: Zoo, name: str) -> None:
 def test_the_logit_is_followed_and_the_difference_too(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     session.choose(77)
-    session.back()
+    go_back(session)
     taken, given = swept(session), swept(session, 5, 6)
     assert (taken.token, taken.other, taken.difference) == (77, None, None)
     assert {unit.difference_change for unit in taken.units} == {None}
