@@ -158,8 +158,10 @@ class EngineThread:
         from engine.model.light_import import import_mlx_lm
 
         import_mlx_lm()  # before any module of ours does
+        from engine.libraries import check_private
         from engine.worker import Worker
 
+        check_private()
         inbox = self._inbox
         worker = Worker(self._emit, inbox.aside, lambda: inbox.waiting)
         try:
