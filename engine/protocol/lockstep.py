@@ -10,7 +10,7 @@ import math
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.model import ModelFacts
 from engine.protocol.steps import Candidate
 from engine.settings import LoadSettings
@@ -223,7 +223,7 @@ class WayPart:
 
 
 @frozen
-class WaysParted(Answer):
+class WaysParted(Record):
     """Both models went on from one token, each with its own picks, the same settings and the same draws."""
 
     node: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command
+from engine.protocol.base import Command, Record
 from engine.protocol.steps import Distribution
 from engine.settings import Settings
 
@@ -51,7 +51,7 @@ class StageColumn:
 
 
 @frozen
-class Explained(Answer):
+class Explained(Record):
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
     node: int
@@ -80,7 +80,7 @@ class WhatIfStep:
 
 
 @frozen
-class WhatIfAnswered(Answer):
+class WhatIfAnswered(Record):
     """The steps of a path under other settings: each after the unchanged path before it."""
 
     tip: int

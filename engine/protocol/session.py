@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.interventions import Intervention
 from engine.protocol.model import KVReading
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
@@ -213,7 +213,7 @@ class Moved(Record):
 
 
 @frozen
-class Verified(Answer):
+class Verified(Record):
     """The path was recomputed from nothing, and its logits compared with those of the live cache."""
 
     node: int
@@ -230,7 +230,7 @@ class Verified(Answer):
 
 
 @frozen
-class Recalled(Answer):
+class Recalled(Record):
     """The logits after some nodes were recomputed and are kept."""
 
     nodes: tuple[int, ...]

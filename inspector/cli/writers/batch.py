@@ -53,14 +53,14 @@ class BatchLines(JsonLines):
         batch = self._seen.last
         match record:
             case protocol.BatchOpened():
-                known = asdict(record)
+                known = protocol.contents(record)
                 self._write(
                     {"event": "batch", **{key: known[key] for key in ("size", "static", "node", "note")}}
                 )
             case protocol.LanesJoined():
                 self._write({"event": "join", "rows": record.lanes, "padding": record.padding})
             case protocol.LanesPrefilled():
-                self._write({"event": "prefill", "rows": record.lanes, **_without(asdict(record), "lanes")})
+                self._write({"event": "prefill", "rows": record.lanes, **_without(protocol.contents(record), "lanes")})
             case protocol.LaneStarted() if batch is not None:
                 self._write(lane_prompt(batch.lanes[record.lane], record))
             case protocol.BatchStep() if batch is not None:
@@ -70,9 +70,9 @@ class BatchLines(JsonLines):
                 self._write(lane_end(batch.lanes[record.lane], self._request))
             case protocol.LaneCompared():
                 self._write({"event": "compare", "row": record.lane, "within": record.within,
-                             **_without(asdict(record), "lane")})  # fmt: skip
+                             **_without(protocol.contents(record), "lane")})  # fmt: skip
             case protocol.DrawsCounted():
-                self._write({"event": "draws", **asdict(record)})
+                self._write({"event": "draws", **protocol.contents(record)})
             case _:
                 super().take(record, text)
 
@@ -84,7 +84,7 @@ class BatchLines(JsonLines):
         for lane in batch.lanes:
             if lane.ended is None:
                 self._write(lane_end(lane, self._request))
-        together = asdict(batch.compared) if batch.compared else None
+        together = protocol.contents(batch.compared) if batch.compared else None
         self._write(
             {
                 "event": "batch_end",

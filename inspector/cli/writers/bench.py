@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TextIO
 
 from engine import protocol
-from engine.protocol import Swept
+from engine.protocol import Swept, contents
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.cli.writers.plain import PlainText
@@ -69,6 +68,6 @@ def as_object(swept: Swept) -> dict[str, object]:
         }
         for point in swept.points
     ]
-    whole = asdict(swept)
+    whole = contents(swept)
     del whole["last"]  # it always is
     return {**whole, "how": dict(swept.how), "points": points}

@@ -102,7 +102,7 @@ def model(facts: protocol.ModelFacts, request: Request) -> Json:
     """What is known of the model, and the settings it runs with."""
     settings = asdict(request.settings)
     notes = [*facts.notes, *request.notes]
-    known = {name: value for name, value in asdict(facts).items() if name not in _LONG}
+    known = {name: value for name, value in protocol.contents(facts).items() if name not in _LONG}
     made = [each.short for each in requested(request.settings, request.load)]
     return {
         "event": "model", **known, "notes": notes, "seed": settings["seed"], "settings": settings, "made_with": made,
@@ -257,7 +257,7 @@ def draft_round(record: protocol.DraftRound) -> Json:
     """One round of speculative decoding, after the steps of its tokens."""
     return {
         "event": "round",
-        **asdict(record),
+        **protocol.contents(record),
         "drafts": [{**asdict(draft), "raw": draft.raw.hex()} for draft in record.drafts],
         "instead": {**asdict(record.instead), "raw": record.instead.raw.hex()} if record.instead else None,
     }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
 from typing import TextIO
 
 from engine import protocol
-from engine.protocol import RaceEnded, RaceOpened, RaceStep
+from engine.protocol import RaceEnded, RaceOpened, RaceStep, contents
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -37,9 +36,9 @@ class RaceLines(JsonLines):
         """Write the event of a record, if it has one."""
         match record:
             case RaceOpened():
-                self._write({"event": "race", **asdict(record)})
+                self._write({"event": "race", **contents(record)})
             case RaceStep():
-                self._write({"event": "race_step", **asdict(record), "equal": record.equal})
+                self._write({"event": "race_step", **contents(record), "equal": record.equal})
             case RaceEnded():
                 self._ended = record
             case _:
@@ -48,7 +47,7 @@ class RaceLines(JsonLines):
     def end(self, summary: Summary) -> None:
         """Write the last event."""
         reason = "length" if self._ended else "cancelled"
-        self._write({"event": "race_end", "reason": reason, **(asdict(self._ended) if self._ended else {})})
+        self._write({"event": "race_end", "reason": reason, **(contents(self._ended) if self._ended else {})})
 
 
 # ---- the table and the chart ------------------------------------------------------------------
