@@ -41,11 +41,10 @@ from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
-from inspector.session.backend import Backend
+from inspector.session.client import Backend, RecordInbox
 from inspector.session.controller import Controller
-from inspector.session.inbox import RecordInbox
 from inspector.session.playback import Opening, Playback, Severity
-from inspector.session.prefill import Prompt
+from inspector.session.prompts import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program

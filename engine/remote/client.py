@@ -276,7 +276,9 @@ class RemoteEngine:
             if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
                 raise Gone(message.message)  # not its hint: a fresh process has all ranks again
             if mine or not isinstance(message, Failure) or message.command == Load.kind:
-                self._hand_out(addressed(message, message.request - own if mine else 0))  # others' failures are told
+                self._hand_out(
+                    addressed(message, message.request - own if mine else 0)
+                )  # others' failures are told
         self._note_caught_up()
 
     def _hand_out(self, record: Record) -> None:

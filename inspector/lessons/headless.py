@@ -15,9 +15,9 @@ from engine.thread import EngineThread
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
+from inspector.session.prompts import Prompt
 from inspector.session.replay.player import Player
 from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase as SessionPhase

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from inspector.main.refusals import refusal
 from inspector.main.tool import Key, Tool
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
-from inspector.session.replay.stops import ELSEWHERE
+from inspector.session.replay.stops import ELSEWHERE, Caption
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen

@@ -12,10 +12,10 @@ from engine.remote.client import RemoteEngine
 from engine.remote.connection import Connection
 from inspector.display import visible
 from inspector.keys import key_for
+from inspector.session.client import RecordInbox
 from inspector.session.controller import Controller
-from inspector.session.inbox import RecordInbox
 from inspector.session.playback import Playback, Severity
-from inspector.session.prefill import Prompt
+from inspector.session.prompts import Prompt
 
 
 class ConnectionHost(Protocol):

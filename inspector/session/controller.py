@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
-from inspector.session.backend import Backend
-from inspector.session.client import EngineClient
+from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
 from inspector.session.navigation import Navigation
-from inspector.session.prefill import PrefillControl, Prompt
-from inspector.session.runs import Runs
+from inspector.session.prompts import Prompt
+from inspector.session.runs import PrefillControl, Runs
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import Setup
 from inspector.session.transport import LiveTransport, Transport

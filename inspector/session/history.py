@@ -152,8 +152,8 @@ class History:
         client.pause()
         timeline.select(None)
         if draw.node != timeline.tip or client.outstanding:
-            client.send(MoveTo(draw.node))
-        client.send(Reroll(draw.count))
+            client.request(MoveTo(draw.node))
+        client.request(Reroll(draw.count))
 
     def _refusal(self, change: Change, again: bool) -> str:
         timeline = self._client.timeline

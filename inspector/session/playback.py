@@ -14,7 +14,7 @@ from engine.settings import LoadSettings, for_model
 from engine.trace import Entry, TraceReader
 from inspector.display import visible
 from inspector.recordings.recorder import Recorder
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
 from inspector.session.controller import Controller
 from inspector.session.going_live import GoingLive, LoadedModel
 from inspector.session.replay.player import Player

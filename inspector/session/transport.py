@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from engine.protocol import MoveTo, Record, Run, Step, TakeStep
+from engine.protocol import MoveTo, Run, Step, TakeStep
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
-from inspector.session.prefill import PrefillControl
-from inspector.session.replay.captions import Caption
-from inspector.session.runs import Runs, pace_text
+from inspector.session.replay.stops import Caption, Telling
+from inspector.session.runs import PrefillControl, Runs, pace_text
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase
 
-Telling = tuple[type[Record], ...]
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
@@ -134,7 +132,7 @@ class LiveTransport:
         elif not timeline.following:
             timeline.walk(1)
         elif len(self._client.of(TakeStep)) < MAX_QUEUED_STEPS:
-            self._client.send(TakeStep())
+            self._client.request(TakeStep())
         return ""
 
     def run(self, over_sure: bool = False) -> str:

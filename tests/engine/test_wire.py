@@ -70,8 +70,8 @@ def test_the_form_is_the_one_that_is_written_down() -> None:
     assert wire.encode(protocol.Choose(3, 421, id=7)) == (
         b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421,"leave_grammar":false}}'
     )
-    assert wire.encode(protocol.Ended("Choose", id=7)) == (
-        b'{"wire":1,"record":"Ended","fields":{"id":7,"command":"Choose","cancelled":false}}'
+    assert wire.encode(protocol.Ended("Choose", request=7)) == (
+        b'{"wire":1,"record":"Ended","fields":{"request":7,"command":"Choose","cancelled":false}}'
     )
     assert wire.encode(protocol.TakeStep(id=8)) == b'{"wire":1,"command":"Step","fields":{"id":8}}'
 
@@ -325,7 +325,7 @@ def lived(engine: Engine) -> list[list[Record]]:
         found.append(engine.do(command))
         ended = found[-1][-1]
         assert isinstance(ended, protocol.Ended)
-        assert (ended.command, ended.id) == (command.kind, command.id)
+        assert (ended.command, ended.request) == (command.kind, command.id)
     run, waits = protocol.Run(), protocol.TakeStep()
     engine.send(run)
     steps = engine.until(protocol.Step, 12)

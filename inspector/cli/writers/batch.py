@@ -60,7 +60,9 @@ class BatchLines(JsonLines):
             case protocol.LanesJoined():
                 self._write({"event": "join", "rows": record.lanes, "padding": record.padding})
             case protocol.LanesPrefilled():
-                self._write({"event": "prefill", "rows": record.lanes, **_without(protocol.contents(record), "lanes")})
+                self._write(
+                    {"event": "prefill", "rows": record.lanes, **_without(protocol.contents(record), "lanes")}
+                )
             case protocol.LaneStarted() if batch is not None:
                 self._write(lane_prompt(batch.lanes[record.lane], record))
             case protocol.BatchStep() if batch is not None:

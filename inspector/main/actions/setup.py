@@ -6,15 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.protocol import PromptPreview
 from engine.settings import LoadSettings
 from inspector.keys import KEYS
 from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.recordings.sessions import recent_models
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import given, on_show
+from inspector.session.prompts import Prompt, given, on_show
+from inspector.session.requests import Latest
 
 if TYPE_CHECKING:
     from inspector.main.dialogs.prompt import Draft
@@ -34,7 +32,7 @@ class SetupActions(ToolActions):
         self._typed: list[Prompt] = []
         """What was given or left in it before."""
         self._downloads = Downloads(host)
-        self._lookup = Lookup(PromptPreview, host.controller.client)
+        self._lookup = Latest(host.controller.client)
 
     def prompt(self) -> None:
         """Ask for a prompt."""

@@ -13,14 +13,20 @@ from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.frozen import frozen
-from engine.protocol import NO_OPTIONS, Failure, Message, ModelFacts, PreviewPrompt, PromptPreview
+from engine.protocol import NO_OPTIONS, Message, ModelFacts, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.main.dialogs.prompt_editor import PromptEditor
 from inspector.main.dialogs.prompt_file import PromptFileDialog
-from inspector.session.conversation import edited, is_conversation, system_of, transcript
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import PromptHistory
+from inspector.session.client import Request
+from inspector.session.prompts import (
+    Prompt,
+    PromptHistory,
+    edited,
+    is_conversation,
+    system_of,
+    transcript,
+)
+from inspector.session.requests import Latest
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
@@ -75,7 +81,7 @@ class PromptDialog(Dialog[Draft]):
         self,
         prompt: Prompt,
         facts: Callable[[], ModelFacts | None],
-        lookup: Lookup[PromptPreview],
+        lookup: Latest,
         before: Sequence[Prompt] = (),
     ) -> None:
         super().__init__()
@@ -124,7 +130,6 @@ class PromptDialog(Dialog[Draft]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.lookup.tell = self._answered
         self.set_focus(self.query_one("#prompt-text", PromptEditor))
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._show(CUTTING)
@@ -193,7 +198,7 @@ class PromptDialog(Dialog[Draft]):
         if self._timer is not None:
             self._timer.stop()
         if self._too_long or not (prompt.text or prompt.chat):
-            self.lookup.forget()
+            self.lookup.drop()
             self._show(self._hint())
         else:
             self._timer = self.set_timer(SOON if len(prompt.text) <= SHORT else LATER, self._ask)
@@ -209,13 +214,14 @@ class PromptDialog(Dialog[Draft]):
         if self.facts() is None:
             self._show(self._hint())
         self.lookup.ask(
-            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options)
+            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options),
+            self._answered,
         )
 
-    def _answered(self, answer: PromptPreview | Failure) -> None:
-        if isinstance(answer, Failure):
-            self._show(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
-        else:
+    def _answered(self, request: Request[PreviewPrompt]) -> None:
+        if (failure := request.failure) is not None:
+            self._show(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        elif (answer := request.reply(PromptPreview)) is not None:
             facts = self.facts()
             window = facts.context_window if facts is not None else None
             self._show(counted(answer, window), window is not None and answer.tokens > window, answer)

@@ -24,9 +24,8 @@ from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
-from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
-from inspector.session.transport import Telling
+from inspector.session.replay.stops import Caption, Telling
 
 LIVE = f"{key_for('go_live')} goes on live"
 _ELSEWHERE: dict[type, str] = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.protocol import Attribute, AttributionRead
+from engine.protocol import AttributionRead
 from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.state.inside.contributions import compared
 from inspector.tools.attribution.choices import AttributionChoices
 
@@ -16,10 +16,11 @@ class AttributionActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[AttributionRead] = Answers(
-            host.controller.client, Attribute, AttributionRead,
+        self.answers = Replies(
+            host.controller.client,
+            AttributionRead,
             lambda answer: (answer.node, tuple(token.id for token in answer.tokens)),
-        )  # fmt: skip
+        )
         self.choices = AttributionChoices()
 
     def open(self) -> None:

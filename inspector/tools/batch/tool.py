@@ -13,7 +13,6 @@ class BatchActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = BatchControl(host.controller)
-        host.controller.client.listeners.append(self.control.receive)
 
     def open(self) -> None:
         """Open the batch; one that was paused goes on there."""

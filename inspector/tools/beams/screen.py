@@ -120,10 +120,6 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
-        self.changed()
-
     @property
     def setting(self) -> bool:
         """Whether the form is shown: never in a replay, where nothing can be begun."""

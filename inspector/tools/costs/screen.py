@@ -87,11 +87,6 @@ class ProfileScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
-
     def show(self) -> None:
         """Show everything, now."""
         self.query_one("#cost-place", Static).update(self._tabs())

@@ -13,7 +13,6 @@ class DrawsActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = DrawControl(host.controller)
-        host.controller.client.listeners.append(self.control.job.receive)
 
     def open(self) -> None:
         """Open the draws after the token that is looked at."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.protocol import LensRead, ReadLens
+from engine.protocol import LensRead
 from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.lens.choices import LensChoices
 
 
@@ -15,9 +15,7 @@ class LensActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[LensRead] = Answers(
-            host.controller.client, ReadLens, LensRead, lambda answer: answer.node
-        )
+        self.answers = Replies(host.controller.client, LensRead, lambda answer: answer.node)
         self.choices = LensChoices()
 
     def open(self) -> None:

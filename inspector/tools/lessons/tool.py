@@ -146,7 +146,7 @@ class LessonActions(ToolActions):
         if settings != self.controller.setup.settings:
             self.controller.setup.configure(settings)
         if tip in self.timeline.tree.nodes and tip != self.timeline.tip:
-            client.send(MoveTo(tip))
+            client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
         """Keep how far it is; a file that can't be written is no reason to stop teaching."""

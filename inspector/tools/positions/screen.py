@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from engine.protocol import Command, PositionTried
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.page import Tried, page
 from inspector.tools.positions.trials import LATER, PositionTrial, trials
@@ -35,7 +35,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
         Binding("plus", "shift(1)", "More", tooltip="Tell this what-if's token a position more."),
     ]
 
-    def __init__(self, host: Host, answers: Answers[PositionTried], choices: PositionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.protocol import PositionTried, TryPosition
+from engine.protocol import PositionTried
 from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.trials import key_of
 
@@ -16,9 +16,7 @@ class PositionsActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[PositionTried] = Answers(
-            host.controller.client, TryPosition, PositionTried, key_of
-        )
+        self.answers = Replies(host.controller.client, PositionTried, key_of)
         self.choices = PositionChoices()
 
     def open(self) -> None:

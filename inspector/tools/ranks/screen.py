@@ -14,7 +14,7 @@ from engine.protocol import Ended, Failure, MeasureRanks, RanksLoaded, RanksMeas
 from inspector.display import visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.tools.ranks.page import page
 from inspector.widgets.canvas import Canvas, Row, centred

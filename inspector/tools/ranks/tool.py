@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import MeasureRanks
 from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.job import Job
+from inspector.session.requests import Job
 
 
 class RanksActions(ToolActions):
@@ -14,7 +14,6 @@ class RanksActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.job = Job(host.controller.client, MeasureRanks)
-        host.controller.client.listeners.append(self.job.receive)
 
     def open(self) -> None:
         """Show what each rank holds."""

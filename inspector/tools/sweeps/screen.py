@@ -81,11 +81,6 @@ class SweepScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
-
     def show(self) -> None:
         """Show everything, now."""
         self.query_one("#sweep-place", Static).update(self._selection())

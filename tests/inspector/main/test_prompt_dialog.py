@@ -18,9 +18,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, counted
 from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
-from inspector.session.conversation import edited, transcript
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import PromptHistory
+from inspector.session.prompts import Prompt, PromptHistory, edited, transcript
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
 from inspector.widgets.pieces import PieceList

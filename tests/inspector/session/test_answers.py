@@ -16,8 +16,8 @@ from engine.protocol import (
     ReadLens,
     floats,
 )
-from inspector.session.answers import KEPT, Answers
 from inspector.session.client import EngineClient
+from inspector.session.requests import KEPT, Answers
 from tests.inspector.rig import FakeEngine
 
 FACTS = CaptureFacts((), 1.0, 1.0, "llama")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.protocol import PromptOpened, Record, Step
 from engine.trace import Entry, load, save_as
-from inspector.session.restore import restore_of
+from inspector.session.going_live import restore_of
 from inspector.state.timeline import Phase, Timeline
 
 OLD = Path(__file__).parents[2] / "engine" / "trace" / "format-1.trace.gz"

@@ -25,7 +25,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
-from inspector.session.prefill import Prompt
+from inspector.session.prompts import Prompt
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine
 

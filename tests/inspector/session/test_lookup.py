@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.protocol import Command, Ended, Failure, FindTokens, Record, Tokenize, TokensFound, addressed
 from inspector.session.client import EngineClient
-from inspector.session.lookup import Lookup
+from inspector.session.requests import Lookup
 from tests.inspector.rig import FakeEngine
 
 

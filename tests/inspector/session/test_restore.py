@@ -14,7 +14,7 @@ from engine.protocol import Distribution, Ended, Failure, ModelFacts, Record, Re
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
-from inspector.session.restore import differs, largest_difference, restore_of
+from inspector.session.going_live import differs, largest_difference, restore_of
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine import protocol
 from engine.errors import Cancelled
 from engine.protocol import Moved, Prefilled, PromptOpened, PromptToken, Restored, Step
-from inspector.session.restore import largest_difference, restore_of
+from inspector.session.going_live import largest_difference, restore_of
 from inspector.state.branch import PROMPT, token
 from inspector.state.branches import Branches
 from inspector.state.timeline import Phase, Timeline

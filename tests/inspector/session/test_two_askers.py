@@ -15,8 +15,8 @@ from inspector.lessons.catalogue import shipped
 from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session
 from inspector.lessons.record import recording
 from inspector.lessons.scope import Scope
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
+from inspector.session.prompts import Prompt
+from inspector.session.requests import Lookup
 from tests.engine.remote.far import PROGRAM, hosted
 
 USED, TRIED = Settings(temp=1.0, seed=3), Settings(temp=5.0, seed=3)

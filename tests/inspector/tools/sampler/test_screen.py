@@ -26,7 +26,7 @@ from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
+from inspector.session.prompts import Prompt
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import GROUPS, SamplingDialog
 from inspector.widgets.choice import Choice
