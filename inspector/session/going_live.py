@@ -28,6 +28,7 @@ from inspector.keys import key_for
 from inspector.session.client import Backend, Request
 from inspector.session.controller import Controller
 from inspector.session.replay.player import Player
+from inspector.state.beams import BeamHistory
 from inspector.state.timeline import Timeline
 
 ROUNDING = 1e-4
@@ -256,7 +257,7 @@ def _grown(timeline: Timeline) -> Iterator[Grown]:
         else:
             parent = timeline.tree.parent[item.node]
             yield Grown(item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node])
-    for beam in timeline.beams.nodes.values():
+    for beam in timeline.of(BeamHistory).nodes.values():
         if beam.node not in timeline.tree.nodes:
             yield Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
 

@@ -11,8 +11,7 @@ from engine.protocol import Distribution, Explain, Explained, WhatIf, WhatIfAnsw
 from engine.settings import Settings
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest
-from inspector.state.timeline import Phase, Timeline
-from inspector.state.trial import StageExplanation, Trial
+from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""

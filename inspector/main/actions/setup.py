@@ -13,6 +13,7 @@ from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Too
 from inspector.recordings.sessions import recent_models
 from inspector.session.prompts import Prompt, given, on_show
 from inspector.session.requests import Latest
+from inspector.state.measured import Measured
 
 if TYPE_CHECKING:
     from inspector.main.dialogs.prompt import Draft
@@ -86,7 +87,7 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.facts import FactsDialog
 
         if (facts := self.timeline.facts) is not None:
-            self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
+            self.host.open(FactsDialog(facts, self.timeline.of(Measured).loaded))
 
 
 SETTING_UP = Tool(

@@ -12,37 +12,27 @@ from collections.abc import Iterable, Sequence
 
 from engine.frozen import frozen
 from engine.protocol import (
-    BatchCompared,
-    BatchEnded,
-    BatchOpened,
-    BatchStep,
     BeamEnded,
-    BeamOpened,
     BeamStep,
     DraftRound,
-    DrawsCounted,
     Ended,
     Failure,
     Finished,
-    KVCompared,
     Marked,
     Measuring,
     Moved,
     PrefillChunk,
     Prefilled,
-    Profiled,
     PromptOpened,
     PromptReadings,
-    RaceOpened,
-    RaceStep,
     Resampled,
-    RooflineMeasured,
     Step,
-    Swept,
     Undone,
     Verified,
 )
 from engine.trace import Entry, Kept, Unknown
+from inspector.state.capabilities import STATES
+from inspector.state.capability import ReplayStop
 
 Telling = tuple[type, ...]
 """Classes of records that change what is looked at, where that is the screen of a tool."""
@@ -208,10 +198,8 @@ def _same(caption: Caption, mark: Marked) -> bool:
 
 _PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
 """Entries that change the main screen."""
-_FOUND = (BeamEnded, Profiled, RooflineMeasured, BatchEnded, BatchCompared, DrawsCounted)
-_GROWING = (BeamStep, RaceStep, KVCompared, Swept, BatchStep)
-"""Of those that come in a row a step ends at the first, and where a whole one is told anew each time, at the last."""
-ELSEWHERE = (*_FOUND, *_GROWING)
+STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
+ELSEWHERE = tuple(record for record, stop in STOPS.items() if stop is not ReplayStop.BEGINS)
 """Entries that change the screen of a tool and not the main one."""
 
 
@@ -247,12 +235,16 @@ class Stops:
         return isinstance(value, PromptReadings) or (isinstance(value, DraftRound) and value.stage == "taken")
 
     def _ends_step(self, value: Kept | Unknown) -> bool:
-        if isinstance(value, _GROWING):
-            first, self._row = self._row is not type(value), type(value)
-            return first or (isinstance(value, KVCompared | Swept) and value.last)
-        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened, BatchOpened)):
-            self._row = None
-        return isinstance(value, (*_PICTURES, *_FOUND))
+        stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
+        first, self._row = self._row is not type(value), self._row if stop is None else type(value)
+        match stop:
+            case ReplayStop.EACH:
+                return True
+            case ReplayStop.FIRST:
+                return first
+            case ReplayStop.FIRST_AND_LAST:
+                return first or bool(getattr(value, "last", False))
+        return False
 
     def speak(self, place: int, captions: Captions) -> None:
         """Have a step end where a caption speaks, rather than just before it."""

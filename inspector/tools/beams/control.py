@@ -7,7 +7,7 @@ from engine.protocol import GoOnBeams, MoveTo, SearchBeams
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS
-from inspector.state.beams import BeamSearch
+from inspector.state.beams import BeamHistory, BeamSearch
 
 
 class BeamControl:
@@ -25,7 +25,7 @@ class BeamControl:
     @property
     def search(self) -> BeamSearch | None:
         """The search that was begun last."""
-        return self.controller.timeline.beams.search
+        return self.controller.timeline.of(BeamHistory).search
 
     @property
     def start(self) -> int:

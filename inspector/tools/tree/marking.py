@@ -11,7 +11,7 @@ from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.session.client import Request
 from inspector.session.controller import Controller
-from inspector.state.branch import PROMPT
+from inspector.state.branches import PROMPT
 from inspector.state.marks import counted
 from inspector.state.session_tree import SessionTree
 
