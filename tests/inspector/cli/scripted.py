@@ -52,7 +52,7 @@ class ScriptedBackend:
             if isinstance(command, self.interrupt or ()):
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-        self.emit(protocol.Ended(command.kind, id=command.id))
+        self.emit(protocol.Ended(command.kind, request=command.id))
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed += 1

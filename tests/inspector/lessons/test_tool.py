@@ -106,10 +106,10 @@ def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet() -> Non
         controller, timeline = learner.app.controller, learner.app.controller.timeline
         learner.actions.leave()
         await learner.until(lambda: not controller.client.outstanding)
-        controller.client.send(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
+        controller.client.request(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
         await learner.until(lambda: len(timeline.completion) == 1)
         text = LESSON.lesson.prompt + timeline.completion[0].text
-        controller.client.send(Prefill(text, chat=False))
+        controller.client.request(Prefill(text, chat=False))
         await learner.until(lambda: not controller.client.outstanding)
         assert isinstance(timeline.items[-1], Step)
         assert timeline.completion == []

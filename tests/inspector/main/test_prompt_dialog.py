@@ -69,7 +69,7 @@ async def asked(rig: Rig) -> PreviewPrompt:
         for each in questions:
             if rig.engine.cancelled(each) and each.id not in ended:
                 ended.add(each.id)
-                await rig.push([Ended(each.kind, cancelled=True, id=each.id)])
+                await rig.push([Ended(each.kind, cancelled=True, request=each.id)])
         await rig.pilot.pause(0.01)
     raise AssertionError(f"it was never asked: {wanted}")
 

@@ -134,7 +134,7 @@ class Looking:
         """Whether nothing is under way, and all that is known is painted."""
         app = self.rig.app
         queries = app.controller.queries
-        asking = queries._explain is not None or queries._what_if is not None
+        asking = queries._explain.waiting or queries._what_if.waiting
         return (
             app.controller.resting
             and not (asking or app.inbox.waiting or app.main._stale)

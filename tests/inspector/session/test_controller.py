@@ -48,7 +48,7 @@ def test_a_prompt_given_while_the_model_loads_waits_for_it():
     made.engine.sent.clear()
     made.controller.setup.give(Prompt("Later", False))
     assert made.engine.names == []
-    made.push(made.session.load())
+    made.push([Ended("Configure"), *made.session.load()])
     assert made.engine.names == ["Configure", "Prefill"]
 
 
@@ -59,7 +59,7 @@ def test_settings_changed_while_loading_are_sent_once_with_the_model():
     controller.setup.configure(Settings(temp=1.5))
     assert engine.names == ["Load"]
     for record in Session().load():
-        controller.client.receive(record)
+        controller.client.receive(addressed(record, controller.client.outstanding))
     assert engine.last(protocol.Configure) == protocol.Configure(Settings(temp=1.5))
 
 

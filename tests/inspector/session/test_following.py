@@ -11,7 +11,7 @@ from engine.errors import EngineError
 from engine.protocol import Step
 from engine.trace import Journal, TraceReader, save_as
 from inspector.recordings import sessions
-from inspector.session.replay import recorded_entries
+from inspector.session.replay import player as module
 from inspector.session.replay.player import Player
 from tests.inspector.fakes import Session
 
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_more_what_it_was_says_so_and_what_was_read_stands(
 
 
 def test_it_is_seen_that_the_program_has_left_and_that_it_came_back(growing: Growing, monkeypatch) -> None:
-    monkeypatch.setattr(recorded_entries, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     growing.step()
     growing.settle()
     assert not growing.player.file.left

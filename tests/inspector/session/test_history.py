@@ -72,7 +72,7 @@ class Desk:
                 self.push([self.made.step(other if choice.reroll else None, "sampled")])
             case protocol.Configure(settings):
                 self.kept.append(settings)
-        self.push([Ended(command.kind, id=command.id)])
+        self.push([Ended(command.kind, request=command.id)])
 
     def choose(self, slot: int) -> int:
         """Choose another candidate at a step; returns its node."""

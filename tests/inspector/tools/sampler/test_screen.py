@@ -278,8 +278,8 @@ def test_a_run_is_asked_about_only_now_and_then():
         now[0] = tenth * PATIENCE / 10
         timeline.apply(made.step())
         questions.ask(timeline)
-        if engine.asked and questions._explain is not None:
-            client.receive(Ended("Explain", cancelled=True, id=questions._explain.command.id))
+        for request in [*client.requests.values()]:
+            client.receive(Ended("Explain", cancelled=True, request=request.command.id))
             timeline.running = True
     assert len(engine.asked) == 3
 
@@ -581,7 +581,7 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     engine.sent.clear()
-    controller.client.outstanding.clear()
+    controller.client.requests.clear()
     controller.timeline.walk(-2)
     slot, before = controller.timeline.slot, controller.timeline.before
     assert controller.navigation.reroll() == ""
