@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Command, Record
+from engine.protocol.base import Command, Failure, Record
 from engine.protocol.interventions import Intervention
-from engine.protocol.model import KVReading
+from engine.protocol.model import KVReading, Loading
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
 from engine.settings import LoadSettings, Settings
 
@@ -18,6 +18,17 @@ class Load(Command):
 
     needs_model: ClassVar[bool] = False
     settings: LoadSettings
+
+
+def ends_model(record: Record) -> bool:
+    """Whether the engine let go of the model that it had: another is on its way, or failed to come.
+
+    Args:
+        record: Of any command; MLX's own import, which the engine tells at its start, ends none.
+    """
+    if isinstance(record, Loading):
+        return record.stage != "import"
+    return isinstance(record, Failure) and record.command == Load.kind
 
 
 @frozen

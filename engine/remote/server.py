@@ -20,11 +20,11 @@ from engine.protocol import (
     Ended,
     Failure,
     Load,
-    Loading,
     ModelFacts,
     Prefill,
     PromptOpened,
     Record,
+    ends_model,
 )
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, HELLO_SECONDS, PROTOCOL
 from engine.remote.complaints import Complaints
@@ -347,11 +347,6 @@ class EngineServer:
             self._lost = error.strerror or str(error)
             if self._visitor is not None:
                 self._visitor.dismiss(f"The engine can't keep its session: {self._lost}.")
-
-
-def ends_model(record: Record) -> bool:
-    """Whether the engine let go of the model that it had: another is on its way, or failed to come."""
-    return isinstance(record, Loading) or (isinstance(record, Failure) and record.command == Load.kind)
 
 
 def _encoded(message: Command | Record) -> bytes:

@@ -13,13 +13,13 @@ from engine.protocol import (
     Ended,
     Failure,
     Load,
-    Loading,
     LookAhead,
     LookedAhead,
     Measuring,
     Record,
     Run,
     TakeStep,
+    ends_model,
 )
 from engine.stalls import drawing
 from inspector.state.timeline import Timeline
@@ -153,7 +153,7 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if self.timeline.facts is not None and _ends_model(record):
+        if self.timeline.facts is not None and ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
         if request is not None and isinstance(record, Ended):
@@ -306,8 +306,3 @@ class RecordInbox:
                 taken.append(record)
                 self._receive(record)
             self._show(taken)
-
-
-def _ends_model(record: Record) -> bool:
-    """Whether the engine let go of the model that it had: another is on its way, or failed to come."""
-    return isinstance(record, Loading) or (isinstance(record, Failure) and record.command == Load.kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,12 +71,13 @@ ANSWERED_BY: Mapping[type[Record], type[Command]] = {
 """Of the questions that need no forward."""
 
 
-def addressed(record: Record, open: Iterable[Command]) -> Record:
+def addressed(record: Record, open: Sequence[Command]) -> Record:
     """A record by hand with the id of the command that an engine would have emitted it for.
 
     That is the first open one of the kind that the record names or answers; else the first that the engine has to do.
+    A record that has the id of an open one keeps it.
     """
-    if record.request or isinstance(record, Marked | Deleted | Undeleted):
+    if any(record.request == each.id for each in open) or isinstance(record, Marked | Deleted | Undeleted):
         return record
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
