@@ -23,7 +23,7 @@ from textual.theme import ThemeProvider
 from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, Record
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
@@ -44,7 +44,6 @@ from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox
 from inspector.session.controller import Controller
 from inspector.session.playback import Opening, Playback, Severity
-from inspector.session.prompts import Prompt
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program
@@ -152,7 +151,7 @@ class InspectorApp(App[int]):
             self.engine,
             load,
             settings,
-            Prompt(prompt, chat, system, echo, messages, options, cache_file, cached_text),
+            Prefill(prompt, chat, system, echo, None, messages, options, cache_file, cached_text),
         )
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None

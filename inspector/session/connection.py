@@ -15,7 +15,6 @@ from inspector.keys import key_for
 from inspector.session.client import RecordInbox
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback, Severity
-from inspector.session.prompts import Prompt
 
 
 class ConnectionHost(Protocol):
@@ -149,7 +148,4 @@ class EngineConnection:
             case Configure():
                 setup.use(command.settings)
             case Prefill():
-                setup.prompt = Prompt(
-                    command.text, command.chat, command.system, command.echo, command.messages, command.options,
-                    command.cache_file, command.cached_text,
-                )  # fmt: skip
+                setup.prompt = command

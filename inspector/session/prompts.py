@@ -5,30 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from engine.frozen import frozen
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, PromptOpened
+from engine.protocol import Message, Prefill, PromptOpened
 from inspector.state.timeline import Timeline
-
-
-@frozen
-class Prompt:
-    """A prompt as a person gives it."""
-
-    text: str
-    chat: bool
-    """Through the chat template, where the model has one."""
-    system: str | None = None
-    echo: bool | None = None
-    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
-    messages: tuple[Message, ...] = ()
-    """A whole conversation, whose last user's message is the text."""
-    options: ChatOptions = NO_OPTIONS
-    """What else the chat template gets."""
-    cache_file: str = ""
-    """A KV cache that mlx_lm.cache_prompt saved, which the text follows."""
-    cached_text: str = ""
-    """The prompt that it was made from."""
-
 
 # ---- conversations ----------------------------------------------------------------------------
 
@@ -81,30 +59,31 @@ def _more(message: Message) -> str:
 # ---- given before -----------------------------------------------------------------------------
 
 
-def given(timeline: Timeline) -> list[Prompt]:
+def given(timeline: Timeline) -> list[Prefill]:
     """The prompts of the tree, in the order in which they were given last."""
     return [_prompt(read.opened) for read in timeline.prompts.by_end.values()]
 
 
-def on_show(timeline: Timeline) -> Prompt | None:
+def on_show(timeline: Timeline) -> Prefill | None:
     """The conversation that the path on show has, up to its last user's message; None where it has one message."""
     opened = timeline.prompts.opened
     return _prompt(opened) if opened is not None and is_conversation(opened.messages) else None
 
 
-def _prompt(opened: PromptOpened) -> Prompt:
+def _prompt(opened: PromptOpened) -> Prefill:
     messages = opened.messages
     if not messages:
-        return Prompt(opened.text, False)  # or an old recording, whose text has the template in it
+        return Prefill(opened.text, False)  # or an old recording, whose text has the template in it
     system = system_of(messages) or None
     if not is_conversation(messages):
-        return Prompt(messages[-1].content, True, system)
+        return Prefill(messages[-1].content, True, system)
     place = last_user(messages)
     text = messages[place].content if place is not None else ""
-    return Prompt(text, True, system, None, messages, replace(opened.options, response=None))
+    options = replace(opened.options, response=None)
+    return Prefill(text, True, system, messages=messages, options=options)
 
 
-def _key(prompt: Prompt) -> tuple[object, ...]:
+def _key(prompt: Prefill) -> tuple[object, ...]:
     """What makes two prompts the same to a person."""
     messages = prompt.messages if is_conversation(prompt.messages) else ()
     return prompt.text, prompt.chat, prompt.system, messages
@@ -118,8 +97,8 @@ class PromptHistory:
         present: What is edited.
     """
 
-    def __init__(self, before: Iterable[Prompt], present: Prompt) -> None:
-        distinct: dict[tuple[object, ...], Prompt] = {}
+    def __init__(self, before: Iterable[Prefill], present: Prefill) -> None:
+        distinct: dict[tuple[object, ...], Prefill] = {}
         for prompt in before:
             distinct.pop(_key(prompt), None)
             distinct[_key(prompt)] = prompt
@@ -132,7 +111,7 @@ class PromptHistory:
         """How many there are before the one on show."""
         return self._place
 
-    def go(self, by: int, typed: Prompt) -> Prompt | None:
+    def go(self, by: int, typed: Prefill) -> Prefill | None:
         """Go to another prompt.
 
         Args:

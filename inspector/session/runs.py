@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 from engine.breakpoints import Breakpoints
 from engine.protocol import AddTurn, Command, GoOnPrefill, Prefill, Record, Run
 from inspector.session.client import EngineClient, Request
-from inspector.session.prompts import Prompt
 from inspector.state.breakpoints import BreakpointState
 from inspector.state.timeline import Phase, Timeline
 
@@ -89,22 +89,9 @@ class PrefillControl:
         self.size: int | None = None
         """Tokens a chunk, None for as many as take about 100 ms."""
 
-    def begin(self, prompt: Prompt, each: Callable[[Record], object] | None = None) -> None:
+    def begin(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
         """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
-        self._client.request(
-            Prefill(
-                prompt.text,
-                prompt.chat,
-                prompt.system,
-                prompt.echo,
-                self.size,
-                prompt.messages,
-                prompt.options,
-                prompt.cache_file,
-                prompt.cached_text,
-            ),
-            each=each,
-        )
+        self._client.request(replace(prompt, step_size=self.size).renewed(), each=each)
 
     @property
     def waits(self) -> bool:

@@ -6,10 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from engine.protocol import NO_OPTIONS, Configure, Load, ModelFacts, MoveTo, Recall, Record, Run, Step
+from engine.protocol import (
+    NO_OPTIONS,
+    Configure,
+    Load,
+    ModelFacts,
+    MoveTo,
+    Prefill,
+    Recall,
+    Record,
+    Run,
+    Step,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.session.client import EngineClient, Request
-from inspector.session.prompts import Prompt
 from inspector.session.runs import PrefillControl, Runs
 from inspector.session.sampler_queries import SamplerQueries
 
@@ -35,7 +45,7 @@ class Setup:
         queries: SamplerQueries,
         load: LoadSettings,
         settings: Settings,
-        prompt: Prompt,
+        prompt: Prefill,
     ) -> None:
         self._client, self._prefill, self._runs, self._queries = client, prefill, runs, queries
         self.load = load
@@ -56,7 +66,7 @@ class Setup:
             if self.prompt.text or self.prompt.messages:
                 self._prefill.begin(self.prompt)
 
-    def give(self, prompt: Prompt, each: Callable[[Record], object] | None = None) -> None:
+    def give(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
         """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
 
         Args:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings
 from inspector.keys import KEYS
 from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
 from inspector.recordings.sessions import recent_models
-from inspector.session.prompts import Prompt, given, on_show
+from inspector.session.prompts import given, on_show
 from inspector.session.requests import Latest
 from inspector.state.measured import Measured
 
@@ -30,7 +31,7 @@ class SetupActions(ToolActions):
         self.draft = host.controller.setup.prompt
         """What stands in the prompt dialog when it is opened, unless it was given and went on as a conversation."""
         self._given = self.draft
-        self._typed: list[Prompt] = []
+        self._typed: list[Prefill] = []
         """What was given or left in it before."""
         self._downloads = Downloads(host)
         self._lookup = Latest(host.controller.client)

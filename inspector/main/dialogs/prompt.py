@@ -13,13 +13,12 @@ from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.frozen import frozen
-from engine.protocol import NO_OPTIONS, Message, ModelFacts, PreviewPrompt, PromptPreview
+from engine.protocol import NO_OPTIONS, Message, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.main.dialogs.prompt_editor import PromptEditor
 from inspector.main.dialogs.prompt_file import PromptFileDialog
 from inspector.session.client import Request
 from inspector.session.prompts import (
-    Prompt,
     PromptHistory,
     edited,
     is_conversation,
@@ -50,7 +49,7 @@ characters take the engine some 0.2 s."""
 class Draft:
     """What was typed, and whether it is to be prefilled."""
 
-    prompt: Prompt
+    prompt: Prefill
     submitted: bool
 
 
@@ -79,10 +78,10 @@ class PromptDialog(Dialog[Draft]):
 
     def __init__(
         self,
-        prompt: Prompt,
+        prompt: Prefill,
         facts: Callable[[], ModelFacts | None],
         lookup: Latest,
-        before: Sequence[Prompt] = (),
+        before: Sequence[Prefill] = (),
     ) -> None:
         super().__init__()
         self.prompt, self.facts, self.lookup = prompt, facts, lookup
@@ -141,7 +140,7 @@ class PromptDialog(Dialog[Draft]):
 
     # ---- the fields -------------------------------------------------------------------------
 
-    def _put(self, prompt: Prompt) -> None:
+    def _put(self, prompt: Prefill) -> None:
         """Edit another prompt; whether its logprobs are wanted stays."""
         self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
         self.query_one("#prompt-text", PromptEditor).put("" if self._whole else prompt.text)
@@ -155,12 +154,12 @@ class PromptDialog(Dialog[Draft]):
         self.query_one("#prompt-conversation", SafeTextArea).load_text(transcript(self._conversation))
         self._changed()
 
-    def typed(self) -> Prompt:
+    def typed(self) -> Prefill:
         """The prompt in the fields."""
         text = self.query_one("#prompt-text", PromptEditor).text or self._whole
         mode = self.query_one("#prompt-mode", Choice).chosen
         system = self.query_one("#prompt-system", SafeTextArea).text
-        prompt = Prompt(
+        prompt = Prefill(
             text, mode != RAW, system or None, ECHOES[self.query_one("#prompt-echo", Choice).chosen][1]
         )
         if mode != WHOLE:

@@ -13,6 +13,7 @@ from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
 from inspector.session.replay.player import Player
 from inspector.session.replay.stops import Caption, Telling
+from inspector.session.transport import Transport
 from inspector.state.capabilities import STATES
 
 LIVE = f"{key_for('go_live')} goes on live"
@@ -22,7 +23,7 @@ _SHOWN_BY: dict[type, tuple[str, str]] = {
 """What the main screen doesn't show of an entry, and the key that does."""
 
 
-class ReplayTransport:
+class ReplayTransport(Transport):
     """Plays one recording, until it is gone on with live.
 
     Args:
@@ -48,11 +49,6 @@ class ReplayTransport:
     def ready(self) -> frozenset[str]:
         """Both ways, though nothing is on show yet; none on the way to a live session."""
         return frozenset(() if self.going.under_way else ("on", "back"))
-
-    @property
-    def whereabouts(self) -> str:
-        """The status line's other end says how far it is."""
-        return ""
 
     def step(self, telling: Telling = ()) -> str:
         """Pause, show the next change of the picture, or walk forward at an older token."""

@@ -12,6 +12,7 @@ from engine.protocol import (
     CompareBatch,
     DrawMany,
     LanePrompt,
+    Prefill,
     Prefilled,
     Record,
     RemoveLane,
@@ -20,7 +21,6 @@ from engine.protocol import (
 )
 from inspector.config.prompt_lines import lanes
 from inspector.session.controller import Controller
-from inspector.session.prompts import Prompt
 from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
@@ -125,7 +125,7 @@ class BatchControl:
             return
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
-        prompt = Prompt(known.text, known.chat, known.system, options=known.options)
+        prompt = Prefill(known.text, known.chat, known.system, options=known.options)
         self.controller.setup.give(prompt, partial(self._take_lane, ids))
 
     def _take_lane(self, ids: tuple[int, ...], record: Record) -> None:

@@ -16,6 +16,7 @@ from engine.protocol import (
     InterventionsHeld,
     Marked,
     Moved,
+    Prefill,
     PromptOpened,
     Record,
     Resampled,
@@ -25,7 +26,6 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
-from inspector.session.prompts import Prompt
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine
 
@@ -37,7 +37,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.engine, self.made = FakeEngine(), Session()
-        self.controller = Controller(self.engine, LoadSettings(), MADE, Prompt("", False))
+        self.controller = Controller(self.engine, LoadSettings(), MADE, Prefill("", False))
         self.owns: dict[int, int] = {}
         """By the first nodes of branches under interventions, the same tokens as the model itself has them."""
         self.kept: list[Record | Settings] = []
@@ -234,7 +234,7 @@ def test_a_session_that_is_gone_on_with_knows_what_to_undo(undone: int):
 
 def resumed(desk: Desk) -> Controller:
     """A session that hears what a trace holds, as a replay shows it."""
-    controller = Controller(FakeEngine(), LoadSettings(), MADE, Prompt("", False))
+    controller = Controller(FakeEngine(), LoadSettings(), MADE, Prefill("", False))
     for value in desk.kept:
         if isinstance(value, Settings):
             controller.setup.use(value)

@@ -26,6 +26,7 @@ from engine.protocol import (
     Measuring,
     ModelFacts,
     MoveTo,
+    Prefill,
     PromptOpened,
     Race,
     RaceStep,
@@ -50,7 +51,6 @@ from inspector.lessons.record import recording
 from inspector.lessons.scope import Scope
 from inspector.session import requests
 from inspector.session.client import EngineClient, Request
-from inspector.session.prompts import Prompt
 from inspector.session.requests import KEPT, Job, Latest, Replies
 from tests.engine.remote.far import PROGRAM, hosted
 from tests.inspector.fakes import Session
@@ -435,7 +435,7 @@ def live(far: bool) -> Iterator[HeadlessSession]:
 def begun(session: HeadlessSession) -> Scope:
     """Three steps after a prompt, with the sampler on show; what a lesson looks at."""
     controller = session.controller
-    controller.setup.give(Prompt("Once upon a time", False))
+    controller.setup.give(Prefill("Once upon a time", False))
     session.until(lambda: controller.resting)
     for _ in range(3):
         controller.transport.step()

@@ -13,6 +13,7 @@ from engine.protocol import (
     Explain,
     Failure,
     MoveTo,
+    Prefill,
     Recall,
     Recalled,
     Reroll,
@@ -26,7 +27,6 @@ from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
-from inspector.session.prompts import Prompt
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import GROUPS, SamplingDialog
 from inspector.widgets.choice import Choice
@@ -577,7 +577,7 @@ def test_a_damaged_file_is_told_in_the_dialog(config):
 
 def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     engine, made = FakeEngine(), Session()
-    controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
+    controller = Controller(engine, LoadSettings(), USED, Prefill("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     engine.sent.clear()
@@ -597,7 +597,7 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
 
 def test_drawing_again_is_stopped_as_one():
     engine, made = FakeEngine(), Session()
-    controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
+    controller = Controller(engine, LoadSettings(), USED, Prefill("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     controller.timeline.walk(-2)
