@@ -41,9 +41,9 @@ from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
-from inspector.session.client import Backend, RecordInbox
+from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
-from inspector.session.playback import Opening, Playback, Severity
+from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program
@@ -396,7 +396,8 @@ def _connection(engine: Backend, app: InspectorApp) -> EngineConnection | None:
 
     if not isinstance(engine, RemoteEngine):
         return None
-    return EngineConnection(engine, app.inbox, app.controller, app.playback, app, app.call_later)
+    session, fall_back = app.controller, app.playback.fall_back
+    return EngineConnection(engine, app.inbox, session.client, session.setup, fall_back, app, app.call_later)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:

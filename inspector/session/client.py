@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from engine.protocol import (
-    Cancel,
-    Command,
-    Ended,
-    Failure,
-    Load,
-    LookAhead,
-    LookedAhead,
-    Measuring,
-    Record,
-    Run,
-    TakeStep,
-    ends_model,
-)
+from engine import protocol
+from engine.protocol import Command, Ended, Failure, Record, Run
 from engine.stalls import drawing
 from inspector.state.timeline import Timeline
 
 Sent = TypeVar("Sent", bound=Command)
 Kind = TypeVar("Kind", bound=Command)
 Reply = TypeVar("Reply", bound=Record)
+Severity = Literal["information", "warning", "error"]
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
 
@@ -49,6 +38,22 @@ class Backend(Protocol):
         Returns:
             Whether it ended in time.
         """
+
+
+class SessionHost(Protocol):
+    """Where a session is shown."""
+
+    def say(self, answer: str) -> None:
+        """Answer the person, once what is under way is done."""
+
+    def announce(self, text: str, title: str, severity: Severity) -> None:
+        """Tell the person something that is no answer to a key; printable."""
+
+    def redraw(self) -> None:
+        """Show what changed, now."""
+
+    def connection_changed(self) -> None:
+        """Have everything shown again."""
 
 
 class Request(Generic[Sent]):
@@ -75,7 +80,7 @@ class Request(Generic[Sent]):
         self.records: list[Record] = []
         """What came of it, where somebody waits for that."""
         self.failure: Failure | None = None
-        self.progress: Measuring | None = None
+        self.progress: protocol.Measuring | None = None
         """How far it is, where the engine says so."""
         self.done = False
         """Whether it has ended."""
@@ -101,7 +106,7 @@ class Request(Generic[Sent]):
         """Have the engine stop it; who asked is still called once it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
-            self._client.backend.send(Cancel(self.command.id))
+            self._client.backend.send(protocol.Cancel(self.command.id))
 
     def leave(self) -> None:
         """Have the engine stop it, since nobody waits for it any more: who asked is not called."""
@@ -118,7 +123,7 @@ class Request(Generic[Sent]):
                 return
             case Failure():
                 self.failure = record
-            case Measuring():
+            case protocol.Measuring():
                 self.progress = record
             case _ if self._then is not None or self._each is not None:
                 self.records.append(record)
@@ -153,7 +158,7 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if self.timeline.facts is not None and ends_model(record):
+        if self.timeline.facts is not None and protocol.ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
         if request is not None and isinstance(record, Ended):
@@ -187,7 +192,7 @@ class EngineClient:
         """
         request = Request(command, self, then, each, hides)
         if not command.aside:
-            self.cancel(*self.of(LookAhead))  # asked for while nothing else was to be done
+            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
         self.requests[command.id] = request
         self.backend.send(command)
         self.note_running()
@@ -235,7 +240,7 @@ class EngineClient:
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self.cancel(*self.of(Run), *self.of(TakeStep))
+        self.cancel(*self.of(Run), *self.of(protocol.TakeStep))
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""
@@ -244,7 +249,7 @@ class EngineClient:
     def make_way(self) -> None:
         """Cancel what another model or another prompt replaces."""
         self.stop()
-        self.cancel(*self.of(Load))
+        self.cancel(*self.of(protocol.Load))
 
     def leave(self) -> None:
         """Cancel whatever the backend does: something else will be on show."""
@@ -279,7 +284,7 @@ class RecordInbox:
     def emit(self, record: Record | Command) -> None:
         """Take one record, or a command that another client gave; called in the engine's thread."""
         self.waiting.append(record)
-        if isinstance(record, Ended) or (isinstance(record, LookedAhead) and record.last):
+        if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
             self._soon(self._hurry)
 
     def _hurry(self) -> None:

@@ -8,20 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from engine.protocol import (
-    Configure,
-    Failure,
-    Grown,
-    Load,
-    Loading,
-    ModelFacts,
-    PromptToken,
-    Record,
-    Restore,
-    Restored,
-    Restoring,
-    Step,
-)
+from engine import protocol
+from engine.protocol import ModelFacts, Record, Restore, Restored, Step
 from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
@@ -35,7 +23,7 @@ ROUNDING = 1e-4
 """Nats: a path in float32 that is read in other chunks than those of the recording makes smaller differences."""
 NOTICEABLE = 0.01
 """Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
-_HIDDEN = (Loading, ModelFacts, Restoring, Restored, Failure)
+_HIDDEN = (protocol.Loading, ModelFacts, protocol.Restoring, Restored, protocol.Failure)
 """Records of the live engine that are nothing to the recording, which is shown until the session is there."""
 LoadedModel = tuple[LoadSettings, ModelFacts]
 """How a model was loaded, and what is known of it."""
@@ -119,7 +107,7 @@ class GoingLive:
             self._loaded(self._there[1])
         else:
             self._there = None
-            self._sent = [self._client.do(Load(self._load), self._ended, self._loading, _HIDDEN)]
+            self._sent = [self._client.do(protocol.Load(self._load), self._ended, self._loading, _HIDDEN)]
 
     def forget_model(self) -> None:
         """The engine has no model any more: it is loaded again."""
@@ -134,7 +122,7 @@ class GoingLive:
     # ---- the engine -------------------------------------------------------------------------
 
     def _loading(self, record: Record) -> None:
-        if isinstance(record, Loading):
+        if isinstance(record, protocol.Loading):
             share = f" {record.done / record.total:.0%}" if record.total else ""
             self._progress(f"loading {self._load.model}: {record.stage}{share}")
         elif isinstance(record, ModelFacts):
@@ -142,7 +130,7 @@ class GoingLive:
             self._loaded(record)
 
     def _restoring(self, record: Record) -> None:
-        if isinstance(record, Restoring):
+        if isinstance(record, protocol.Restoring):
             self._progress(f"reading the path {record.done:,}/{record.total:,}")
         elif isinstance(record, Restored):
             self._restored(record)
@@ -173,7 +161,7 @@ class GoingLive:
         restore = restore_of(self._client.timeline, self._player.rerolls)
         assert restore is not None  # there is a prompt
         setup = self._controller.setup
-        configure = Configure(setup.settings)
+        configure = protocol.Configure(setup.settings)
         self._sent += [
             self._client.do(configure, partial(setup.configured, then=self._ended), hides=_HIDDEN),
             self._client.do(restore, self._ended, self._restoring, _HIDDEN),
@@ -244,7 +232,7 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
     return Restore(tuple(grown), timeline.tip, again)
 
 
-def _grown(timeline: Timeline) -> Iterator[Grown]:
+def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
     begins = {
         token.node: read.opened.tokens[0].position
         for read in timeline.prompts.by_end.values()
@@ -253,13 +241,17 @@ def _grown(timeline: Timeline) -> Iterator[Grown]:
     for item in timeline.tree.nodes.values():
         if isinstance(item, Step):
             held = timeline.tree.interventions.get(item.node, ())
-            yield Grown(item.node, item.parent, item.id, item.origin, has_step=True, interventions=held)
+            yield protocol.Grown(
+                item.node, item.parent, item.id, item.origin, has_step=True, interventions=held
+            )
         else:
             parent = timeline.tree.parent[item.node]
-            yield Grown(item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node])
+            yield protocol.Grown(
+                item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node]
+            )
     for beam in timeline.of(BeamHistory).nodes.values():
         if beam.node not in timeline.tree.nodes:
-            yield Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
+            yield protocol.Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
 
 
 def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
@@ -286,7 +278,7 @@ def largest_difference(timeline: Timeline, restored: Restored) -> float | None:
     return max((_apart(item, now) for item, now in pairs), default=None)
 
 
-def _apart(item: PromptToken | Step, now: float) -> float:
+def _apart(item: protocol.PromptToken | Step, now: float) -> float:
     before = item.logprob
     if before is None or before == now:
         return 0.0

@@ -10,26 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 
+from engine import protocol
 from engine.frozen import frozen
-from engine.protocol import (
-    BeamEnded,
-    BeamStep,
-    DraftRound,
-    Ended,
-    Failure,
-    Finished,
-    Marked,
-    Measuring,
-    Moved,
-    PrefillChunk,
-    Prefilled,
-    PromptOpened,
-    PromptReadings,
-    Resampled,
-    Step,
-    Undone,
-    Verified,
-)
+from engine.protocol import Marked, Moved, Prefilled, PromptOpened, PromptReadings, Step
 from engine.trace import Entry, Kept, Unknown
 from inspector.state.capabilities import STATES
 from inspector.state.capability import ReplayStop
@@ -39,7 +22,15 @@ Telling = tuple[type, ...]
 LATE_CAPTION = 3.0
 """A caption that was written so many seconds after its step is read by nobody in the recorded time."""
 WORDS_A_SECOND = 3.0
-_QUIET = (Marked, Ended, Measuring, Failure, Finished, Verified, Undone)
+_QUIET = (
+    Marked,
+    protocol.Ended,
+    protocol.Measuring,
+    protocol.Failure,
+    protocol.Finished,
+    protocol.Verified,
+    protocol.Undone,
+)
 """After these there is the same to be seen as before."""
 
 
@@ -124,12 +115,12 @@ class Captions:
             case Moved(node=node):
                 self._prompt = []
                 self._tip, self._jumped = node, entry.at
-            case BeamStep(live=live, finished=finished, greedy=greedy):
+            case protocol.BeamStep(live=live, finished=finished, greedy=greedy):
                 self._prompt = []
                 self._come(
                     (each.node for each in (*live, *finished, greedy) if each is not None), place, entry.at
                 )
-            case BeamEnded(ranking=ranking, greedy=greedy):
+            case protocol.BeamEnded(ranking=ranking, greedy=greedy):
                 self._come((each.node for each in (*ranking, greedy)), place, entry.at)
             case _:
                 pass
@@ -196,7 +187,7 @@ def _same(caption: Caption, mark: Marked) -> bool:
 
 # ---- where steps end --------------------------------------------------------------------------
 
-_PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
+_PICTURES = (protocol.PrefillChunk, Prefilled, Step, Moved, protocol.Resampled)
 """Entries that change the main screen."""
 STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
 ELSEWHERE = tuple(record for record, stop in STOPS.items() if stop is not ReplayStop.BEGINS)
@@ -232,7 +223,9 @@ class Stops:
         """Whether an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
         if not self._places or self._places[-1] == self._spoken:
             return False
-        return isinstance(value, PromptReadings) or (isinstance(value, DraftRound) and value.stage == "taken")
+        return isinstance(value, PromptReadings) or (
+            isinstance(value, protocol.DraftRound) and value.stage == "taken"
+        )
 
     def _ends_step(self, value: Kept | Unknown) -> bool:
         stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
