@@ -77,7 +77,7 @@ class BeamLines(JsonLines):
         """Write the event of a record, if it has one."""
         self._search.take(record)
         if isinstance(record, protocol.BeamStep):
-            self._write({"event": "beam_step", **asdict(record)})
+            self._write({"event": "beam_step", **protocol.contents(record)})
         else:
             super().take(record, text)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TextIO
 
 from engine import protocol
-from engine.protocol import KVCompared, Profiled, RooflineMeasured
+from engine.protocol import KVCompared, Profiled, RooflineMeasured, contents
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
@@ -36,11 +35,11 @@ class ProfileLines(JsonLines):
         """Write the event of a record, if it has one; the steps before are left out."""
         match record:
             case Profiled():
-                self._write({"event": "profile", **asdict(record), "other_ms": record.other_ms})
+                self._write({"event": "profile", **contents(record), "other_ms": record.other_ms})
             case RooflineMeasured():
-                self._write({"event": "roofline", **asdict(record), "ridge": record.ridge})
+                self._write({"event": "roofline", **contents(record), "ridge": record.ridge})
             case KVCompared(last=True):
-                self._write({"event": "kv_costs", **asdict(record)})
+                self._write({"event": "kv_costs", **contents(record)})
             case protocol.Step():
                 pass
             case _:

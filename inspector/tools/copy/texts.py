@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.frozen import frozen
-from engine.protocol import Candidate, PromptToken, Step
+from engine.protocol import Candidate, PromptToken, Step, contents
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
@@ -166,7 +166,7 @@ def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
     if isinstance(item, Step):
         shown |= {"step": item.index + 1, "sampler_prob": _number(item.sampler_prob)}
     if (mark := timeline.tree.marks.of.get(item.node)) is not None:
-        shown["marks"] = {name: value for name, value in asdict(mark).items() if value and name != "node"}
+        shown["marks"] = {name: value for name, value in contents(mark).items() if value and name != "node"}
     return shown
 
 
