@@ -30,8 +30,8 @@ UNREAD_BYTES = 64 * 2**20
 HELD_BYTES = 256 * 2**20
 """Bytes of the cache that lazy rows keep alive at most; beyond, a prefill computes what its last layer would be spared.
 
-That is half of the work of a model of two layers: of one of hidden size 1024, which takes 1,760 tokens in some 25 chunks,
-64 MiB leave 0.55 of the rate of a prefill without prompt logprobs, 256 MiB all of it.
+That is half of the work of a model of two layers: of one of hidden size 1024, which takes 1,760 tokens in some 25
+chunks, 64 MiB leave 0.55 of the rate of a prefill without prompt logprobs, 256 MiB 0.8 to all of it.
 """
 
 

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.lookahead
 
 The real screen of 120 by 40 with the real engine thread steps on greedily; after each step the look ahead is timed,
-from the moment its command is sent to the end of the refresh that shows its last record. The goal on the pocket model is 250 ms (p95).
+from the moment its command is sent to the end of the refresh that shows its last record. The goal on the pocket model
+is 250 ms (p95).
 """
 
 from __future__ import annotations

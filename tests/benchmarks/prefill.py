@@ -1,4 +1,4 @@
-"""Prefill with prompt logprobs against prefill without, on small models with large vocabularies, in turns in one process.
+"""Prefill with prompt logprobs against prefill without, by the size of the vocabulary, in turns in one process.
 
     python -m tests.benchmarks.prefill [HIDDEN_SIZE [ROUNDS]]
 
@@ -14,6 +14,7 @@ import os
 import statistics
 import sys
 import time
+from itertools import pairwise
 from queue import SimpleQueue
 
 from engine import commands
@@ -39,7 +40,10 @@ class Prompts:
         self.engine = EngineThread(self._records.put)
         self.engine.start()
         self._given = 0
-        for command in (commands.Load(LoadSettings(model=model)), commands.Configure(Settings(candidates=20))):
+        for command in (
+            commands.Load(LoadSettings(model=model)),
+            commands.Configure(Settings(candidates=20)),
+        ):
             self._carry_out(command)
 
     def read(self, echo: bool) -> tuple[float, float, list[int]]:
@@ -54,7 +58,7 @@ class Prompts:
         took, took_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
         assert not any(isinstance(record, PromptReadings) for record in records)
         done = [0, *(record.done for record in records if isinstance(record, PrefillChunk))]
-        return took, took_cpu, [end - start for start, end in zip(done, done[1:], strict=False)]
+        return took, took_cpu, [end - start for start, end in pairwise(done)]
 
     def interrupt(self) -> float:
         """Seconds until another command is answered, while prompt logprobs are read."""

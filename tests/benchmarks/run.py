@@ -1,6 +1,6 @@
 """A run and single steps against mlx_lm's own loop, by model: `engine.measuring.bench` on each size of vocabulary.
 
-    python -m tests.benchmarks.run [ROUNDS]
+python -m tests.benchmarks.run [ROUNDS]
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ async def measure(name: str, model: str) -> None:
         found[key].append(await rate(model, key))
     for key, rates in found.items():
         panel = "panel open" if key else "panel closed"
-        print(f"{name:12} {panel:14} {statistics.median(rates):6.1f} steps/s   ({min(rates):.1f} to {max(rates):.1f})")
+        print(
+            f"{name:12} {panel:14} {statistics.median(rates):6.1f} steps/s   ({min(rates):.1f} to {max(rates):.1f})"
+        )
     ratio = statistics.median(found["w"]) / statistics.median(found[None])
     print(f"{name:12} ratio {ratio:.3f}", flush=True)
 

@@ -25,7 +25,9 @@ def write(directory: Path, size: int, hidden: int = 64) -> str:
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     synthetic.write(directory, {**synthetic.LLAMA_100M, **shape, **heads, "vocab_size": size})
     tokenizer(size).save(str(directory / "tokenizer.json"))
-    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}', "utf-8")
+    (directory / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast"}', "utf-8"
+    )
     return str(directory)
 
 

@@ -296,7 +296,9 @@ def test_a_prefill_in_many_chunks_computes_of_its_last_layer_what_it_does_withou
     model = str(synthetic.write(tmp_path / "model", config))
     session = Session(load(LoadSettings(model=model, prefill_step_size=32)), Settings())
     list(session.prefill("", [5 + place for place in range(1400)], echo=True))
-    assert session.unread.held == sum(4096 * -(-chunk * 32 // 256) * 256 for chunk in range(1, 44)) + 4096 * 1536
+    assert (
+        session.unread.held == sum(4096 * -(-chunk * 32 // 256) * 256 for chunk in range(1, 44)) + 4096 * 1536
+    )
 
 
 def test_beyond_a_bound_the_last_layer_is_computed_on_the_way(
