@@ -344,7 +344,8 @@ def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
     return marked
 
 
-_CACHED_ROWS = 512
+_CACHED_ROWS = 256
+"""Rows that stay drawn: some 13 KB each, more than any screen shows."""
 _TITLES = {
     OFF: "Text",
     BORDERS: "Text, token by token",
