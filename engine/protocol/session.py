@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Answer, Command, Record
+from engine.protocol.floats import Endless
 from engine.protocol.interventions import Intervention
 from engine.protocol.model import KVReading
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
@@ -218,7 +219,7 @@ class Verified(Answer):
 
     node: int
     tokens: int
-    largest_difference: float
+    largest_difference: Endless
     """Of the logits, absolute."""
     same_order: bool
     """Whether the ten most probable tokens have the same order."""

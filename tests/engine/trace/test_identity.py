@@ -26,11 +26,10 @@ from engine.protocol import (
     Step,
 )
 from engine.trace import Entry, Header, TraceReader, load, save_as
-from engine.trace.candidates import NAMES
+from engine.trace.candidates import NAMES, restored, shortened, steady_exp
 from engine.trace.decode import Decoder
 from engine.trace.encode import Encoder
-from engine.trace.numbers import restored, shortened, steady_exp
-from engine.trace.shapes import KINDS, columns, field_names
+from engine.trace.schema import KINDS, columns, field_names
 from inspector.state.timeline import Timeline
 from tests.engine.trace.made_records import ANY, FLOAT32, entries, made, session
 
