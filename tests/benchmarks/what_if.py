@@ -17,8 +17,7 @@ from engine.logits.explain import explain
 from engine.model import synthetic
 from engine.model.load import load
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
 
 VOCABULARY = 150_000
 ROUNDS = 30

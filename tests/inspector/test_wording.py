@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.breakpoints import CONDITIONS
+from engine.settings import STAGES
+from inspector.tools.sampler.stage_table import stages_markdown
 from inspector.tools.tour.stops import STOPS
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +35,14 @@ def texts() -> Iterator[tuple[str, str]]:
 )  # fmt: skip
 def test_what_misled_is_said_nowhere(wording: str) -> None:
     assert [name for name, text in texts() if re.search(wording, text)] == []
+
+
+def test_the_page_of_concepts_has_all_stages_in_their_order() -> None:
+    concepts = (ROOT / "inspector/help/concepts.md").read_text(encoding="utf-8")
+    table = stages_markdown()
+    assert f"| stage | what it does |\n|---|---|\n{table}\n" in concepts
+    drawn = [name for name, stage in STAGES.items() if stage.kind != "logits"]
+    assert f"{', '.join(drawn)}; then the draw".replace("xtc", "XTC") in concepts
 
 
 def test_each_entropy_has_its_name_wherever_both_could_be_meant() -> None:
