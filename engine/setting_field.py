@@ -31,8 +31,6 @@ class SamplerStage:
 
     name: str
     kind: StageKind
-    does: str
-    """What it does, for the help: as the row of a table."""
     head: str = ""
     """Head of its column in the sampler's table; empty for its name."""
     shown: Callable[[Any], str] | None = None

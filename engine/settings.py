@@ -61,24 +61,16 @@ class Settings:
 
     temp: float = setting(
         0.0, "0 takes the most probable token; above 1 flattens", 0, 100, least=LEAST_TEMP, label="temperature",
-        group=DRAW, wide=True,
-        stage=SamplerStage(
-            "temperature", "scale", "below 1 makes the likely likelier, above 1 evens them out", "temp.", off=(1,)
-        ),
+        group=DRAW, wide=True, stage=SamplerStage("temperature", "scale", "temp.", off=(1,)),
     )  # fmt: skip
     """0 is greedy: the most probable token, and no filter matters."""
     top_p: float = setting(
         1.0, "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True, label="top-p", group=DRAW,
-        stage=SamplerStage("top-p", "order", "keeps the fewest tokens that hold this probability together"),
+        stage=SamplerStage("top-p", "order"),
     )  # fmt: skip
     min_p: float = setting(
         0.0, "least share of the top token's probability; 0 is off", 0, 1, label="min-p", group=DRAW,
-        stage=SamplerStage(
-            "min-p", "shares",
-            "keeps tokens that have at least this share of the most probable one's probability, and in any case as "
-            "many as **min tokens to keep** says",
-            shown=lambda on: f"{on.min_p:g}{_least(on)}",
-        ),
+        stage=SamplerStage("min-p", "shares", shown=lambda on: f"{on.min_p:g}{_least(on)}"),
         brief=lambda on: f"min-p {on.min_p:g} {_least(on)}".rstrip(),
     )  # fmt: skip
     min_tokens_to_keep: int = setting(
@@ -86,7 +78,7 @@ class Settings:
     )
     top_k: int = setting(
         0, "this many most probable tokens; 0 is off", 0, MOST, label="top-k", group=DRAW, before="min_p",
-        stage=SamplerStage("top-k", "order", "keeps so many of the most probable tokens"),
+        stage=SamplerStage("top-k", "order"),
     )  # fmt: skip
     seed: int = setting(
         0, "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1, group=DRAW, wide=True
@@ -96,7 +88,7 @@ class Settings:
     and one whose breakpoint counts tokens after those."""
     min_tokens: int = setting(
         0, "end-of-sequence is barred before so many", 0, MOST, group=STOPS,
-        stage=SamplerStage("min-tokens", "logits", "bars end-of-sequence until the completion is so long", "barred"),
+        stage=SamplerStage("min-tokens", "logits", "barred"),
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "generation ends when this text appears", kind="texts", label="stop string", group=STOPS,
@@ -106,11 +98,7 @@ class Settings:
     candidates: int = setting(20, "shown and recorded at each step", 1, MOST, group=STOPS)
     xtc_probability: float = setting(
         0.0, "share of steps that lose their top choices; 0 is off", 0, 1, label="XTC probability", group=XTC,
-        stage=SamplerStage(
-            "xtc", "shares",
-            "on some steps, by a draw of its own, cuts all tokens above a threshold but the last of them",
-            "XTC", lambda on: f"{on.xtc_threshold:g}",
-        ),
+        stage=SamplerStage("xtc", "shares", "XTC", lambda on: f"{on.xtc_threshold:g}"),
         brief=lambda on: f"xtc {on.xtc_probability:g}/{on.xtc_threshold:g}",
     )  # fmt: skip
     xtc_threshold: float = setting(
@@ -119,18 +107,13 @@ class Settings:
     logit_bias: tuple[tuple[int, float], ...] = setting(
         (), "added to logits: ID=VALUE, ID=VALUE", kind="biases", group=ORDER, wide=True,
         stage=SamplerStage(
-            "logit-bias", "logits", "adds a number to the logits of the tokens that you name", "bias",
-            lambda on: f"{len(on.logit_bias)} id{'s' * (len(on.logit_bias) != 1)}",
+            "logit-bias", "logits", "bias", lambda on: f"{len(on.logit_bias)} id{'s' * (len(on.logit_bias) != 1)}"
         ),
         brief=lambda on: f"bias {len(on.logit_bias):,}".replace(",", "\u2009"),
     )  # fmt: skip
     repetition_penalty: float = setting(
         0.0, "divides recent tokens' logits; 0 is off", 0, 100, least=LEAST_PENALTY, group=PENALTIES,
-        stage=SamplerStage(
-            "repetition", "logits",
-            "divides the logits of recent tokens, where they are above 0, and multiplies them where they are below",
-            "repet.",
-        ),
+        stage=SamplerStage("repetition", "logits", "repet."),
         brief=lambda on: f"rep {on.repetition_penalty:g}/{on.repetition_context_size}",
     )  # fmt: skip
     repetition_context_size: int = setting(
@@ -139,9 +122,7 @@ class Settings:
     """How many tokens back the repetition penalty looks, prompt included; so are the others."""
     presence_penalty: float = setting(
         0.0, "off recent tokens' logits, once; 0 is off", -100, 100, group=PENALTIES,
-        stage=SamplerStage(
-            "presence", "logits", "takes a number off the logit of each recent token, once", "presen."
-        ),
+        stage=SamplerStage("presence", "logits", "presen."),
         brief=lambda on: f"presence {on.presence_penalty:g}/{on.presence_context_size}",
     )  # fmt: skip
     presence_context_size: int = setting(
@@ -149,7 +130,7 @@ class Settings:
     )
     frequency_penalty: float = setting(
         0.0, "off their logits, each time; 0 is off", -100, 100, group=PENALTIES,
-        stage=SamplerStage("frequency", "logits", "takes it off for every time that the token occurred", "frequ."),
+        stage=SamplerStage("frequency", "logits", "frequ."),
         brief=lambda on: f"frequency {on.frequency_penalty:g}/{on.frequency_context_size}",
     )  # fmt: skip
     frequency_context_size: int = setting(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained
-from engine.settings import BY_NAME, STAGES, Settings
+from engine.settings import STAGES, Settings
 from inspector import scales
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
@@ -17,15 +17,6 @@ CELLS = 8
 """Of a column, its gap at the left included."""
 UNKNOWN = "·"
 """Shown for a number that the engine has not sent yet, or can't."""
-
-
-def stages_markdown() -> str:
-    """The rows of the table of stages in `inspector/help/concepts.md`."""
-    labels = {
-        name: BY_NAME[stage.setting].label.removesuffix(" penalty").removesuffix(" probability")
-        for name, stage in STAGES.items()
-    }
-    return "".join(f"| {labels[name]} | {stage.does} |\n" for name, stage in STAGES.items())
 
 
 @frozen
