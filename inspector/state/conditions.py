@@ -13,7 +13,7 @@ from engine.frozen import frozen
 from engine.protocol import Intervention, Step
 from engine.settings import BY_NAME, FIELDS, MLX_LM, LoadSettings, Settings
 from inspector.display import visible
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.session_tree import Item, SessionTree
 
 UNRECORDED = "which was not recorded"

@@ -26,8 +26,8 @@ from inspector.cli.writers.jsonl import JsonLines
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
-from inspector.state.inside.contributions import head_rows, heads_of, part_rows
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.contributions import head_rows, heads_of, part_rows
+from inspector.state.inside import interventions_words
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.timeline import Timeline
 

@@ -14,7 +14,7 @@ from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.state.conditions import draft, requested
 from inspector.state.record_json import Json, number, pick, record_json
-from inspector.state.speculation_words import verdict
+from inspector.state.speculation import verdict
 
 
 class JsonLines:

@@ -11,8 +11,7 @@ from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
 from inspector.lessons.progress import LessonProgress, Progress
 from inspector.main.narration import NarrationCard
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, OFF
+from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.list_dialog import LessonsDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
