@@ -27,7 +27,7 @@ from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
-from engine.trace.shapes import field_names
+from engine.trace.schema import field_names
 from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible

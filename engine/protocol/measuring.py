@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.sweep_settings import SweepName, SweepSettings
 
 
@@ -94,7 +95,7 @@ class RaceStep(Record):
     """The sampler's next token in the lane with the cache; both lanes continue with it, beyond the path's end."""
     uncached_pick: int
     """The sampler's next token in the other, with the same draw."""
-    largest_difference: float
+    largest_difference: Endless
     """Of the two lanes' logits, absolute."""
     kv_bytes: int
     """Held by the cache."""
@@ -116,7 +117,7 @@ class RaceEnded(Record):
     uncached_total_ms: float
     differences: tuple[int, ...]
     """Lengths (as `RaceStep.tokens`) after which the lanes took other tokens; empty where all are equal."""
-    largest_difference: float
+    largest_difference: Endless
     """Of the logits, over all steps."""
 
 
@@ -259,9 +260,9 @@ class KVCost:
     used_bytes: int
     """Read off the arrays."""
     allocated_bytes: int
-    largest_change: float
+    largest_change: Endless
     """Of the logits after the path, absolute, against the model's own type."""
-    mean_change: float
+    mean_change: Endless
     same_top: bool
     """Whether the most probable token is the same."""
     ms: float
@@ -291,7 +292,7 @@ class Figure:
 
     name: str
     unit: Literal["ms", "tokens/s", "bytes", "times"]
-    values: tuple[float, ...]
+    values: tuple[Endless, ...]
     """In the order of measurement, without the warm-up."""
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
+from engine.protocol.floats import Endless
 from engine.protocol.inside import CaptureFacts, Inside
 from engine.protocol.measuring import Role
 
@@ -218,7 +219,7 @@ class ExpertLayer:
     """Those with the largest weights first; in the model's order where the weights aren't known."""
     weights: tuple[float, ...]
     """What each one's output was multiplied by; empty where that couldn't be read."""
-    error: float | None
+    error: Endless | None
     """The weighted sum of the experts against what the layer's mixture added, relative; None where it wasn't made."""
 
 
@@ -234,7 +235,7 @@ class StateArray:
     """Euclidean."""
     before: float
     """The norm before the token."""
-    changed: float | None
+    changed: Endless | None
     """The norm of the difference, as a share of `before`; None where the state was empty."""
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.protocol.steps import Distribution
 from engine.settings import Settings
 
@@ -46,7 +47,7 @@ class StageColumn:
     removed_mass: float
     unit: Literal["logit", "prob"]
     """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
-    values: tuple[float | None, ...]
+    values: tuple[Endless | None, ...]
     """One for each candidate, in their order; None once it is cut."""
 
 
@@ -55,7 +56,7 @@ class Explained(Record):
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
     node: int
-    logits: tuple[float, ...]
+    logits: tuple[Endless, ...]
     """The model's own, one for each candidate of `next`, in their order."""
     columns: tuple[StageColumn, ...]
     """The stages that ran, in the order in which they ran."""

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Failure, Record
+from engine.protocol.floats import Endless
 from engine.protocol.interventions import Intervention
 from engine.protocol.model import KVReading, Loading
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
@@ -229,7 +230,7 @@ class Verified(Record):
 
     node: int
     tokens: int
-    largest_difference: float
+    largest_difference: Endless
     """Of the logits, absolute."""
     same_order: bool
     """Whether the ten most probable tokens have the same order."""

@@ -75,7 +75,7 @@ def of_an_engine(model: str, sessions: int) -> float:
 
     def done(command: protocol.Command) -> None:
         engine.send(command)
-        while not isinstance(record := inbox.get(), protocol.Ended) or record.id != command.id:
+        while not isinstance(record := inbox.get(), protocol.Ended) or record.request != command.id:
             assert not isinstance(record, protocol.Failure), record
 
     seen: list[tuple[int, float]] = []

@@ -14,8 +14,7 @@ from dataclasses import replace
 from engine.logits.explain import explain
 from engine.model.load import load
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
 from tests.benchmarks import vocabularies
 
 ROUNDS = 30

@@ -348,7 +348,7 @@ def test_the_engine_imports_no_screen() -> None:
 
 EXIT = """
 import sys, threading
-from engine import commands, records
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 seen, reached = [], threading.Event()

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.setting_field import ORDERS
-from engine.settings import Settings
+from engine.settings import ORDERS, Settings
 
 Wide = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

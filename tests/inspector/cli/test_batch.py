@@ -14,7 +14,7 @@ from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import batch
-from inspector.cli.writers.batch import writer
+from inspector.cli.writers.sequences import batch_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
@@ -32,7 +32,7 @@ class Run(ScriptedRun):
             protocol.CompareBatch: COMPARED,
             protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), writer)
+        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), batch_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from inspector.cli import main as cli
-from inspector.cli.writers.bench import as_object
+from inspector.cli.writers.measured import as_object
 from tests.inspector.tools.sweeps.test_tables import SWEPT
 
 

@@ -11,7 +11,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import race
-from inspector.cli.writers.race import writer
+from inspector.cli.writers.measured import race_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.tools.race.test_report import OPENED, steps
@@ -24,7 +24,7 @@ class Run(ScriptedRun):
         args = parsed(race.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
-        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, writer)
+        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, race_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------

@@ -21,14 +21,15 @@ from engine.protocol import (
     TakeStep,
     WhatIf,
 )
-from engine.settings import LoadSettings, Settings
+from engine.setting_field import grouped
+from engine.settings import BY_NAME, FIELDS, GROUPS, LoadSettings, Settings
 from inspector.config.presets import Presets
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
-from inspector.tools.sampler.dialog import GROUPS, SamplingDialog
+from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
 from tests.inspector.explanations import answered, explained
@@ -485,14 +486,16 @@ def test_every_field_comes_into_sight_with_the_keyboard(size):
         await rig.ready()
         await rig.press("s")
         seen = []
-        for _ in range(sum(len(names) for _, names in GROUPS)):
+        names = [field.name for title in GROUPS for field in grouped(FIELDS, title)]
+        for _ in names:
             focused = rig.app.screen.focused
             seen.append(focused.id)
             assert rig.app.screen.query_one("#dialog-body").content_region.contains_region(focused.region), (
                 seen
             )
             await rig.press("down")
-        assert seen == [f"field-{name}" for _, names in GROUPS for name in names]
+        assert seen == [f"field-{name}" for name in names]
+        assert sorted(names) == sorted(BY_NAME[field.name].name for field in FIELDS)
         assert rig.app.screen.focused.id == "preset-name"
 
     run(test, size)
