@@ -21,26 +21,26 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
 from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
 from inspector.session.transport import Telling
 
-LIVE = f"{key_for('go_live')} goes on live"
+LIVE = "{go_live} goes on live"
 _ELSEWHERE: dict[type, str] = {
-    BeamStep: f"A beam search is here: {key_for('beams')} shows it",
-    BeamEnded: f"A beam search is over here: {key_for('beams')} shows it",
-    RaceStep: f"A race is here: {key_for('race')} shows it",
-    Profiled: f"A step was taken apart here: {key_for('profile')} shows it",
-    RooflineMeasured: f"The roofline was measured here: {key_for('profile')} shows it",
-    KVCompared: f"Quantized KV was compared here: {key_for('compare_kv')} shows it",
-    BatchStep: f"A batch is here: {key_for('batch')} shows it",
-    BatchEnded: f"A batch ended here: {key_for('batch')} shows it",
-    BatchCompared: f"A batch was compared here: {key_for('batch')} shows it",
-    DrawsCounted: f"Draws were counted here: {key_for('draws')} shows them",
-    Swept: f"Sweeps were measured here: {key_for('sweep')} shows them",
+    BeamStep: "A beam search is here: {beams} shows it",
+    BeamEnded: "A beam search is over here: {beams} shows it",
+    RaceStep: "A race is here: {race} shows it",
+    Profiled: "A step was taken apart here: {profile} shows it",
+    RooflineMeasured: "The roofline was measured here: {profile} shows it",
+    KVCompared: "Quantized KV was compared here: {compare_kv} shows it",
+    BatchStep: "A batch is here: {batch} shows it",
+    BatchEnded: "A batch ended here: {batch} shows it",
+    BatchCompared: "A batch was compared here: {batch} shows it",
+    DrawsCounted: "Draws were counted here: {draws} shows them",
+    Swept: "Sweeps were measured here: {sweep} shows them",
 }
 """What the main screen doesn't show of an entry, and the key that does."""
 
@@ -194,7 +194,7 @@ class ReplayTransport:
                 f"goes back{self._live}"
             )
         if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
-            return f"Recorded, {shown:,} of {there:,}. {elsewhere}, {key_for('step')} goes on"
+            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} goes on"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
             return (
@@ -208,7 +208,7 @@ class ReplayTransport:
 
     @property
     def _live(self) -> str:
-        return "" if self.bound else f", {LIVE}"
+        return "" if self.bound else f", {with_keys(LIVE)}"
 
     @property
     def _following(self) -> str:

@@ -105,14 +105,14 @@ class SaveAsDialog(Dialog[Saved]):
 
     @on(Input.Submitted, "#save-path")
     def _submitted(self) -> None:
-        self.action_apply()
+        self.apply()
 
     def let_go(self) -> None:
         """What is half written goes with the dialog, also where the program ends."""
         if self._stop is not None:
             self._stop.set()
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Write, unless something is wrong with the name."""
         name = self.query_one("#save-path", SafeInput).value.strip()
         if self._stop is not None or self._awaiting is not None:

@@ -61,8 +61,8 @@ class FilterDialog(Dialog[TreeFilter]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        self.action_apply()
+        self.apply()
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Use it; an empty one shows all."""
         self.dismiss(self._typed)

@@ -57,9 +57,9 @@ class NamingDialog(Dialog[Marked]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        self.action_apply()
+        self.apply()
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Keep what was typed."""
         name, note, caption = (
             self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS
