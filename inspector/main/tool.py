@@ -193,6 +193,19 @@ class ToolActions:
         """What is on show."""
         return self.host.controller.timeline
 
+    def open_screen(
+        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+    ) -> None:
+        """Open the tool's own screen; a run pauses.
+
+        Args:
+            screen: The screen.
+            then: Called with its result.
+        """
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(screen, then)
+
     def show(self) -> None:
         """Everything is shown again: show the tool's panel, where it has one."""
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
+from textual.content import Content
+from textual.widgets import Static
 
 from engine.protocol import Record
 from inspector.keys import key_for
@@ -126,6 +128,23 @@ class ToolScreen(Overlay[Result]):
 
     def show(self) -> None:
         """Show everything, now."""
+
+    def write(self, part: str, place: str | Content, failed: bool) -> None:
+        """Write the line above the panels, and the status: the answer to the last key, or else the situation.
+
+        Args:
+            part: How the ids of both begin.
+            place: Printable.
+            failed: Whether the situation is a failure.
+        """
+        self.query_one(f"#{part}-place", Static).update(Content(place) if isinstance(place, str) else place)
+        status = self.query_one(f"#{part}-status", Static)
+        status.update(Content(self.said or self.situation()))
+        status.set_class(bool(self.said) or failed, "-answer")
+
+    def situation(self) -> str:
+        """What is going on, and what to do about it; printable."""
+        return ""
 
     def say(self, answer: str = "") -> None:
         """Answer a key, or take the answer back; printable."""

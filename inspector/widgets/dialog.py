@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Button, Static
+from textual.widgets import Button, Input, Static
 from textual.widgets.button import ButtonVariant
 
 from inspector.keys import key_for, names_of
@@ -63,6 +63,11 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
     def apply(self) -> None:
         """Apply and leave; without anything to apply, leave."""
         self.leave()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        """Enter in a field applies."""
+        self.apply()
 
     @on(Button.Pressed)
     async def _pressed(self, message: Button.Pressed) -> None:

@@ -9,7 +9,7 @@ from rich.style import Style
 from textual import events, on
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Button, Input
+from textual.widgets import Button
 
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
 from inspector.widgets.canvas import Canvas, Row
@@ -124,6 +124,5 @@ class PickDialog(Dialog[Result]):
         self.query_one("#dialog").border_subtitle = Content(where)
 
     @on(PickList.RowPicked)
-    @on(Input.Submitted)
     def _take_row(self) -> None:
         self.apply()

@@ -55,10 +55,6 @@ class JumpDialog(Dialog[int]):
         )
         self.query_one("#apply", Button).disabled = self.step is None
 
-    @on(Input.Submitted, "#jump-step")
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Jump, if there is such a step."""
         self._typed()

@@ -92,10 +92,6 @@ class PromptFileDialog(Dialog[str]):
     def _typed(self) -> None:
         self._say(HELP)
 
-    @on(Input.Submitted, "#prompt-file")
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Read the file, unless none was named."""
         self.file_name = self.query_one("#prompt-file", SafeInput).value.strip()

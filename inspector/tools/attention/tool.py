@@ -20,9 +20,7 @@ class AttentionActions(ToolActions):
         """Look at the heads of the selected token."""
         from inspector.tools.attention.screen import AttentionScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(AttentionScreen(self.host, self.control))
+        self.open_screen(AttentionScreen(self.host, self.control))
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer."""

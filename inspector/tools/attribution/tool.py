@@ -26,12 +26,10 @@ class AttributionActions(ToolActions):
         """Take a logit of the selected token apart: against the highlighted candidate, where that is another one."""
         from inspector.tools.attribution.screen import AttributionScreen
 
-        self.controller.client.pause()
-        self.host.answer()
         highlighted, choices = self.host.candidate, self.choices.at(self.timeline.before)
         if highlighted is not None and highlighted.id not in compared(self.timeline)[:1]:
             choices.against = highlighted.id
-        self.host.open(AttributionScreen(self.host, self.answers, choices))
+        self.open_screen(AttributionScreen(self.host, self.answers, choices))
 
 
 _PART = "Look at another part: the line under the bars tells it in words."

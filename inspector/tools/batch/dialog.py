@@ -84,9 +84,6 @@ class BatchDialog(Dialog[TypedPrompts]):
         self.query_one("#batch-remark", Remark).say(f"{told}. {KEYS}" if count else KEYS)
 
     @on(TypedTextArea.TextSubmitted)
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Use what was typed, unless it is nothing."""
         remark = self.query_one("#batch-remark", Remark)

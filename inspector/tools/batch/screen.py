@@ -7,7 +7,6 @@ from typing import ClassVar
 from textual import getters
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.content import Content
 from textual.widgets import Static
 
 from engine.protocol import BatchCompared, BatchEnded, BatchStep, LanesPrefilled, LaneStarted, Record
@@ -113,10 +112,7 @@ class BatchScreen(ToolScreen[int]):
         name = visible(facts.name) if facts else ""
         step = f"step {batch.steps}" if batch is not None else ""
         parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
-        self.query_one("#batch-place", Static).update(Content(" · ".join(filter(None, parts))))
-        status = self.query_one("#batch-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
+        self.write("batch", " · ".join(filter(None, parts)), self.control.job.failure is not None)
 
     def _kind(self) -> str:
         """How lanes share the rows."""

@@ -23,9 +23,7 @@ class BatchActions(ToolActions):
         """Open the batch; one that was paused goes on there."""
         from inspector.tools.batch.screen import BatchScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(BatchScreen(self.host, self.control), self._left)
+        self.open_screen(BatchScreen(self.host, self.control), self._left)
 
     def _left(self, number: int | None) -> None:
         """Go to the end of the lane that was opened."""

@@ -23,9 +23,7 @@ class BeamActions(ToolActions):
         """Open the beam search; a search that waits goes on there."""
         from inspector.tools.beams.screen import BeamScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(BeamScreen(self.host, self.control), self._left)
+        self.open_screen(BeamScreen(self.host, self.control), self._left)
 
     def _left(self, node: int | None) -> None:
         """Go to the end of the beam that was chosen."""

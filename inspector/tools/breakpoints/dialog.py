@@ -172,10 +172,6 @@ class BreakpointsDialog(Dialog[Breakpoints]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Apply the breakpoints, if all of them are right."""
         if (points := self.read()) is not None:

@@ -82,11 +82,8 @@ class ProfileScreen(ToolScreen[None]):
 
     def show(self) -> None:
         """Show everything, now."""
-        self.query_one("#cost-place", Static).update(self._tabs())
         self.view.put(PAGES[self.page], self._draw)
-        status = self.query_one("#cost-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self._failure is not None, "-answer")
+        self.write("cost", self._tabs(), self._failure is not None)
 
     def _tabs(self) -> Content:
         """The pages, the present one reversed."""

@@ -31,9 +31,7 @@ class CostActions(ToolActions):
         """Open a page; what it needs is measured."""
         from inspector.tools.costs.screen import ProfileScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(ProfileScreen(self.host, self.control, page))
+        self.open_screen(ProfileScreen(self.host, self.control, page))
 
 
 def _page(place: int, name: str) -> Action:

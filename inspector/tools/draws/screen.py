@@ -121,10 +121,7 @@ class DrawsScreen(ToolScreen[None]):
         )
         name = visible(timeline.facts.name) if timeline.facts else ""
         parts = ("Draws", "recorded" if self.recorded else where, name, self._asked())
-        self.query_one("#draws-place", Static).update(Content(" · ".join(filter(None, parts))))
-        status = self.query_one("#draws-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
+        self.write("draws", " · ".join(filter(None, parts)), self.control.job.failure is not None)
 
     def _asked(self) -> str:
         """What the next draws are."""

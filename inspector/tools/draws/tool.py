@@ -19,9 +19,7 @@ class DrawsActions(ToolActions):
         """Open the draws after the token that is looked at."""
         from inspector.tools.draws.screen import DrawsScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(DrawsScreen(self.host, self.control))
+        self.open_screen(DrawsScreen(self.host, self.control))
 
 
 DRAWS_SCREEN = screen_table(

@@ -92,10 +92,6 @@ class ExportDialog(Dialog[Wanted]):
     def _typed(self) -> None:
         self.query_one("#export-remark", Remark).say(visible(directory_hint()))
 
-    @on(Input.Submitted, "#export-path")
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
         typed = self.query_one("#export-path", SafeInput).value.strip()

@@ -21,17 +21,13 @@ class InterventionsActions(ToolActions):
         """Switch off parts of the model at the selected token."""
         from inspector.tools.interventions.screen import InterventionsScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(InterventionsScreen(self.host, self.control))
+        self.open_screen(InterventionsScreen(self.host, self.control))
 
     def open_patching(self) -> None:
         """Put what another path computed into the selected token's."""
         from inspector.tools.interventions.patch_screen import PatchingScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(PatchingScreen(self.host, self.control))
+        self.open_screen(PatchingScreen(self.host, self.control))
 
 
 INTERVENTIONS_SCREEN = inside_table(

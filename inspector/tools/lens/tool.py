@@ -24,10 +24,8 @@ class LensActions(ToolActions):
         """Look at the selected token through the lens."""
         from inspector.tools.lens.screen import LensScreen
 
-        self.controller.client.pause()
-        self.host.answer()
         self._begin()
-        self.host.open(LensScreen(self.host, self.answers, self.choices))
+        self.open_screen(LensScreen(self.host, self.answers, self.choices))
 
     def point(self, *place: int) -> None:
         """Choose a layer."""

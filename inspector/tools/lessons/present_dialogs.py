@@ -39,10 +39,6 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         names = ", ".join(visible(each) for each in self._options)
         yield Remark(f"A number for each: {names}", id="votes-remark")
 
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Take the numbers, if they are some."""
         votes = read_votes(self.query_one("#votes", Input).value, len(self._options))

@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual import getters
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.content import Content
 from textual.widgets import Static
 
 from engine.protocol import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
@@ -110,10 +109,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.opened is not None:
             names = f"P {names} · Q {visible(self.opened.title)}"
         recorded = "recorded · " if self.recorded else ""
-        self.query_one("#lockstep-place", Static).update(Content(f"Lockstep · {recorded}{names}"))
-        status = self.query_one("#lockstep-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.failure is not None, "-answer")
+        self.write("lockstep", f"Lockstep · {recorded}{names}", self.control.failure is not None)
 
     def _instead(self) -> tuple[str, str] | None:
         """Why there is no text, and what to do."""

@@ -28,9 +28,7 @@ class LockstepActions(ToolActions):
         """Show both models at the selected token."""
         from inspector.tools.lockstep.screen import LockstepScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(LockstepScreen(self.host, self.control), self._left)
+        self.open_screen(LockstepScreen(self.host, self.control), self._left)
 
     def _left(self, ways: WaysParted | None) -> None:
         """Have both ways compared as branches, where that was asked for."""

@@ -26,17 +26,13 @@ class ModulesActions(ToolActions):
         """Show the modules."""
         from inspector.tools.modules.screen import ModulesScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(ModulesScreen(self.host, self.modules))
+        self.open_screen(ModulesScreen(self.host, self.modules))
 
     def open_experts(self) -> None:
         """Show what the selected token chose."""
         from inspector.tools.modules.experts import ExpertsScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(ExpertsScreen(self.host, self.experts))
+        self.open_screen(ExpertsScreen(self.host, self.experts))
 
 
 _MODULE = "Go from module to module."

@@ -27,9 +27,7 @@ class PositionsActions(ToolActions):
         """Look at the position of the selected token."""
         from inspector.tools.positions.screen import PositionsScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(PositionsScreen(self.host, self.answers, self.choices))
+        self.open_screen(PositionsScreen(self.host, self.answers, self.choices))
 
 
 POSITIONS_SCREEN = inside_table(

@@ -7,7 +7,6 @@ from typing import ClassVar
 from textual import getters
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.content import Content
 from textual.widgets import Static
 
 from engine.protocol import RaceStep, Record
@@ -74,10 +73,7 @@ class RaceScreen(ToolScreen[None]):
         span = f"{self.control.first} to {self.control.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         place = f"Race · {what} · {name} · {span}"
-        self.query_one("#race-place", Static).update(Content(place))
-        status = self.query_one("#race-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
+        self.write("race", place, self.control.job.failure is not None)
 
     def situation(self) -> str:
         """What is going on, and what to do about it."""

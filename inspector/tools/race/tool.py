@@ -19,9 +19,7 @@ class RaceActions(ToolActions):
         """Open the race; one that was paused goes on there."""
         from inspector.tools.race.screen import RaceScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(RaceScreen(self.host, self.control))
+        self.open_screen(RaceScreen(self.host, self.control))
 
 
 RACE_SCREEN = screen_table(

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.content import Content
 from textual.widgets import Static
 
 from engine.protocol import Ended, Failure, MeasureRanks, RanksLoaded, RanksMeasured, Record
@@ -65,13 +64,10 @@ class RanksScreen(ToolScreen[None]):
         facts = self.host.controller.timeline.facts
         name = visible(facts.name) if facts else ""
         parts = ("Ranks", "recorded" if self.recorded else "", name)
-        self.query_one("#ranks-place", Static).update(Content(" · ".join(filter(None, parts))))
         told = self.measured.ranks or self.measured.loaded
         count = len(told.ranks) if told is not None else 1
         self.view.put(f"{count} ranks" if count > 1 else "One process", self._draw)
-        status = self.query_one("#ranks-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.job.failure is not None, "-answer")
+        self.write("ranks", " · ".join(filter(None, parts)), self.job.failure is not None)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         if self.measured.ranks is None and self.measured.loaded is None:

@@ -20,9 +20,7 @@ class RanksActions(ToolActions):
         """Show what each rank holds."""
         from inspector.tools.ranks.screen import RanksScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(RanksScreen(self.host, self.job))
+        self.open_screen(RanksScreen(self.host, self.job))
 
     @property
     def recorded(self) -> bool:

@@ -103,10 +103,6 @@ class SaveAsDialog(Dialog[Saved]):
     def _with_logits(self) -> bool:
         return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
 
-    @on(Input.Submitted, "#save-path")
-    def _submitted(self) -> None:
-        self.apply()
-
     def let_go(self) -> None:
         """What is half written goes with the dialog, also where the program ends."""
         if self._stop is not None:

@@ -277,7 +277,7 @@ class SamplingDialog(Dialog[Settings]):
 
     @on(Input.Submitted, "#preset-name")
     def _save(self, event: Input.Submitted) -> None:
-        event.stop()
+        event.prevent_default()  # which would apply the settings
         settings = self.read()
         if settings is None:
             self._say("A field is wrong: mend it first.", wrong=True)
@@ -314,11 +314,6 @@ class SamplingDialog(Dialog[Settings]):
         """Look at another token meanwhile, or have dropped logits computed again."""
         self._look(what, by)
         self.entitle()
-
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        if event.input.id != "preset-name":
-            self.apply()
 
     def apply(self) -> None:
         """Apply the settings, if all of them are right."""

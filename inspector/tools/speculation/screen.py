@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.content import Content
 from textual.widgets import Static
 
 from engine.protocol import DraftRound, Record, SpeculationVerified
@@ -66,12 +65,11 @@ class SpeculationScreen(ToolScreen[None]):
         name = visible(facts.name) if facts else ""
         drafts = f"draft {visible(settings.name)}, {settings.num_draft_tokens} tokens a round"
         recorded = "recorded · " if self.recorded else ""
-        self.query_one("#speculation-place", Static).update(
-            Content(f"Speculation · {recorded}{drafts} · {name}")
+        self.write(
+            "speculation",
+            f"Speculation · {recorded}{drafts} · {name}",
+            self.control.state.failure is not None,
         )
-        status = self.query_one("#speculation-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.state.failure is not None, "-answer")
 
     def _idle(self) -> str:
         if self.recorded:

@@ -19,9 +19,7 @@ class SpeculationActions(ToolActions):
         """Open the screen; a run pauses."""
         from inspector.tools.speculation.screen import SpeculationScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(SpeculationScreen(self.host, self.control))
+        self.open_screen(SpeculationScreen(self.host, self.control))
 
 
 SPECULATION_SCREEN = screen_table(

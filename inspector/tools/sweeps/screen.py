@@ -62,11 +62,8 @@ class SweepScreen(ToolScreen[None]):
 
     def show(self) -> None:
         """Show everything, now."""
-        self.query_one("#sweep-place", Static).update(self._selection())
         self.view.put("Sweeps", self._draw)
-        status = self.query_one("#sweep-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
+        self.write("sweep", self._selection(), self.control.job.failure is not None)
 
     def _selection(self) -> Content:
         """The selected sweeps: each with its key and a mark, in words where there is room."""

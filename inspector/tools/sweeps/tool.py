@@ -22,9 +22,7 @@ class SweepActions(ToolActions):
         """Open the sweeps."""
         from inspector.tools.sweeps.screen import SweepScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(SweepScreen(self.host, self.control))
+        self.open_screen(SweepScreen(self.host, self.control))
 
 
 NAMES = {

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from textual import on
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Label, Static
+from textual.widgets import Label, Static
 
 from engine.protocol import Marked
 from inspector.widgets.choice import Choice
@@ -54,10 +53,6 @@ class NamingDialog(Dialog[Marked]):
     def on_mount(self) -> None:
         """Begin in the name."""
         self.query_one("#naming-name", SafeInput).focus()
-
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.apply()
 
     def apply(self) -> None:
         """Keep what was typed."""

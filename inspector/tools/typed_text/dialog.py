@@ -147,9 +147,6 @@ class OwnTextDialog(Dialog[OwnText]):
         self.query_one("#own-remark", Remark).say(text, wrong)
 
     @on(TypedTextArea.TextSubmitted)
-    def _submitted(self) -> None:
-        self.apply()
-
     def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
