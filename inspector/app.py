@@ -28,12 +28,16 @@ from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
 from engine.trace.schema import field_names
+from inspector import keys
+from inspector.config import own_keys
+from inspector.config.own_keys import OwnKeys
 from inspector.config.preferences import Preferences
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
+from inspector.main.key_table import key_table
 from inspector.main.notices import notice
 from inspector.main.palette import KeyCommands, Palette, save_picture
 from inspector.main.remembered import Remembered
@@ -61,6 +65,8 @@ DIM = 0.7
 """How much of its colour dim text keeps: with the toolkit's half it can't be read."""
 NOTES_SECONDS = 12.0
 """How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
+MOST_PROBLEMS = 8
+"""With the person's own keys that a notice tells, a line each."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -135,6 +141,7 @@ class InspectorApp(App[int]):
         speculation: SpeculationSettings | None = None,
     ) -> None:
         super().__init__()
+        self._own_keys = self._read_keys(tools)
         self.stylesheet = RememberingStylesheet(variables=self.get_css_variables())
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
@@ -173,6 +180,17 @@ class InspectorApp(App[int]):
         for each in self._filters:
             if isinstance(each, DimFilter):
                 each.dim_factor = DIM
+
+    @staticmethod
+    def _read_keys(tools: Sequence[Tool]) -> OwnKeys:
+        """Have the person's own keys hold, before anything is bound to a key or names one."""
+        places = list(key_table(tools).places)
+        own = own_keys.read(places)
+        keys.use(
+            own.keys,
+            {id: usual for _, actions in places for id, usual in actions.items() if id not in keys.KEYS},
+        )
+        return own
 
     def _live_engine(self) -> Backend:
         if not self._engine_runs:
@@ -277,6 +295,10 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
+        if problems := [*map(visible, self._own_keys.problems)]:
+            more = [f"{len(problems) - MOST_PROBLEMS} more: `inspector keys` tells all"]
+            text = "\n".join(problems if len(problems) <= MOST_PROBLEMS else problems[:MOST_PROBLEMS] + more)
+            self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._notes:

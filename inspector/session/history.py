@@ -9,7 +9,7 @@ from engine.breakpoints import Breakpoints
 from engine.protocol import MoveTo, Record, Step
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.runs import Runs
 from inspector.session.sampler_queries import SamplerQueries
@@ -32,12 +32,10 @@ from inspector.state.inside import interventions_words
 from inspector.state.timeline import Timeline
 
 NOTHING = (
-    f"Nothing to undo: {key_for('undo')} takes back marks, deletions, branches, prompts, "
-    "draws, settings and breakpoints"
+    "Nothing to undo: {undo} takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
 )
 NOTHING_AGAIN = (
-    f"Nothing to do again: {key_for('redo')} makes again what {key_for('undo')} has undone, "
-    "until something else is changed"
+    "Nothing to do again: {redo} makes again what {undo} has undone, until something else is changed"
 )
 _LABEL = 24
 """Cells that a token's text gets in an answer."""
@@ -78,12 +76,12 @@ class History:
         done = self._log.done
         while done and not self._holds(done[-1]):
             done.pop()
-        return self._turn(done[-1], again=False) if done else NOTHING
+        return self._turn(done[-1], again=False) if done else with_keys(NOTHING)
 
     def redo(self) -> str:
         """Make the change again that was taken back last."""
         self._settle()
-        return self._turn(self._log.undone[-1], again=True) if self._log.undone else NOTHING_AGAIN
+        return self._turn(self._log.undone[-1], again=True) if self._log.undone else with_keys(NOTHING_AGAIN)
 
     def _holds(self, change: Change) -> bool:
         """Whether there is something to take back: a person may have done it another way."""

@@ -12,14 +12,14 @@ from typing import Any
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import _character_to_key
 
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from tests.inspector.fakes import HOSTILE
 
 TABLE = [
     name
-    for key in key_table(TOOLS).keys
-    for name in key.keys.split(",")
+    for action in key_table(TOOLS).actions
+    for name in action.names
     if not name.startswith("super+")  # no terminal sends it without Kitty's protocol
 ]
 LEAVES = ("q", "ctrl+q")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
@@ -15,6 +14,8 @@ from textual.widgets import Button, Label, TextArea
 from engine.frozen import frozen
 from engine.protocol import NO_OPTIONS, Message, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
+from inspector.keys import key_for
+from inspector.main.actions.setup import PROMPT_KEYS
 from inspector.main.dialogs.prompt_editor import PromptEditor
 from inspector.main.dialogs.prompt_file import PromptFileDialog
 from inspector.session.client import Request
@@ -26,9 +27,9 @@ from inspector.session.prompts import (
     transcript,
 )
 from inspector.session.requests import Latest
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.pieces import PieceList
 from inspector.widgets.safety import MOST_TYPED, SafeTextArea
 
@@ -63,18 +64,10 @@ class PromptDialog(Dialog[Draft]):
         before: Prompts from before, oldest first.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
-    ]
+    ACTIONS: ClassVar[ActionTable] = PROMPT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("↑↓", "other prompts", 5),
-        ("ctrl+o", "from a file", 4),
-        ("ctrl+a", "select all", 2),
-        ("⇥", "next field", 3),
-    )
 
     def __init__(
         self,
@@ -116,7 +109,7 @@ class PromptDialog(Dialog[Draft]):
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
     def extra(self) -> Iterable[Button]:
-        yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
+        yield ActionButton("prompt.read_file", "From a file", id="prompt-read")
 
     @property
     def _modes(self) -> tuple[str, ...]:
@@ -171,8 +164,7 @@ class PromptDialog(Dialog[Draft]):
         if (prompt := self.history.go(message.by, self.typed())) is not None:
             self._put(prompt)
 
-    @on(Button.Pressed, "#prompt-read")
-    def action_read_file(self) -> None:
+    def read_file(self) -> None:
         """Ask for a file whose text takes the place of the one that was typed."""
         dialog = PromptFileDialog(self._file)
 
@@ -247,7 +239,8 @@ class PromptDialog(Dialog[Draft]):
         if facts is None:
             return "The model is still loading; the prompt is cut, and prefilled, when it is there."
         window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
-        return f"Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.{window}{self._bare}"
+        read = key_for("prompt.read_file")
+        return f"Type a prompt; ↑ brings earlier ones, {read} one from a file.{window}{self._bare}"
 
     @property
     def _bare(self) -> str:
@@ -255,11 +248,11 @@ class PromptDialog(Dialog[Draft]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(Draft(self.typed(), False))
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Prefill what was typed, or report that nothing was."""
         prompt = self.typed()
         if prompt.text or prompt.messages:

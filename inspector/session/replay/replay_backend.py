@@ -23,11 +23,11 @@ from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.token_query import TokenQuery, read
 from engine.trace import Kept, Unknown
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
 from inspector.state.timeline import Timeline
 
-REFUSED = f"Recorded: no model is loaded. {key_for('go_live')} goes on live from here"
+REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
 _SEARCHES = (protocol.SearchBeams.kind, protocol.GoOnBeams.kind)
 _ANSWERS = (
     protocol.WhatIfAnswered, protocol.TokensFound, protocol.GrammarExpected, protocol.Tokenized, protocol.PromptPreview,
@@ -138,7 +138,7 @@ class ReplayBackend:
             case protocol.Measure() | protocol.Sweep() | protocol.StartBatch() | protocol.DrawMany():
                 self._answer_with(_failure(command, "No model is loaded."), command)
             case _:
-                self._answer(self._controller.transport.bound or REFUSED)
+                self._answer(self._controller.transport.bound or with_keys(REFUSED))
                 return False
         return True
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.containers import HorizontalGroup
-from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
@@ -21,9 +19,10 @@ from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import allows
+from inspector.tools.grammar.tool import GRAMMAR_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.safety import SafeTextArea
 
 LABELS: dict[GrammarKind, str] = {
@@ -79,16 +78,9 @@ class GrammarDialog(Dialog[GrammarChosen]):
         place: Where it would begin.
     """
 
+    ACTIONS: ClassVar[ActionTable] = GRAMMAR_KEYS
     HEADING: ClassVar[str] = "Grammar that the text must match"
     APPLY: ClassVar[str] = "Apply"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("⇥", "next field", 5),
-        ("← →", "choose", 4),
-        ("ctrl+d", "take off", 6),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+d", "take_off", "Take off", tooltip="Generate without a grammar.", priority=True),
-    ]
 
     def __init__(self, grammar: Grammar | None, lookup: Latest, place: GrammarPlace) -> None:
         super().__init__()
@@ -119,7 +111,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     def extra(self) -> Iterable[Button]:
         """The button that takes it off."""
-        return (Button(Content("Take off  ctrl+d"), id="take-off", compact=True),)
+        return (ActionButton("grammar.take_off", "Take off", id="take-off"),)
 
     def _places(self) -> list[str]:
         begin = self._grammar.begin if self._grammar and self._grammar.begin is not None else self._place.here
@@ -197,19 +189,15 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Apply what was typed, unless it was found wrong."""
         typed = self.typed
         if typed.text.strip() and typed != self._wrong:
             self.dismiss(GrammarChosen(typed))
 
-    def action_take_off(self) -> None:
+    def take_off(self) -> None:
         """Generate without a grammar."""
         self.dismiss(GrammarChosen(None) if self._grammar is not None else None)
-
-    @on(Button.Pressed, "#take-off")
-    def _take_off_pressed(self) -> None:
-        self.action_take_off()
 
 
 def told(answer: GrammarExpected) -> str:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from engine.grammar_settings import Grammar
 from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
-from inspector.keys import KEYS, key_for
+from inspector.keys import key_for
 from inspector.main.arrangement import Place
-from inspector.main.tool import LOOK, SET_UP, Host, Key, Needs, PanelSpec, Tool, ToolActions
+from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.tools.grammar.panel import GrammarPanel
+from inspector.widgets.actions import Action, Needs, dialog_table, note
 
 if TYPE_CHECKING:
     from inspector.tools.grammar.dialog import GrammarChosen
@@ -88,17 +89,28 @@ class GrammarActions(ToolActions):
         self.host.changed()
 
 
+GRAMMAR_KEYS = dialog_table(
+    "While a grammar is typed",
+    note("tab", hint="next field", worth=5),
+    note("left right", hint="choose", worth=4),
+    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
+           worth=6, priority=True),
+    told=False,
+)  # fmt: skip
 GRAMMAR = Tool(
     "grammar",
     "Grammar",
     GrammarActions,
-    keys=(
-        Key("grammar", *KEYS["grammar"], "Grammar", SET_UP,
+    actions=(
+        Action("grammar", "Grammar",
             "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
-            "it or take it off.", GrammarActions.open, Needs.ENGINE),
-        Key("grammar_expects", *KEYS["grammar_expects"], "What the grammar expects", LOOK,
+            "it or take it off.", GrammarActions.open, Needs.ENGINE, group=SET_UP,
+            synonyms="json schema regex constrained structured output constraint"),
+        Action("grammar_expects", "What the grammar expects",
             "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
-            "Again, or esc, to go back.", GrammarActions.expects, Needs.DISTRIBUTION),
+            "Again, or esc, to go back.", GrammarActions.expects, Needs.DISTRIBUTION, group=LOOK,
+            synonyms="json schema regex constrained allowed"),
     ),
+    owners=(GRAMMAR_KEYS,),
     panel=PanelSpec(GrammarPanel, Place.BELOW, "Grammar", "Grammar", "the grammar"),
 )  # fmt: skip

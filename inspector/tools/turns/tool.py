@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.keys import key_for
+from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
+from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
 if TYPE_CHECKING:
     from inspector.tools.turns.dialogs import Differing, Typed
@@ -82,25 +83,22 @@ class TurnActions(ToolActions):
             self.host.answer(f"Nothing was sent. {key_for('reply')} has your message still")
 
 
+TURN_KEYS = dialog_table(
+    "While the next message is typed",
+    applies("Send it.", written="`⏎` or `{dialog.apply}`"),
+    note("enter", hint="send", worth=6),
+    note("ctrl+n", "Begin a new line.", "new line", 5),
+    leaves("Leave; what was typed is kept."),
+)
 TURNS = Tool(
     "turns",
     "Turns",
     TurnActions,
-    keys=(
-        Key("reply", *KEYS["reply"], "Reply", SET_UP,
+    actions=(
+        Action("reply", "Reply",
             "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
-            "runs again.",
-            TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+            "runs again.", TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE, hint=live("reply"), worth=1, place=150,
+            group=SET_UP, synonyms="chat answer message conversation turn"),
     ),
-    hints=(Hint(15, ("reply",), "reply", 1, When.LIVE),),
-    help=(
-        HelpSection(
-            "While the next message is typed",
-            (
-                ("`⏎` or `ctrl+s`", "Send it."),
-                ("`ctrl+n`", "Begin a new line."),
-                ("`esc`", "Leave; what was typed is kept."),
-            ),
-        ),
-    ),
+    owners=(TURN_KEYS,),
 )  # fmt: skip

@@ -16,8 +16,9 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.typed_text.tool import OWN_TEXT_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pieces import PieceList
 from inspector.widgets.typed_area import TypedTextArea
 
@@ -77,10 +78,10 @@ class OwnTextDialog(Dialog[OwnText]):
         spot: Where it goes.
     """
 
+    ACTIONS: ClassVar[ActionTable] = OWN_TEXT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("own_text", "lookup", "spot")
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "insert", 6), ("ctrl+n", "new line", 5))
 
     def __init__(self, text: str, lookup: Latest, spot: Spot) -> None:
         super().__init__()
@@ -148,16 +149,13 @@ class OwnTextDialog(Dialog[OwnText]):
         self.query_one("#own-remark", Remark).say(text, wrong)
 
     @on(TypedTextArea.TextSubmitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
             self.dismiss(OwnText(self.typed, True))
         elif not self.typed:
             self._say("Nothing was typed. Type at least one character.", wrong=True)
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(OwnText(self.typed, False))

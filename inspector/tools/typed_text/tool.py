@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.protocol import Insert, Step
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.keys import key_for
+from inspector.main.tool import BRANCH, Host, Tool, ToolActions, live
 from inspector.session.client import Request
 from inspector.session.requests import Latest
+from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
 if TYPE_CHECKING:
     from inspector.tools.typed_text.dialog import OwnText
@@ -62,25 +63,23 @@ class TypedTextActions(ToolActions):
         self.host.answer(typed_summary(steps, request.cancelled))
 
 
+OWN_TEXT_KEYS = dialog_table(
+    "While a text of your own is typed",
+    applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
+    note("enter", hint="insert", worth=6),
+    note("ctrl+n", "Begin a new line.", "new line", 5),
+    leaves("Leave; what was typed is kept."),
+)
 TYPED_TEXT = Tool(
     "typed_text",
     "Type your own",
     TypedTextActions,
-    keys=(
-        Key("own_text", *KEYS["own_text"], "Type your own", BRANCH,
+    actions=(
+        Action("own_text", "Type your own",
             "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
-            "and the status line says what the model thought of it.",
-            TypedTextActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+            "and the status line says what the model thought of it.", TypedTextActions.open,
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70, group=BRANCH,
+            synonyms="write insert force edit"),
     ),
-    hints=(Hint(7, ("own_text",), "type", 2, When.LIVE),),
-    help=(
-        HelpSection(
-            "While a text of your own is typed",
-            (
-                ("`⏎` or `ctrl+s`", "Insert it."),
-                ("`ctrl+n`", "Begin a new line."),
-                ("`esc`", "Leave; what was typed is kept."),
-            ),
-        ),
-    ),
+    owners=(OWN_TEXT_KEYS,),
 )  # fmt: skip
