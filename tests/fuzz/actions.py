@@ -24,6 +24,8 @@ TABLE = [
 ]
 LEAVES = ("q", "ctrl+q")
 """Keys that end the program: on the main screen, and everywhere."""
+LOADS = ("o", "ctrl+o")
+"""Keys that open another model or another recording: a random name leaves a session with none, and most keys dead."""
 MOVES = (
     "up down left right pageup pagedown home end tab shift+tab enter enter escape backspace delete space shift+up "
     "shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r question_mark"
@@ -282,7 +284,8 @@ class Drawing:
 
     def _key(self) -> list[Action]:
         name = self._random.choice(TABLE)
-        if name in LEAVES and self._random.random() < 0.9:
+        rare = LEAVES if self._mode is None else (*LEAVES, *LOADS)
+        if name in rare and self._random.random() < 0.9:
             name = "space"
         if self._random.random() < 0.004:
             name = "ctrl+q"
@@ -302,8 +305,9 @@ class Drawing:
     def _opened(self) -> list[Action]:
         """Something is opened, something done in it, and it is left, or not."""
         chosen = self._random
+        opens = [name for name in OPENS.split() if self._mode is None or name not in LOADS]
         made = [
-            Action("key", (chosen.choice(OPENS.split()),)),
+            Action("key", (chosen.choice(opens),)),
             *([Action("settle")] * (chosen.random() < 0.7)),
         ]
         for _ in range(chosen.randint(0, 6)):
