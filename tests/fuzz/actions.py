@@ -199,26 +199,35 @@ MODES: Mapping[str, Mode] = {
 
 
 def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:
-    """Sessions one after another, with at least so many actions in all.
+    """Sessions one after another, with so many actions in all.
 
     Args:
         seed: Everything follows from it.
         keys: Actions in all.
         kinds: Of the scenarios.
     """
-    made = 0
-    for number in range(keys + 1):
-        if made >= keys:
+    for number in range(keys):
+        if keys <= 0:
             return
-        chosen = random.Random(f"{seed}/{number}")
-        script = Script(seed, _scenario(chosen, kinds), ())
-        mode = MODES.get(script.scenario.kind)
-        left = min(chosen.randint(40, 250) if mode is None else mode.actions, keys - made)
-        script = Script(
-            seed, script.scenario, tuple(Drawing(chosen, script.scenario.size, mode).actions(left))
-        )
-        made += script.keys
+        script = drawn(seed, number, keys, kinds)
+        keys -= script.keys
         yield script
+
+
+def drawn(seed: int, number: int, most: int, kinds: Sequence[str]) -> Script:
+    """One session.
+
+    Args:
+        seed: Everything follows from it, and from the number.
+        number: Of the session, from 0.
+        most: Actions at most.
+        kinds: Of the scenario.
+    """
+    chosen = random.Random(f"{seed}/{number}")
+    scenario = _scenario(chosen, kinds)
+    mode = MODES.get(scenario.kind)
+    count = min(chosen.randint(40, 250) if mode is None else mode.actions, most)
+    return Script(seed, scenario, tuple(Drawing(chosen, scenario.size, mode).actions(count)))
 
 
 def _scenario(chosen: random.Random, kinds: Sequence[str]) -> Scenario:

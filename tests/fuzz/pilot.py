@@ -32,7 +32,7 @@ from engine.thread import EngineThread
 from inspector.app import InspectorApp
 from inspector.main.dialogs.help import HelpDialog
 from inspector.state.timeline import Phase
-from tests.fuzz.actions import PROBE, Action, Scenario
+from tests.fuzz.actions import MODES, PROBE, Action, Scenario
 from tests.fuzz.beginnings import begin
 from tests.fuzz.faults import Fault, StuckError, of
 from tests.fuzz.sandbox import inside
@@ -47,6 +47,8 @@ ALL, BEGUN = 1000, 20.0
 """Records that stand for all of them, and seconds that an engine elsewhere gets to load a model."""
 PAINTS = 20
 """Times that what is drawn is waited for to be painted."""
+WITHOUT = 20
+"""Actions without a model, in a session of a kind that is about one."""
 RESTS = 5
 """Times that a probe lets the engine hand out all that it has, for the screen to come to rest."""
 Result = TypeVar("Result")
@@ -120,6 +122,7 @@ class PilotHost:
 
     def start(self, scenario: Scenario) -> None:
         self._faults.clear()
+        self._kind, self._without = scenario.kind, 0
         self._resources = ExitStack()
         self._inside = inside(self._folder)
         self._inside.__enter__()
@@ -258,6 +261,7 @@ class PilotHost:
     def _visit(self) -> None:
         if self._app._screen_stack:
             timeline, client = self._app.controller.timeline, self._app.controller.client
+            self._without = self._without + 1 if timeline.phase is Phase.FAILED else 0
             self.visits[type(self._app.screen).__name__] += 1
             self.visits[f"phase {timeline.phase.value}{' (recorded)' * timeline.recorded}"] += 1
             if client.doing is not None:
@@ -273,6 +277,11 @@ class PilotHost:
     @property
     def over(self) -> bool:
         return self._app._exit
+
+    @property
+    def lost(self) -> bool:
+        """A random name was opened in the place of the model, some actions ago: most keys say so and do no more."""
+        return self._without > WITHOUT and self._kind in MODES
 
     def probe(self) -> Fault | None:
         return self._guarded(self._probe())

@@ -68,7 +68,7 @@ class FaultyHost:
 
     def __init__(self) -> None:
         self.visits: dict[str, int] = {}
-        self.over = False
+        self.over = self.lost = False
         self.plays = 0
 
     def start(self, scenario: Scenario) -> None:
