@@ -41,7 +41,7 @@ from tests.inspector.painting import Terminal
 Row = npt.NDArray[np.float64]
 Item = Step | PromptToken
 COUNT = r"\d{1,3}(?:\u2009\d{3})+|\d+"
-PERCENT = r"[<>]?[\d.]+ %"
+PERCENT = r"(?<![\d.<>])[<>]?[\d.]+ %"
 STEP_CELLS = {"p": 9, "bits": 7, "entropy": 9, "rank": 7, "ms": 7, "KV": 10}
 SAMPLER_CELLS = {"logit": 8, "model %": 8, "final %": 8, "taken %": 8}
 """How wide the columns are of the steps and of the sampler's panel, by their heads."""
@@ -445,7 +445,7 @@ class ScreenNumbers:
         self._title(lines[0], f"Prompt token {slot + 1}", item.entropy_bits)
         known = {each.id: each for each in item.candidates}
         for line in lines[1:-1]:
-            if shown := re.search(rf" ({PERCENT}) +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line):
+            if shown := re.search(rf"({PERCENT}) +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line):
                 each = known.get(int(shown[3]))
                 prob, rank = (item.prob, item.rank) if each is None else (each.prob, each.rank)
                 assert each is not None or int(shown[3]) == item.id, line
@@ -469,7 +469,7 @@ class ScreenNumbers:
         known = {each.id: each for each in choice.candidates}
         count = 0
         for line in lines[1:-1]:
-            shown = re.search(rf" ({PERCENT}) +({PERCENT}|\S+) +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line)
+            shown = re.search(rf"({PERCENT}) +({PERCENT}|\S+) +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line)
             if not shown:
                 continue
             count += 1
@@ -537,7 +537,7 @@ class ScreenNumbers:
         shown = [
             found
             for line in lines[1:-1]
-            if (found := re.search(rf" ({PERCENT})  .*?(?: (#\d+|–))? *.$", line))
+            if (found := re.search(rf"({PERCENT})  .*?(?: (#\d+|–))? *.$", line))
         ]
         if span is None:
             assert not shown, f"of a token that was not read: {lines}"
@@ -566,7 +566,7 @@ class ScreenNumbers:
             return
         if shown := re.search(r" ([\d.]+) bits ", head):
             self._equal(shown[1], choice.entropy_bits, head)
-        rows = [found for line in lines if (found := re.search(rf" ({PERCENT}) +(cut|{PERCENT}) *.$", line))]
+        rows = [found for line in lines if (found := re.search(rf"({PERCENT}) +(cut|{PERCENT}) *.$", line))]
         for found, each in zip(rows, choice.candidates, strict=False):
             self._equal(found[1], each.prob * 100, (found.string, each))
             if each.cut_by is None:
