@@ -31,6 +31,8 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
+from inspector.main.tool_screen import ToolScreen
+from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.detail import LaneDetail
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.lockstep.screen import LockstepScreen
@@ -89,6 +91,8 @@ class Told:
         """What they make of what follows a node."""
         self.lanes: dict[int, Distribution] = {}
         """What the next token of each lane of the last batch is drawn from; of one that has ended, its last."""
+        self.attention: dict[int, records.AttentionRead] = {}
+        """By the token that looks."""
         self.end, self.next, self.kv = 0, None, None
         self.refused = False
 
@@ -135,6 +139,8 @@ class Told:
                 self.spans |= {span.node: span for span in record.spans}
                 if record.ahead is not None:
                     self.ahead[record.node] = record.ahead
+            case records.AttentionRead():
+                self.attention[record.node] = record
             case records.BatchOpened():
                 self.lanes = {}
             case records.LaneStarted():
@@ -274,6 +280,8 @@ class ScreenNumbers:
         """Whether the panels were shown all that is known, and wait for no answer on what they show."""
         app, queries = self._app, self._app.controller.queries
         asking = queries._explain is not None or queries._what_if is not None
+        if isinstance(app.screen, ToolScreen) and app.screen._stale:
+            return False
         return not (asking or app.inbox.waiting or app.main._stale or app.main._expects)
 
     # ---- what was painted ---------------------------------------------------------------------
@@ -289,6 +297,9 @@ class ScreenNumbers:
             case BatchScreen() as screen:
                 with place("batch"):
                     self._batch(screen)
+            case AttentionScreen() as screen:
+                with place("attention"):
+                    self._attention(screen)
             case _:
                 return False
         return True
@@ -517,6 +528,25 @@ class ScreenNumbers:
                 own = [id for id in own if abs(row[id] - float(cells["logit"])) <= 0.0052]
             assert any(agrees(last, final[id] * 100) for id in own), (line, own, trial, used)
             self.compared += 1
+
+    def _attention(self, screen: AttentionScreen) -> None:
+        """The weights in the list are those of the head that it names, at the token that the main screen is about."""
+        timeline = self._app.controller.timeline
+        slot = timeline.slot
+        read = self._told.attention.get(timeline.items[slot - 1].node) if slot else None
+        head: re.Match[str] | None = None
+        for line in self._lines_of(screen, screen.view):
+            if "Layer " in line:
+                head = re.search(r"Layer (\d+), head (\d+) looks from ", line)
+            if head is None or not (
+                shown := re.search(rf"({PERCENT})  .* (\d+)  (?:(\d+) back|itself)", line)
+            ):
+                continue
+            assert read is not None, f"of a token that was not read: {line}"
+            layer = next(each for each in read.layers if each.layer == int(head[1]) - 1)
+            at = int(shown[2]) - 1
+            self._equal(shown[1], layer.over(int(head[2]) - 1, slot)[at] * 100, (head[0], line))
+            self._same(int(shown[3] or 0), slot - 1 - at, line)
 
     # ---- two models, and many prompts -----------------------------------------------------------
 
