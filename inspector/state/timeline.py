@@ -295,10 +295,12 @@ class Timeline:
             case Step():
                 self._step(record)
             case records.Resampled():
+                self._stand(record.next.node)
                 self.next = record.next
             case records.Moved():
                 self._move(record)
             case records.Restored():
+                self._stand(record.node)
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
                 self.prompts.reading = False
             case records.BeamStep(live=live, finished=finished, greedy=greedy):
@@ -369,6 +371,11 @@ class Timeline:
         self.tree.marks.reveal(record.node, self.tree)
         if record.node != self.tip:
             self._rebuild(record.node)
+
+    def _stand(self, node: int) -> None:
+        """Be where a record is about that leads nowhere by itself: a person may have gone elsewhere in a recording."""
+        if node != self.tip and node in self.tree.nodes:
+            self.visit(node)
 
     def _grow(self, nodes: Sequence[int]) -> None:
         """Take in tokens that beams reached and that were never visited."""

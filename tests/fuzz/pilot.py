@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from textual._context import visible_screen_stack
 from textual._xterm_parser import XTermParser
 from textual.events import Resize
 from textual.geometry import Size
@@ -243,6 +244,7 @@ class PilotHost:
         for _ in range(PAINTS):
             if self.over or app._exception is not None or not self._numbers.shown:
                 return
+            visible_screen_stack.set(app._background_screens)  # known where Textual paints, and not here
             drawn = "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
             if same_text(self._terminal.text, drawn):
                 break
