@@ -622,5 +622,6 @@ def columns(line: str, cells: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def same_text(painted: str, drawn: str) -> bool:
-    """Whether two texts are equal but for the marks that join the character before them, which have no cell."""
-    return painted == "".join(char for char in drawn if char == "\n" or cell_len(char))
+    """Whether two screens are equal, but for lines with marks that join the character before them and have no cell."""
+    lines = zip(painted.split("\n"), drawn.split("\n"), strict=True)
+    return all(one == other or not all(map(cell_len, other)) for one, other in lines)
