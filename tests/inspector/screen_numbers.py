@@ -623,5 +623,7 @@ def columns(line: str, cells: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 def same_text(painted: str, drawn: str) -> bool:
     """Whether two screens are equal, but for lines with marks that join the character before them and have no cell."""
-    lines = zip(painted.split("\n"), drawn.split("\n"), strict=True)
-    return all(one == other or not all(map(cell_len, other)) for one, other in lines)
+    lines, others = painted.split("\n"), drawn.split("\n")
+    return len(lines) == len(others) and all(
+        one == other or not all(map(cell_len, other)) for one, other in zip(lines, others, strict=True)
+    )
