@@ -385,6 +385,7 @@ class StepsPanel(Widget, can_focus=True):
     StepsPanel > StepStrip { height: 2; }
     StepsPanel.-short > StepStrip { height: 1; }
     StepsPanel.-plain > StepStrip { display: none; }
+    StepsPanel.-concealed > * { visibility: hidden; }
     """
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -413,7 +414,7 @@ class StepsPanel(Widget, can_focus=True):
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
         self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
-        self._table.visible = self._strip.visible = not concealed
+        self.set_class(concealed, "-concealed")
         self._summarise(timeline, concealed)
 
     def watch_metric(self, metric: str) -> None:

@@ -72,7 +72,10 @@ class LessonActions(ToolActions):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
         if self.play is not None:
+            slot = self.timeline.slot
             self.play.tick()
+            if self.timeline.slot != slot:  # the lesson went to the path's end: the panels show another token
+                self.host.changed()
 
     def _ready(self, listed: Listed) -> bool:
         """Whether the recording is on show, or the model loaded and idle."""

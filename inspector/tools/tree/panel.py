@@ -84,6 +84,7 @@ class TreePanel(Widget, can_focus=True):
     """Table and detail in one frame."""
 
     DEFAULT_CSS = panel_css("TreePanel") + "TreePanel { layout: vertical; padding: 0 0 0 1; }"
+    DEFAULT_CSS += "TreePanel.-concealed > * { visibility: hidden; }"
 
     class BranchChosen(ToolMessage):
         """The user wants to go to a branch's end."""
@@ -114,7 +115,7 @@ class TreePanel(Widget, can_focus=True):
         self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
-        self._table.visible = self._detail.visible = not timeline.conceals("tree")
+        self.set_class(timeline.conceals("tree"), "-concealed")
         self._entitle(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:
