@@ -85,7 +85,7 @@ def lockstep(against: OpenLockstep | None) -> Tool:
                 ),
                 "P is the session's model, Q the second one: `--against MODEL`, `--against-bits 4`, "
                 "`--against-adapter DIR`, `--against-system-prompt TEXT` or `--against-chat-template FILE` open it at "
-                "the start. KL(P||Q) is in bits, over the whole vocabulary (inspector diff: nats, as llama.cpp). "
+                "the start. KL(P||Q) is in bits, over the whole vocabulary (llama.cpp prints nats). "
                 "Where the two cut the text into different tokens, only logprobs between common borders are compared.",
             ),
         ),
