@@ -31,8 +31,8 @@ def parser() -> Parser:
         "Two models over one text, token by token: KL divergence of the second's distribution from the first's, "
         "perplexity of both, equal top tokens and changes of probability, named as llama.cpp's KL tool prints them.",
         "KL is KL(first||second), in bits (llama.cpp prints nats, 0.693 of them a bit). Models with different "
-        "tokenizers are compared between common borders of the text, by logprob. A text longer than a context window is read in windows that overlap by half. "
-        f"{EXIT_STATUS}",
+        "tokenizers are compared between common borders of the text, by logprob. A text longer than a "
+        f"context window is read in windows that overlap by half. {EXIT_STATUS}",
     )
     made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
     made.add_argument("second", metavar="B", nargs="?", help="the second; without one, A with what follows")
