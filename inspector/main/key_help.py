@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from inspector.keys import key_for
@@ -25,25 +25,42 @@ EVERYWHERE = HelpSection(
 )
 
 
-def keys_markdown(table: KeyTable) -> str:
-    """The page of keys: a table for each group, then what the tools have to say of their own."""
-    return "\n".join(_lines(table)) + "\n"
+def keys_markdown(table: KeyTable, first: Sequence[str] = ()) -> str:
+    """The page of keys: a table for each group, then what the tools have to say of their own.
+
+    Args:
+        table: All keys.
+        first: Titles of the tools' sections that it begins with.
+    """
+    begins = _titled(table, first)
+    told = (part for tool in table.tools for part in tool.help if part not in begins)
+    return _page((*begins, *_groups(table), MOUSE, *told, DIALOGS, EVERYWHERE))
 
 
-def screen_markdown(tool: Tool) -> str:
-    """The page of keys of a screen that a tool opens."""
-    return (
-        "\n".join(("# Keys", *(line for part in (*tool.help, EVERYWHERE) for line in _section(part)))) + "\n"
-    )
+def screen_markdown(tool: Tool, table: KeyTable, first: Sequence[str] = ()) -> str:
+    """The page of keys of a screen that a tool opens.
+
+    Args:
+        tool: It opens the screen.
+        table: All keys.
+        first: Titles of the tools' sections that it begins with.
+    """
+    return _page((*_titled(table, first), *tool.help, EVERYWHERE))
 
 
-def _lines(table: KeyTable) -> Iterator[str]:
-    yield "# Keys"
+def _titled(table: KeyTable, titles: Sequence[str]) -> list[HelpSection]:
+    parts = {part.title: part for tool in table.tools for part in tool.help}
+    return [parts[title] for title in titles]
+
+
+def _page(sections: Iterable[HelpSection]) -> str:
+    return "\n".join(("# Keys", *(line for section in sections for line in _section(section)))) + "\n"
+
+
+def _groups(table: KeyTable) -> Iterator[HelpSection]:
     for group, keys in groupby(table.keys, key=lambda key: key.group):
         rows = [(f"`{key.shown}`", f"**{key.label}.** {key.tooltip}") for key in keys]
-        yield from _section(HelpSection(group, tuple(rows)))
-    for section in (MOUSE, *(part for tool in table.tools for part in tool.help), DIALOGS, EVERYWHERE):
-        yield from _section(section)
+        yield HelpSection(group, tuple(rows))
 
 
 def _section(section: HelpSection) -> Iterator[str]:

@@ -40,6 +40,8 @@ class Narration:
     """For the status line: the keys that do something now; printable, empty for what it says without a narrator."""
     keys: frozenset[str] = frozenset()
     """The keys that the narrator takes now, as Textual names them."""
+    help: tuple[str, ...] = ()
+    """Titles of the sections of the page of keys that the help begins with now."""
 
 
 class Narrator(Protocol):

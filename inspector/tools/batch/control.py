@@ -8,7 +8,6 @@ from engine.commands import (
     AddLanes,
     AdvanceBatch,
     CompareBatch,
-    DrawMany,
     LanePrompt,
     Prefill,
     RemoveLane,
@@ -40,17 +39,16 @@ class BatchControl:
         """Of the next batch."""
         self.prompts: list[LanePrompt] = []
         """Those of the lanes of the batch that was begun here, by number."""
-        self.job = Job(
-            controller.client, StartBatch, AdvanceBatch, CompareBatch, DrawMany, AddLanes, RemoveLane
-        )
+        self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
         self._then: tuple[Prefill, tuple[int, ...]] | None = None
         """The prompt of a lane that is opened, and the ids to be taken after it."""
         """Tokens to take after the prompt that is being read."""
 
     @property
     def batch(self) -> BatchSoFar | None:
-        """The last batch, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.batches.last
+        """The last batch of prompts; in a recording of draws alone their continuations."""
+        batches = self.controller.timeline.batches
+        return batches.last or (batches.continued if self.controller.transport.recorded else None)
 
     @property
     def running(self) -> bool:
@@ -74,8 +72,8 @@ class BatchControl:
         self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
 
     def add(self, prompts: Sequence[LanePrompt]) -> None:
-        """Add prompts to the batch, while the others go on; begin one where there is none."""
-        if self.batch is None or self.batch.opened.node is not None:
+        """Add prompts to the batch, while the others go on; begin one where there is none to add to."""
+        if self.batch is None or self.batch.replaced:
             self.begin(prompts)
             return
         self.prompts += prompts
@@ -102,11 +100,11 @@ class BatchControl:
 
     @property
     def _goes_on(self) -> bool:
-        return self.batch is not None and not self.batch.over
+        return self.batch is not None and not (self.batch.over or self.batch.replaced)
 
     def compare(self) -> None:
         """Run each prompt alone, or stop that."""
-        if not self.job.stop() and self.batch is not None and self.batch.over:
+        if not self.job.stop() and self.batch is not None and self.batch.over and not self.batch.replaced:
             self.job.start(CompareBatch())
 
     def resize(self, by: int) -> None:
@@ -116,11 +114,8 @@ class BatchControl:
     def open_lane(self, lane: LaneSoFar) -> None:
         """Have the session go to the end of a lane: by its prompt and its ids, so that all panels show it."""
         self.job.stop()
-        ids, batch = tuple(token.id for token in lane.tokens), self.batch
+        ids = tuple(token.id for token in lane.tokens)
         self.controller.timeline.select(None)
-        if batch is not None and batch.opened.node is not None:
-            self.controller.client.do(Take(batch.opened.node, ids))
-            return
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
         self.controller.setup.give(Prompt(known.text, known.chat, known.system, options=known.options))
@@ -132,7 +127,7 @@ class BatchControl:
         self.job.receive(record)
         if self._then is not None:
             self._open(record, *self._then)
-        if isinstance(record, BatchOpened) and len(record.lanes) != len(self.prompts):
+        if isinstance(record, BatchOpened) and record.node is None and len(record.lanes) != len(self.prompts):
             self.prompts = []  # it was not begun here
 
     def _open(self, record: Record, prefill: Prefill, ids: tuple[int, ...]) -> None:

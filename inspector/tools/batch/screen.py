@@ -24,6 +24,7 @@ from inspector.widgets.key_hints import KeyHint
 
 EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
 """After the session's own prompt, until a person types others."""
+REPLACED = "Draws took the place of this batch"
 LOW = 20
 """Rows below which one panel is shown at a time."""
 
@@ -161,6 +162,8 @@ class BatchScreen(ToolScreen[int]):
             return "The lanes run" if batch is not None and batch.live else "The prompts go through the model"
         if batch is None:
             return "Press n to give prompts, s for static, ← → for lanes at once"
+        if batch.replaced:
+            return f"{REPLACED}. n begins another batch, ⏎ opens this lane"
         if batch.over:
             alone = "" if batch.compared else "v runs each prompt alone, "
             return f"All lanes have ended. {alone}a adds prompts, n begins another batch"
@@ -174,6 +177,8 @@ class BatchScreen(ToolScreen[int]):
         batch = self.current
         if batch is None:
             return (("n", "new", 8), ("s", "static", 5), ("←→", "at once", 5), *last)
+        if batch.replaced:
+            return (("n", "new", 8), ("↑↓", "lane", 4), ("⏎", "open", 6), ("s", "static", 3), *last)
         going: tuple[KeyHint, ...] = (
             ("space", "step", 9),
             ("r", "pause" if self.control.running else "run", 8),
@@ -195,12 +200,17 @@ class BatchScreen(ToolScreen[int]):
         """Let every lane grow by a token, or pause."""
         if not self.refused():
             self.control.step()
-            self.say("" if self.current is not None else "Press n to give prompts first")
+            self._began()
 
     def action_run(self) -> None:
         """Run to the end, or pause."""
         if not self.refused():
             self.control.run()
+            self._began()
+
+    def _began(self) -> None:
+        """Say what is missing, where nothing could go on."""
+        if not self._replaced():
             self.say("" if self.current is not None else "Press n to give prompts first")
 
     def action_highlight(self, by: int) -> None:
@@ -223,10 +233,11 @@ class BatchScreen(ToolScreen[int]):
             )
 
     def action_add(self) -> None:
-        """Ask for prompts to add."""
-        if not self.refused():
-            begins = self.current is None or self.current.opened.node is not None
-            self._ask(self._typed if begins else "", begins)
+        """Ask for prompts to add, or for those of a batch, where there is none to add to."""
+        if self.current is None or self.current.replaced:
+            self.action_new()
+        elif not self.refused():
+            self._ask("", begins=False)
 
     def _ask(self, text: str, begins: bool) -> None:
         own = self.host.controller.setup.prompt.chat
@@ -259,18 +270,28 @@ class BatchScreen(ToolScreen[int]):
                 "This lane has ended. Highlight one that goes on with ↑ ↓" if lane else "There is no lane yet"
             )
             return
-        self.control.remove(lane.number)
-        self.say()
+        if not self._replaced():
+            self.control.remove(lane.number)
+            self.say()
 
     def action_compare(self) -> None:
         """Run each prompt alone, or stop that."""
         if self.refused():
+            return
+        if self._replaced():
             return
         if self.current is None or not self.current.over:
             self.say("Run the batch to its end first: r")
             return
         self.control.compare()
         self.say()
+
+    def _replaced(self) -> bool:
+        """Whether nothing can be done with the batch any more, which is said."""
+        replaced = self.current is not None and self.current.replaced
+        if replaced:
+            self.say(f"{REPLACED}. Press n to begin another")
+        return replaced
 
     def action_static(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""

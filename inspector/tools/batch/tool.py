@@ -28,7 +28,7 @@ class BatchActions(ToolActions):
         batch = self.control.batch
         if number is not None and batch is not None:
             self.control.open_lane(batch.lanes[number])
-        waits = batch is not None and not batch.over and not self.controller.transport.recorded
+        waits = batch is not None and not (batch.over or batch.replaced or self.controller.transport.recorded)
         self.host.answer(
             f"The batch waits: {key_for('batch')} goes on with it" if waits and number is None else ""
         )
@@ -43,7 +43,7 @@ BATCH = Tool(
         Key("batch", *KEYS["batch"], "Batch", LOOK,
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
             BatchActions.open, Needs.MODEL | Needs.ENGINE,
-            recorded=lambda own: own.timeline.batches.last is not None),
+            recorded=lambda own: own.control.batch is not None),
     ),
     help=(
         HelpSection(

@@ -132,8 +132,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         layer = self._lacks_heads
         heads = [("⏎", f"heads of L{layer + 1}", 8)] if layer is not None else []
         return (
-            ("↑↓[ ]", "unit", 8), *heads, ("␣", "together", 7), ("-+", "scale", 3), ("s", SCOPES[control.scope][0], 6),
-            ("h", "hold", 7), *held, ("m", f"colour: {control.measure.name}", 4), ("p", "patch", 5),
+            ("↑↓[ ]", "unit", 8), *heads, ("space", "together", 7), ("-+", "scale", 3),
+            ("s", SCOPES[control.scope][0], 6), ("h", "hold", 7), *held,
+            ("m", f"colour: {control.measure.name}", 4), ("p", "patch", 5),
         )  # fmt: skip
 
     def situation(self) -> str:
@@ -141,7 +142,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return under_way(self.control.sweeps.progress)
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (words := told(self.control.tried, key)):
+            if self._tried(swept) is None and (words := told(self.control.tried, key, self.status_room)):
                 return words
         return super().situation()
 

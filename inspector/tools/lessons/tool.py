@@ -27,6 +27,8 @@ SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
 SPOKEN_OF: Mapping[str, tuple[str, int]] = {"attention": ("head", 2), "lens": ("lens", 1)}
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
+LEARNING, PRESENTING = "In a lesson", "While presenting"
+"""Sections of the page of keys."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""
 TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
@@ -227,7 +229,8 @@ class LessonActions(ToolActions):
         """What the card says now."""
         told = card(self.play, self._hint, self.exploring) if self.play is not None else None
         told = self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
-        return replace(told, keys=frozenset(self._keys())) if told is not None else None
+        help = (*([PRESENTING] if self.presenting.on else ()), *([LEARNING] if self.play is not None else ()))
+        return replace(told, keys=frozenset(self._keys()), help=help) if told is not None else None
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
@@ -359,7 +362,7 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
         ),
         help=(
             HelpSection(
-                "In a lesson",
+                LEARNING,
                 (
                     ("`1` to `4`", "Predict: keys that would show the answer wait until then."),
                     ("`⏎`", "Go on, once it is revealed."),
@@ -371,7 +374,7 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
                 ),
             ),
             HelpSection(
-                "While presenting",
+                PRESENTING,
                 (
                     ("`pgdn` `⏎`", "On: the class has predicted, do it, the next beat."),
                     ("`pgup`", "Go a beat back."),

@@ -53,7 +53,7 @@ def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
     assert len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:
         tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
-        page = screen_markdown(tool)
+        page = screen_markdown(tool, TABLE)
         assert "Take back" not in page
         bound = [
             binding
