@@ -8,8 +8,8 @@ from __future__ import annotations
 from engine.settings import LoadSettings
 from inspector.demo import DEMONSTRATION, LESSON, SCENES
 from inspector.demo.scenes import SCRIPTS, record_scene
+from inspector.lessons.headless import record
 from inspector.lessons.reading import read
-from inspector.lessons.record import record
 
 
 def main() -> None:

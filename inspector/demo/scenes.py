@@ -21,8 +21,7 @@ from engine.protocol import (
     TakeStep,
 )
 from engine.settings import LoadSettings, Settings
-from inspector.lessons.headless import engine_session
-from inspector.lessons.record import recording
+from inspector.lessons.headless import engine_session, recording
 from inspector.session.controller import Controller
 
 Act = Callable[[Controller], Command]
@@ -107,7 +106,7 @@ def record_scene(scene: Scene, path: Path) -> int:
         EngineError: The model can't be loaded, or the file can't be written.
     """
     load = LoadSettings(dtype="float32")  # the same tokens on every machine, whatever BLAS it has
-    with engine_session(load, scene.settings) as session, recording(session, path, load.model) as written:
+    with engine_session(load, scene.settings) as session, recording(session, path, load.model):
         client = session.controller.client
         for act in scene.acts:
             if isinstance(act, Said):
@@ -116,4 +115,4 @@ def record_scene(scene: Scene, path: Path) -> int:
             command = act(session.controller)
             client.ask(command) if command.aside else client.send(command)
             session.until(lambda: not client.outstanding)
-    return written.bytes
+    return path.stat().st_size

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from inspector.lessons.errors import LessonError
-from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.options import Option
+from inspector.lessons.lesson import Beat, Lesson, Option
 from inspector.lessons.scope import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value

@@ -93,8 +93,8 @@ def _beat(listed: Listed, number: int | None) -> int | None:
 
 def _plain(listed: Listed, recorded: bool, beat: int | None) -> int:
     """Hold a lesson as a dialogue; from its recording, where its model can't be loaded."""
+    from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.dialogue import LessonDialogue
-    from inspector.lessons.progress import LessonProgress, Progress
 
     out = output()
     if sys.stdin is None:
@@ -126,8 +126,8 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> int:
 
 def _keep(play: LessonPlay) -> None:
     """Keep how far it is, as the screen does; a file that can't be written is no reason to stop."""
+    from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.play import LessonPhase
-    from inspector.lessons.progress import LessonProgress, Progress
 
     over = play.phase is LessonPhase.ENDED
     try:

@@ -73,7 +73,7 @@ def _path(args: Namespace) -> Path:
 
 
 def _new(args: Namespace) -> int:
-    from inspector.lessons.authors.new import new_lesson
+    from inspector.lessons.catalogue import new_lesson
 
     path = _path(args)
     title = path.stem.replace("-", " ").replace("_", " ").strip().capitalize()
@@ -179,7 +179,7 @@ def _many(wrong: int) -> str:
 def _record(args: Namespace) -> int:
     from inspector.lessons.authors.check import check_live
     from inspector.lessons.catalogue import recording_of
-    from inspector.lessons.record import record
+    from inspector.lessons.headless import record
 
     path = _path(args)
     lesson, faults = _read(path)

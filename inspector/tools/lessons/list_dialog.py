@@ -11,8 +11,7 @@ from textual.widget import Widget
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
-from inspector.lessons.catalogue import END, Listed, shipped
-from inspector.lessons.progress import LessonProgress
+from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList

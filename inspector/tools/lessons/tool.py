@@ -11,9 +11,8 @@ from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import KEYS, key_for
-from inspector.lessons.catalogue import END, Listed
+from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress
 from inspector.lessons.play import LessonPhase, LessonPlay
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
 from inspector.main.panels.text import TextPanel

@@ -13,9 +13,15 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Trace, load
 from inspector.demo import DEMONSTRATION, LESSON
 from inspector.lessons.catalogue import listed
-from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session, settle
+from inspector.lessons.headless import (
+    go_through,
+    live_play,
+    live_session,
+    recorded_play,
+    recorded_session,
+    settle,
+)
 from inspector.lessons.play import Card, LessonPlay
-from inspector.lessons.record import go_through
 from tests.inspector.lessons.playing import LearnerKeys, learn
 
 LIMIT = 200_000

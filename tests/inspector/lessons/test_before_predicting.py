@@ -6,9 +6,8 @@ import pytest
 
 from inspector.cli.subcommands import learn as learn_command
 from inspector.cli.subcommands import lesson as lesson_command
-from inspector.lessons.catalogue import find, is_name, shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
 from inspector.lessons.play import LessonPhase
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.main.narration import NarrationCard
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.sampler.dialog import SamplingDialog

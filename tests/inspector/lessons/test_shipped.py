@@ -9,9 +9,15 @@ import pytest
 
 from engine.settings import LoadSettings
 from inspector.lessons.catalogue import Listed, shipped
-from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session, settle
+from inspector.lessons.headless import (
+    go_through,
+    live_play,
+    live_session,
+    recorded_play,
+    recorded_session,
+    settle,
+)
 from inspector.lessons.play import Card, LessonPlay
-from inspector.lessons.record import go_through
 from tests.inspector.lessons.playing import LearnerKeys, learn
 
 LESSONS = shipped()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from engine.protocol import Choose, Prefill, Step
 from engine.settings import LoadSettings
-from inspector.lessons.catalogue import shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, shipped
 from inspector.lessons.play import LessonPhase
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF

@@ -13,10 +13,9 @@ from xml.etree.ElementTree import Element
 from engine.errors import EngineError
 from engine.frozen import frozen
 from inspector.display import visible
-from inspector.lessons.headless import recorded_play, recorded_session, settle
+from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson
 from inspector.lessons.play import Card, LessonPhase, LessonPlay
-from inspector.lessons.record import go_through
 from inspector.tools.export import assets
 from inspector.tools.export.element import element, written
 from inspector.tools.export.lesson.views import View

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from engine.protocol import AttentionRead, BeamEnded, Hypothesis, LensRead, RaceStep, Record, Step
+from engine.protocol import BeamEnded, Hypothesis, LensRead, RaceStep, Record, Step
 from inspector.display import token_label, visible
-from inspector.lessons.expressions import Expression
 from inspector.lessons.lesson import Beat
 from inspector.scales import bits, count, milliseconds, percent, size
 from inspector.state.session_tree import Item
@@ -112,43 +110,15 @@ def _beam(place: str, found: Hypothesis) -> Element:
 def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """Where the heads look that the beat asks about, from the last token."""
     read = timeline.looks.attention.get(timeline.tip)
-    for layer, head in _heads(beat) if read is not None else ():
-        found = (
-            next((each for each in read.layers if each.layer == layer - 1), None)
-            if read is not None
-            else None
-        )
-        if read is not None and found is not None and 1 <= head <= found.heads:
-            yield _head(read, timeline.items, layer, head, found.over(head - 1, read.tokens))
+    if read is None:
+        return
+    layers = {each.layer + 1: each for each in read.layers}
+    for layer, head in (each for each in beat.calls("head") if len(each) == 2):
+        if layer in layers and 1 <= head <= layers[layer].heads:
+            yield _head(timeline.items, layer, head, layers[layer].over(head - 1, read.tokens))
 
 
-def _heads(beat: Beat) -> list[tuple[int, int]]:
-    """Layer and number of each head that a beat names, from 1."""
-    found = []
-    for expression in expressions(beat):
-        for call in expression.calls("head"):
-            given = [*call.args, *(each.value for each in call.keywords)]
-            numbers = [each.value for each in given if isinstance(each, ast.Constant)]
-            if len(numbers) == 2 and all(isinstance(each, int) for each in numbers):
-                found.append((int(str(numbers[0])), int(str(numbers[1]))))
-    return list(dict.fromkeys(found))
-
-
-def expressions(beat: Beat) -> Iterator[Expression]:
-    """All expressions of a beat."""
-    if beat.question is not None:
-        yield beat.question.answer
-        yield from beat.question.text.expressions
-    for template in (*beat.text, *beat.why):
-        yield from template.expressions
-    yield from (expression for _, expression in beat.keep)
-    if beat.number is not None:
-        yield beat.number
-
-
-def _head(
-    read: AttentionRead, path: Sequence[Item], layer: int, head: int, weights: Sequence[float]
-) -> Element:
+def _head(path: Sequence[Item], layer: int, head: int, weights: Sequence[float]) -> Element:
     places = sorted(range(len(weights)), key=lambda place: -weights[place])[:PLACES]
     rows = [
         row(_label(path[place]), count(place + 1), percent(weights[place]))
