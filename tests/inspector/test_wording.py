@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.breakpoints import CONDITIONS
-from inspector.tools.tour.stops import STOPS
+from inspector.tools.tour.dialog import STOPS
 
 ROOT = Path(__file__).parents[2]
 

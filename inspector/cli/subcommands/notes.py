@@ -25,8 +25,7 @@ def run(args: Namespace) -> int:
         EngineError: There is no terminal.
     """
     terminal.check()
-    from inspector.lessons.notes import follow, presenting
-    from inspector.tools.lessons.notes_app import NotesApp
+    from inspector.tools.lessons.notes import NotesApp, follow, presenting
 
     return NotesApp(lambda: follow(presenting())).run() or 0
 

@@ -20,7 +20,7 @@ from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import AFTER, AGAIN, BEFORE, HELP, ON, card, numbers
-from inspector.tools.lessons.presenting import Keys, Presenting
+from inspector.tools.lessons.presenter import Keys, Presenting
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
@@ -323,7 +323,7 @@ class LessonActions(ToolActions):
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.list_dialog import LessonsDialog  # reads all lessons
+        from inspector.tools.lessons.dialogs import LessonsDialog  # reads all lessons
 
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 

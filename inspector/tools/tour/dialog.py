@@ -1,4 +1,4 @@
-"""The card of the tour: it stands over the half of the screen that the panel in question is not in."""
+"""The tour: its stops, a panel each with the question that it answers, and the card that goes through them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,56 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from inspector.tools.tour.stops import Stop
+from engine.frozen import frozen
+from inspector.keys import key_for
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.key_hints import KeyHint
+
+
+@frozen
+class Stop:
+    """One stop."""
+
+    panel: str
+    """Id of the panel that is shown."""
+    question: str
+    """That the panel answers."""
+    text: str
+
+
+STOPS = (
+    Stop("text", "What has been said?",
+         "The prompt is grey, with a bar at its left; what the model wrote comes after it. Coloured tokens "
+         "surprised the model. ← → walk from token to token, and every panel follows."),
+    Stop("candidates", "What could come next?",
+         "The likeliest tokens: what the model believes, and what the sampler made of it. The model entropy and the "
+         "sampler entropy tell how open each is. A grey row was cut. ▶ is what "
+         f"{key_for('step')} takes; ↑ ↓ and ⏎ take another, "
+         "as a branch."),
+    Stop("steps", "How did it go?",
+         "A row for each token that was generated: its probability, how many bits it surprised by, and what it "
+         f"cost. {key_for('metric')} changes what the colours mean."),
+    Stop("kv", "What does it hold in memory?",
+         "Keys and values of every token, kept so that a step computes one token alone. The axis tells what a "
+         f"token adds. {key_for('enlarge')} gives a panel the whole screen, and it tells more."),
+    Stop("timing", "How long did it take?",
+         "The time to the first token, then the time of each, and where in a step it goes: the model, the "
+         "sampler, and what you see here."),
+    Stop("sampler", "Why this token?",
+         f"{key_for('why')} shows the sampler stage by stage, and the draw. "
+         f"{key_for('sampling')} changes temperature, top-p and the rest, and shows "
+         f"at once what that would have picked. {key_for('attention')} looks into the model: "
+         "where its heads look, layer by layer."),
+    Stop("tree", "What would have happened otherwise?",
+         f"{key_for('tree')} shows every branch that was taken; nothing is lost. "
+         f"{key_for('previous_branch')} and {key_for('next_branch')} go from branch to branch, "
+         f"{key_for('reroll')} draws again."),
+    Stop("text", "Now you",
+         f"{key_for('step').capitalize()} takes a step, {key_for('run')} runs, "
+         f"{key_for('prompt')} gives another prompt. {key_for('help')} explains every key and "
+         "what the numbers mean; "
+         "`inspector replay` plays a recorded demonstration."),
+)  # fmt: skip
 
 
 class TourDialog(Dialog[None]):

@@ -8,7 +8,7 @@ from inspector.keys import KEYS
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
 
 if TYPE_CHECKING:
-    from inspector.tools.tour.stops import Stop
+    from inspector.tools.tour.dialog import Stop
 
 _LOWER = ("steps", "kv", "timing")
 
@@ -22,8 +22,7 @@ class TourActions(ToolActions):
 
     def begin(self) -> None:
         """Go from panel to panel; everything is as it was afterwards."""
-        from inspector.tools.tour.dialog import TourDialog
-        from inspector.tools.tour.stops import STOPS
+        from inspector.tools.tour.dialog import STOPS, TourDialog
 
         arrangement = self.host.arrangement
         self._before = arrangement.current, arrangement.alone, arrangement.hidden, arrangement.enlarged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from inspector.tools.lessons.list_dialog import LessonsDialog
+from inspector.tools.lessons.dialogs import LessonsDialog
 from inspector.widgets.option_list import SafeOptionList
 from tests.inspector.rig import Rig, run
 

@@ -13,13 +13,21 @@ import pytest
 from textual.widgets import Static
 
 from engine.errors import EngineError
-from inspector.lessons import notes
 from inspector.lessons.catalogue import shipped
-from inspector.lessons.notes import NotesPage, NotesServer, follow, page, presenting
 from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
-from inspector.tools.lessons.notes_app import NotesApp, body_text, head_line
-from inspector.tools.lessons.present_dialogs import VotesDialog
+from inspector.tools.lessons import notes
+from inspector.tools.lessons.dialogs import VotesDialog
+from inspector.tools.lessons.notes import (
+    NotesApp,
+    NotesPage,
+    NotesServer,
+    body_text,
+    follow,
+    head_line,
+    page,
+    presenting,
+)
 from inspector.tools.lessons.presenter import Presenter, block_digits, read_votes
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
 from tests.system import short_directory

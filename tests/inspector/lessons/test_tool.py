@@ -13,7 +13,7 @@ from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.token_views import BORDERS, OFF
 from inspector.state.timeline import Phase
-from inspector.tools.lessons.list_dialog import LessonsDialog
+from inspector.tools.lessons.dialogs import LessonsDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")

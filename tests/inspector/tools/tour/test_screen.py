@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.tools.tour.dialog import TourDialog
-from inspector.tools.tour.stops import STOPS
+from inspector.tools.tour.dialog import STOPS, TourDialog
 from tests.inspector.rig import Rig, run
 
 

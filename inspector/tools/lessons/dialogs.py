@@ -1,17 +1,19 @@
-"""The dialog that lists the lessons, with how far each is."""
+"""The dialogs of lessons: the list of all, with how far each is; the votes of a class, and the beat to jump to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
 from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Input
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
+from inspector.tools.lessons.presenter import read_votes
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
@@ -71,3 +73,73 @@ def line(listed: Listed, progress: LessonProgress | None, width: int) -> Content
     return Content.styled(truncate(head, width), "bold") + Content(
         about
     )  # in the ink of the row, highlighted too
+
+
+# ---- what a presenter is asked ---------------------------------------------------------------
+
+
+class VotesDialog(Dialog[tuple[int, ...]]):
+    """Asks for the votes of a class.
+
+    Args:
+        options: Of the question.
+        votes: Those that are known; empty for none.
+    """
+
+    HEADING: ClassVar[str] = "Votes of the class"
+    APPLY: ClassVar[str] = "Show"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = ()
+
+    def __init__(self, options: Sequence[str], votes: Sequence[int]) -> None:
+        super().__init__()
+        self._options, self._votes = tuple(options), tuple(votes)
+
+    def body(self) -> Iterable[Widget]:
+        yield Input(" ".join(map(str, self._votes)), id="votes", placeholder="12 5 3")
+        names = ", ".join(visible(each) for each in self._options)
+        yield Remark(f"A number for each: {names}", id="votes-remark")
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Take the numbers, if they are some."""
+        votes = read_votes(self.query_one("#votes", Input).value, len(self._options))
+        if votes is None:
+            told = f"Type {len(self._options)} whole numbers with spaces between them."
+            self.query_one("#votes-remark", Remark).say(told, wrong=True)
+        else:
+            self.dismiss(votes)
+
+
+class BeatsDialog(Dialog[int]):
+    """Lists the beats of a lesson; returns the one to jump to, from 0.
+
+    Args:
+        titles: Of the beats.
+        present: The one on show.
+    """
+
+    HEADING: ClassVar[str] = "Jump to a beat"
+    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "jump", 6))
+
+    def __init__(self, titles: Sequence[str], present: int) -> None:
+        super().__init__()
+        self._titles, self._present = tuple(titles), present
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeOptionList(id="beats-list", markup=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Fill the list."""
+        options = self.query_one(SafeOptionList)
+        options.add_options(
+            Option(Content(f"{number:>2} {visible(title)}")) for number, title in enumerate(self._titles, 1)
+        )
+        options.highlighted = self._present
+        options.focus()
+
+    @on(SafeOptionList.OptionSelected)
+    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
+        self.dismiss(message.option_index)
