@@ -36,7 +36,7 @@ ELSEWHERE = {
     ("main/panels/steps.py", "p"): "the probability",
     ("tools/compare/table.py", "p"): "the probability",
     ("tools/lessons/card.py", "Z"): "bound while a lesson runs",
-    ("tools/lessons/notes_app.py", "v"): "a key of the notes' own program",
+    ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
     ("tools/lockstep/measures.py", "Q"): "the second model",
     ("tools/lockstep/tool.py", "P"): "the first model",
     ("widgets/dialog.py", "ctrl+s"): "the key of every dialog",
