@@ -17,8 +17,8 @@ from inspector.config.preferences import Preferences
 from inspector.session.backend import IdleBackend
 from inspector.state.timeline import Timeline
 from inspector.tools.export import figures
+from inspector.tools.export.documents import alone
 from inspector.tools.export.recording import Recording
-from inspector.tools.export.svg import alone
 
 SETTLING = 8
 """Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 SAME_EVERYWHERE = {"↑", "↓", "←", "→", "⏎", "esc", "tab", "pgup", "pgdn", "home", "end"}
 """Keys of every list, form and dialog, which each binds for itself: they name no action of the main screen."""
 ELSEWHERE = {
-    ("tools/export/lockstep.py", "P"): "the first model, as lockstep calls it",
-    ("tools/export/lockstep.py", "Q"): "the second model, as lockstep calls it",
+    ("tools/export/evidence.py", "P"): "the first model, as lockstep calls it",
+    ("tools/export/evidence.py", "Q"): "the second model, as lockstep calls it",
     ("lessons/actions.py", "n"): "the beam search's own key",
     ("lessons/actions.py", "space"): "the race's own key",
     ("lessons/actions.py", "r"): "the beam search's own key",

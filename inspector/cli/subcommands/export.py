@@ -101,7 +101,7 @@ def run(args: Namespace) -> int:
 
 
 def _session(args: Namespace, name: str, trace: Path) -> str:
-    from inspector.tools.export.formats import FORMATS
+    from inspector.tools.export.documents import FORMATS
     from inspector.tools.export.recording import line, read
 
     recording = read(trace)
@@ -115,7 +115,7 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
 
 
 def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
-    from inspector.tools.export.lesson import page
+    from inspector.tools.export.lesson_page import page
 
     if args.node is not None:
         raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")

@@ -15,8 +15,7 @@ from inspector.session.restore import largest_difference, restore_of
 from inspector.state.branch import PROMPT, token
 from inspector.state.branches import Branches
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.export.paths import paths
-from inspector.tools.export.recording import Recording, line
+from inspector.tools.export.recording import Recording, line, paths
 from tests.inspector.session.test_restore import Bench, rerolls
 
 FIRST = "Once upon a time, there was a little girl"

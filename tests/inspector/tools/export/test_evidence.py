@@ -24,7 +24,7 @@ from engine.protocol import (
     Step,
 )
 from engine.trace import Entry, save_as
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
