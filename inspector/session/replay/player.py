@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
 from engine.trace import Kept, Unknown
-from inspector.recordings.unfit import UNFIT, unfit
+from inspector.recordings.recorder import UNFIT, unfit
 from inspector.session.replay.captions import LATE_CAPTION, Caption
 from inspector.session.replay.recorded_entries import RecordedEntries
 from inspector.session.transport import Telling

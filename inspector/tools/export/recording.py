@@ -15,7 +15,7 @@ from engine.protocol import Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.display import truncate, visible
-from inspector.recordings.unfit import UNFIT, unfit
+from inspector.recordings.recorder import UNFIT, unfit
 from inspector.state.branch import ROOT, made
 from inspector.state.conditions import Made, in_short, made_with
 from inspector.state.session_tree import Item

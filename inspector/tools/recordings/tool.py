@@ -11,7 +11,7 @@ from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Too
 from inspector.session.playback import Opening
 
 if TYPE_CHECKING:
-    from inspector.tools.recordings.save_as import SaveAsDialog, Saved
+    from inspector.tools.recordings.dialogs import SaveAsDialog, Saved
 
 
 class RecordingActions(ToolActions):
@@ -34,7 +34,7 @@ class RecordingActions(ToolActions):
 
     def save_as(self) -> None:
         """Ask for a name, and save the session under it."""
-        from inspector.tools.recordings.save_as import SaveAsDialog
+        from inspector.tools.recordings.dialogs import SaveAsDialog
 
         playback = self.host.playback
         if playback is None or not playback.entries:
@@ -68,7 +68,7 @@ class RecordingActions(ToolActions):
             )
 
     def _saved(self, saved: Saved | None) -> None:
-        from inspector.tools.recordings.save_as import saved_sentence
+        from inspector.tools.recordings.dialogs import saved_sentence
 
         self._dialog = None
         if saved is not None:
@@ -76,7 +76,7 @@ class RecordingActions(ToolActions):
 
     def sessions(self) -> None:
         """List recent sessions, and show the one that is chosen."""
-        from inspector.tools.recordings.sessions import SessionsDialog
+        from inspector.tools.recordings.dialogs import SessionsDialog
 
         self.host.open(SessionsDialog(), self._chosen)
 

@@ -22,8 +22,7 @@ from inspector.cli import main as cli
 from inspector.cli import terminal
 from inspector.demo import DEMONSTRATION
 from inspector.recordings import sessions
-from inspector.tools.recordings.save_as import SaveAsDialog
-from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.tools.recordings.dialogs import SaveAsDialog, SessionsDialog
 from inspector.widgets.dialog import Remark
 from tests.inspector.fakes import Session
 from tests.inspector.recordings.test_recorder import saved
