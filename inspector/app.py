@@ -28,8 +28,7 @@ from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
 from engine.trace.shapes import field_names
-from inspector.config.preferences import Preferences
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.keys import key_for

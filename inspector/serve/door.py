@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from engine.errors import EngineError
 from engine.remote.complaints import Complaints
-from inspector.config.crash_log import keep
+from inspector.config.files import log_crash
 
 HEAD_SECONDS = 10.0
 """In which a connection that was not let in must be done."""
@@ -178,7 +178,7 @@ class _Log(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         strange = isinstance(error, HttpProcessingError)
         if not strange:
-            keep("inspector serve", self.format(record))
+            log_crash("inspector serve", self.format(record))
         self._complaints.add(
             "that sent no valid HTTP" if strange else f"by a fault of the program ({error!r})"
         )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.models_on_disk import places
-from inspector.config import presets
+from engine.models_on_disk import places as model_places
+from inspector import places
 from inspector.recordings import sessions
 from tests.inspector.painting import paint_when_looked_at
 from tests.inspector.style_sheets import parse_once
@@ -20,7 +20,7 @@ paint_when_looked_at()
 def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A configuration directory of its own for each test; it doesn't exist yet."""
     folder = tmp_path / "config"
-    monkeypatch.setattr(presets, "folder", lambda: folder)
+    monkeypatch.setattr(places, "config", lambda: folder)
     return folder
 
 
@@ -36,8 +36,8 @@ def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A home directory without models; returns the hub's cache, which doesn't exist yet."""
-    for name in ("HUGGINGFACE_HUB_CACHE", "HF_HOME", places.VARIABLE):
+    for name in ("HUGGINGFACE_HUB_CACHE", "HF_HOME", model_places.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(places, "_home", lambda environ: tmp_path / "home")
+    monkeypatch.setattr(model_places, "_home", lambda environ: tmp_path / "home")
     return tmp_path / "hub"

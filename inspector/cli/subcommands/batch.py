@@ -145,7 +145,7 @@ def commands_for(args: Namespace, request: Request, texts: list[str]) -> Iterabl
         PromptError: A line names what is no setting, or a value that can't be.
     """
     from engine.protocol import CompareBatch, DrawMany, LanePrompt, StartBatch
-    from inspector.config.prompt_lines import lanes
+    from inspector.config.presets import lanes
 
     like = LanePrompt("", request.chat, request.system, request.options)
     prompts = (

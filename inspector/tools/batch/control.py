@@ -19,7 +19,7 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.config.prompt_lines import lanes
+from inspector.config.presets import lanes
 from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.session.prefill import Prompt

@@ -13,7 +13,7 @@ from engine.breakpoints import SURE, Breakpoints
 from engine.errors import EngineError
 from engine.protocol import BreakpointHit, Candidate, Run, Step
 from inspector.cli import flags, screen
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.widgets.choice import Choice
