@@ -27,7 +27,7 @@ from engine.protocol import (
 from engine.trace import load
 from inspector.cli.subcommands.replay import named
 from inspector.demo import SCENES
-from inspector.demo.scenes import SCRIPTS, record_scene
+from inspector.demo.record import SCRIPTS, record_scene
 
 LIMIT = 200_000
 """Bytes."""
