@@ -157,7 +157,7 @@ def _homes(args: Namespace, arguments: list[str], empty: Path) -> Callable[[int]
         return lambda number: watcher
     if args.unconfined:
         return home.as_host
-    from inspector.cli.confined import confinement_of
+    from inspector.serve.home import confinement_of
 
     parent = places.state() / "visitors" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     made = home.in_folders(parent, confinement_of(args))
@@ -177,9 +177,9 @@ def _screen(args: Namespace) -> list[str]:
     request_from(args, default_prompt=True)
     if args.unconfined:
         return list(args.program_flags)
-    from inspector.cli.confined import absolute, check
+    from inspector.serve.home import absolute, check_flags
 
-    check(args)
+    check_flags(args)
     return [*args.program_flags, *absolute(args)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.serve.admission import AdmissionError, Admissions, check_host, check_origin
+from inspector.serve.door import AdmissionError, Admissions, check_host, check_origin
 
 
 def test_a_token_admits_once_and_its_cookie_stays() -> None:

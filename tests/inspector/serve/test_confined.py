@@ -16,11 +16,11 @@ from engine.confinement import VARIABLE, Confinement
 from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.cli.confined import absolute, confinement_of
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
+from inspector.serve.home import absolute, confinement_of
 
 pytest.importorskip("textual_serve")
 
