@@ -14,6 +14,7 @@ from inspector.lessons import kinds
 from inspector.lessons.actions import lens_of
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.scope import Scope
+from inspector.state.beams import BeamHistory
 
 Argument = str | float | bool
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -188,7 +189,7 @@ def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
         raise LookupError("no beam search with so many continuations was run in this beat")
-    return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.beams.nodes)
+    return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
 
 
 @_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; and how often one token was drawn.")

@@ -27,7 +27,7 @@ from inspector.session.client import EngineClient
 from inspector.session.runs import Runs
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import Setup
-from inspector.state.branch import ROOT
+from inspector.state.branches import ROOT
 from inspector.state.breakpoints import conditions
 from inspector.state.history import (
     BreakpointsChange,
@@ -41,7 +41,7 @@ from inspector.state.history import (
     SettingsChange,
     telling,
 )
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.timeline import Timeline
 
 NOTHING = (

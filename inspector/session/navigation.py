@@ -13,8 +13,7 @@ from engine.settings import Settings
 from inspector.display import quoted, token_label
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
-from inspector.state.timeline import Timeline
-from inspector.state.trial import other
+from inspector.state.timeline import Timeline, other
 
 
 class Navigation:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from engine.protocol import Grown, ModelFacts, PromptToken, Restore, Restored, Step
+from inspector.state.beams import BeamHistory
 from inspector.state.timeline import Timeline
 
 
@@ -39,7 +40,7 @@ def _grown(timeline: Timeline) -> Iterator[Grown]:
         else:
             parent = timeline.tree.parent[item.node]
             yield Grown(item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node])
-    for beam in timeline.beams.nodes.values():
+    for beam in timeline.of(BeamHistory).nodes.values():
         if beam.node not in timeline.tree.nodes:
             yield Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
 

@@ -24,8 +24,7 @@ from engine.protocol import (
 )
 from engine.settings import Settings
 from inspector.session.client import EngineClient
-from inspector.state.timeline import Phase, Timeline
-from inspector.state.trial import StageExplanation, Trial
+from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""

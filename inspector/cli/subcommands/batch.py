@@ -25,7 +25,7 @@ from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 from inspector.cli.subcommand import Subcommand
 
 FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
-"""Of such a line, as `inspector.config.prompt_lines` reads it."""
+"""Of such a line, as `inspector.config.presets` reads it."""
 
 if TYPE_CHECKING:
     from engine.protocol import Command

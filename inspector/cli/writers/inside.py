@@ -32,7 +32,7 @@ from inspector.cli.writers.jsonl import Json, JsonLines, number
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import milliseconds, percent
-from inspector.state.inside.contributions import head_rows, heads_of, part_rows
+from inspector.state.contributions import head_rows, heads_of, part_rows
 from inspector.state.timeline import Timeline
 
 FIGURES = ("model",)

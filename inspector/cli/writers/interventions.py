@@ -8,7 +8,7 @@ from engine.protocol import HeadsSwept, Intervened, Intervention
 from inspector.cli.writers.jsonl import Json, number
 from inspector.display import pad, token_label
 from inspector.scales import bits, percent
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 
 STRONGEST = 12
 """Units in a table."""

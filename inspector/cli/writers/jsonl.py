@@ -16,7 +16,7 @@ from engine import protocol
 from inspector.cli.arguments import Request
 from inspector.cli.summary import Summary
 from inspector.state.conditions import draft, requested
-from inspector.state.speculation_words import verdict
+from inspector.state.speculation import verdict
 
 Json = dict[str, Any]
 _LONG = ("special", "chat_template")

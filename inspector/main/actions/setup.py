@@ -15,6 +15,7 @@ from inspector.recordings.sessions import recent_models
 from inspector.session.lookup import Lookup
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import given, on_show
+from inspector.state.measured import Measured
 
 if TYPE_CHECKING:
     from inspector.main.dialogs.prompt import Draft
@@ -88,7 +89,7 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.facts import FactsDialog
 
         if (facts := self.timeline.facts) is not None:
-            self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
+            self.host.open(FactsDialog(facts, self.timeline.of(Measured).loaded))
 
 
 SETTING_UP = Tool(

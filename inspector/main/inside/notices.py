@@ -13,7 +13,7 @@ from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool
 from inspector.session.answers import Answers
-from inspector.state.inside.checks import CHECKS, checked
+from inspector.state.inside import CHECKS, checked
 from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.charts import bar

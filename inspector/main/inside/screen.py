@@ -19,7 +19,7 @@ from inspector.main.inside.token_heat import TokenHeat
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.answers import Answers
-from inspector.state.inside.checks import checked
+from inspector.state.inside import checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred

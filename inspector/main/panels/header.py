@@ -13,7 +13,7 @@ from inspector import scales
 from inspector.display import truncate, visible
 from inspector.keys import key_for
 from inspector.state.grammar import outside, warning
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
@@ -63,6 +63,9 @@ Which model, what it is doing, how much of its context window is used, and how i
         """
         self.settings, self.away = settings or self.settings, away
         super().show(timeline)
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return *timeline.place, self.settings, self.away
 
     def draw(self, width: int, height: int) -> list[Row]:
         if self.timeline is None:

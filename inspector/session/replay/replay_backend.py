@@ -14,9 +14,6 @@ from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.session.replay.questions import RecordedQuestions
 from inspector.session.replay.recorded_answers import RecordedAnswers
-from inspector.state.lockstep import plausible
-from inspector.state.measured import MEASUREMENTS, sound
-from inspector.state.speculation import ROUNDS
 from inspector.state.timeline import Timeline
 
 REFUSED = f"Recorded: no model is loaded. {key_for('go_live')} goes on live from here"
@@ -72,10 +69,8 @@ class ReplayBackend:
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
-            case _ if isinstance(value, (*MEASUREMENTS, *ROUNDS)) and not sound(value):
+            case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
                 pass  # no engine told it: it could not be drawn
-            case protocol.LockstepRead() if not plausible(value):
-                pass
             case _ if not isinstance(value, _ANSWERS):
                 if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened

@@ -5,39 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 
-from engine.protocol import (
-    BatchCompared,
-    BatchEnded,
-    BatchOpened,
-    BatchStep,
-    BeamEnded,
-    BeamOpened,
-    BeamStep,
-    DraftRound,
-    DrawsCounted,
-    KVCompared,
-    Moved,
-    PrefillChunk,
-    Prefilled,
-    Profiled,
-    PromptReadings,
-    RaceOpened,
-    RaceStep,
-    Resampled,
-    RooflineMeasured,
-    Step,
-    Swept,
-)
+from engine.protocol import DraftRound, Moved, PrefillChunk, Prefilled, PromptReadings, Resampled, Step
 from engine.trace import Entry, Kept, Unknown
 from inspector.session.replay.captions import Captions
 from inspector.session.transport import Telling
+from inspector.state.capabilities import STATES
+from inspector.state.capability import ReplayStop
 
 _PICTURES = (PrefillChunk, Prefilled, Step, Moved, Resampled)
 """Entries that change the main screen."""
-_FOUND = (BeamEnded, Profiled, RooflineMeasured, BatchEnded, BatchCompared, DrawsCounted)
-_GROWING = (BeamStep, RaceStep, KVCompared, Swept, BatchStep)
-"""Of those that come in a row a step ends at the first, and where a whole one is told anew each time, at the last."""
-ELSEWHERE = (*_FOUND, *_GROWING)
+STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
+ELSEWHERE = tuple(record for record, stop in STOPS.items() if stop is not ReplayStop.BEGINS)
 """Entries that change the screen of a tool and not the main one."""
 
 
@@ -73,12 +51,16 @@ class Stops:
         return isinstance(value, PromptReadings) or (isinstance(value, DraftRound) and value.stage == "taken")
 
     def _ends_step(self, value: Kept | Unknown) -> bool:
-        if isinstance(value, _GROWING):
-            first, self._row = self._row is not type(value), type(value)
-            return first or (isinstance(value, KVCompared | Swept) and value.last)
-        if isinstance(value, (*_PICTURES, *_FOUND, RaceOpened, BeamOpened, BatchOpened)):
-            self._row = None
-        return isinstance(value, (*_PICTURES, *_FOUND))
+        stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
+        first, self._row = self._row is not type(value), self._row if stop is None else type(value)
+        match stop:
+            case ReplayStop.EACH:
+                return True
+            case ReplayStop.FIRST:
+                return first
+            case ReplayStop.FIRST_AND_LAST:
+                return first or bool(getattr(value, "last", False))
+        return False
 
     def speak(self, place: int, captions: Captions) -> None:
         """Have a step end where a caption speaks, rather than just before it."""

@@ -12,7 +12,7 @@ from inspector.display import quoted, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.session.answers import Answers
-from inspector.state.inside.contributions import ContributionRow, compared, heads_of, ranked, rows_of
+from inspector.state.contributions import ContributionRow, compared, heads_of, ranked, rows_of
 from inspector.tools.attribution.bars import Chart
 from inspector.tools.attribution.choices import AttributionChoices
 from inspector.widgets.canvas import Canvas, Row

@@ -7,7 +7,7 @@ from inspector.keys import KEYS
 from inspector.main.inside.help import SHARED, WALK
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.answers import Answers
-from inspector.state.inside.contributions import compared
+from inspector.state.contributions import compared
 from inspector.tools.attribution.choices import AttributionChoices
 
 

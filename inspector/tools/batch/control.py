@@ -24,7 +24,7 @@ from inspector.session.controller import Controller
 from inspector.session.job import Job
 from inspector.session.prefill import Prompt
 from inspector.session.transport import MAX_QUEUED_STEPS
-from inspector.state.batch import BatchSoFar, LaneSoFar
+from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Lanes at once."""
@@ -53,7 +53,7 @@ class BatchControl:
     @property
     def batch(self) -> BatchSoFar | None:
         """The last batch, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.batches.last
+        return self.controller.timeline.of(Batches).last
 
     @property
     def running(self) -> bool:

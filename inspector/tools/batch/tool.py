@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.state.batch import Batches
 from inspector.tools.batch.control import BatchControl
 
 
@@ -43,7 +44,7 @@ BATCH = Tool(
         Key("batch", *KEYS["batch"], "Batch", LOOK,
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
             BatchActions.open, Needs.MODEL | Needs.ENGINE,
-            recorded=lambda own: own.timeline.batches.last is not None),
+            recorded=lambda own: own.timeline.of(Batches).last is not None),
     ),
     help=(
         HelpSection(

@@ -6,7 +6,7 @@ from engine.beam_settings import BeamSettings
 from engine.protocol import GoOnBeams, MoveTo, SearchBeams
 from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS
-from inspector.state.beams import BeamSearch
+from inspector.state.beams import BeamHistory, BeamSearch
 
 
 class BeamControl:
@@ -24,7 +24,7 @@ class BeamControl:
     @property
     def search(self) -> BeamSearch | None:
         """The search that was begun last."""
-        return self.controller.timeline.beams.search
+        return self.controller.timeline.of(BeamHistory).search
 
     @property
     def start(self) -> int:

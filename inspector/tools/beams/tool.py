@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.keys import KEYS, key_for
 from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.control import BeamControl
 
 
@@ -42,7 +43,7 @@ BEAMS = Tool(
         Key("beams", *KEYS["beams"], "Beam search", BRANCH,
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
             "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.beams.search is not None),
+            recorded=lambda own: own.timeline.of(BeamHistory).search is not None),
     ),
     hints=(Hint(11, ("beams",), "beams", 2),),
     help=(

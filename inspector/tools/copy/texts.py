@@ -18,7 +18,7 @@ from engine.protocol import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
-from inspector.state.branch import made
+from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

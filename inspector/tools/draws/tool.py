@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.state.batch import Batches
 from inspector.tools.draws.control import DrawControl
 
 
@@ -33,7 +34,7 @@ DRAWS = Tool(
         Key("draws", *KEYS["draws"], "What are the odds", LOOK,
             "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.batches.drawn is not None),
+            recorded=lambda own: own.timeline.of(Batches).drawn is not None),
     ),
     help=(
         HelpSection(

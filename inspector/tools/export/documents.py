@@ -20,7 +20,7 @@ from engine.frozen import frozen
 from engine.protocol import Distribution, PromptToken, Step
 from inspector.display import guarded, hex_bytes, visible
 from inspector.scales import METRIC, bits, count, milliseconds, percent, size
-from inspector.state.branch import ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

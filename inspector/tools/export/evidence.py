@@ -24,10 +24,10 @@ from engine.protocol import (
 )
 from inspector.display import quoted, token_label, visible
 from inspector.scales import KL_BITS, bits, count, percent
+from inspector.state.contributions import ContributionRow, head_rows, part_rows
 from inspector.state.divergence import Divergences, mean
-from inspector.state.inside.checks import checks_words
-from inspector.state.inside.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import Looks, checks_words, interventions_words
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.tools.export.figures import Figure
 from inspector.tools.export.markup import element, hint, millionths, number, row, table
@@ -58,7 +58,7 @@ def evidence(recording: Recording, places: Mapping[int, int]) -> list[Element]:
         recording: Whose views they are.
         places: Row of each node.
     """
-    seen = recording.timeline.looks
+    seen = recording.timeline.of(Looks)
     tried = (node for node, _, _ in seen.tried)
     nodes = {*seen.attention, *seen.lens, *seen.contributions, *seen.sweeps, *tried} & places.keys()
     return [_article(recording, places, node) for node in sorted(nodes, key=lambda each: places[each])]
@@ -87,7 +87,7 @@ def _named(item: Item) -> str:
 def _looks(recording: Recording, places: Mapping[int, int], node: int) -> Iterator[tuple[str, Look]]:
     """The views of one token, each with the name of its kind."""
     timeline = recording.timeline
-    seen = timeline.looks
+    seen = timeline.of(Looks)
     if (read := seen.attention.get(node)) is not None:
         yield "attention", ("Where the model looked", attention(read, timeline.tree.path(node)))
     if (lens := seen.lens.get(node)) is not None:
@@ -327,7 +327,7 @@ BESIDE_LISTED = 12
 
 def _spans(recording: Recording) -> dict[int, LockstepSpan]:
     """What was read of the exported path, by the last node of each span; nothing without a second model."""
-    known = recording.timeline.lockstep
+    known = recording.timeline.of(LockstepSoFar)
     if known.opened is None:
         return {}
     return {span.node: span for span in known.along(recording.items) if span is not None}
@@ -352,7 +352,7 @@ def beside_column(recording: Recording, places: Mapping[int, int]) -> dict[str, 
 
 
 def _names(recording: Recording) -> tuple[str, str]:
-    facts, opened = recording.timeline.facts, recording.timeline.lockstep.opened
+    facts, opened = recording.timeline.facts, recording.timeline.of(LockstepSoFar).opened
     first = visible(facts.name) if facts else "first model"
     return first, visible(opened.title) if opened else "second model"
 

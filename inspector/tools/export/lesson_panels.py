@@ -19,6 +19,7 @@ from engine.protocol import (
 from inspector.display import token_label, visible
 from inspector.lessons.lesson import Beat
 from inspector.scales import bits, count, milliseconds, others_prob, percent, size
+from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.markup import element, hint, row, table
@@ -234,7 +235,7 @@ def _beam(place: str, found: Hypothesis) -> Element:
 
 def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """Where the heads look that the beat asks about, from the last token."""
-    read = timeline.looks.attention.get(timeline.tip)
+    read = timeline.of(Looks).attention.get(timeline.tip)
     if read is None:
         return
     layers = {each.layer + 1: each for each in read.layers}
@@ -252,7 +253,7 @@ def _head(path: Sequence[Item], layer: int, head: int, weights: Sequence[float])
 
 def lens(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """What each layer would predict after the last token."""
-    read = timeline.looks.lens.get(timeline.tip)
+    read = timeline.of(Looks).lens.get(timeline.tip)
     if read is not None and read.columns:
         cells = reversed(list(enumerate(read.columns[-1].cells)))
         rows = [_layer(layer, cell) for layer, cell in cells if cell.top]

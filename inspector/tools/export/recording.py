@@ -16,9 +16,13 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.display import truncate, visible
 from inspector.recordings.recorder import UNFIT, unfit
-from inspector.state.branch import ROOT, made
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, in_short, made_with
+from inspector.state.inside import Looks
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
+from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 
 
@@ -112,9 +116,12 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
-    held.looks = timeline.looks.copy()
-    held.speculation = replace(timeline.speculation, rounds=list(timeline.speculation.rounds))
-    held.lockstep = replace(timeline.lockstep, spans=dict(timeline.lockstep.spans))
+    speculation, lockstep = timeline.of(Speculation), timeline.of(LockstepSoFar)
+    held.states = timeline.states | {
+        Looks: timeline.of(Looks).copy(),
+        Speculation: replace(speculation, rounds=list(speculation.rounds)),
+        LockstepSoFar: replace(lockstep, spans=dict(lockstep.spans)),
+    }
     held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))
@@ -160,7 +167,7 @@ def _node(timeline: Timeline, to: str | int) -> int:
             raise EngineError(f"No branch is named {to!r}.", hint) from None
     if named[0] not in timeline.tree.nodes:
         beam = f"Node {named[0]} is of a beam that was never stepped on."
-        what = beam if named[0] in timeline.beams.nodes else f"There is no node {named[0]}."
+        what = beam if named[0] in timeline.of(BeamHistory).nodes else f"There is no node {named[0]}."
         hint = "The table of --to csv has the nodes of a path; leave --node out for the current one."
         raise EngineError(what, hint)
     return named[0]

@@ -20,7 +20,7 @@ from engine.protocol import (
 )
 from inspector.session.answers import Answers
 from inspector.session.client import EngineClient
-from inspector.state.inside.sweeps import heads_of, joined
+from inspector.state.inside import joined, layer_of_heads
 from inspector.tools.interventions.measures import MEASURES, UnitMeasure
 
 AT_ONCE = 600
@@ -45,7 +45,7 @@ class SwitchControl:
 
     def __init__(self, client: EngineClient) -> None:
         self.sweeps: Answers[HeadsSwept] = Answers(
-            client, SweepHeads, HeadsSwept, lambda answer: (answer.node, heads_of(answer))
+            client, SweepHeads, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer))
         )
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""

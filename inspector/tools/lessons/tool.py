@@ -15,8 +15,7 @@ from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, OFF
+from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import SCREEN, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import AFTER, AGAIN, BEFORE, HELP, ON, card, numbers

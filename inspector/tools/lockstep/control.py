@@ -48,7 +48,7 @@ class LockstepControl:
     @property
     def state(self) -> LockstepSoFar:
         """What is known, live or recorded."""
-        return self.controller.timeline.lockstep
+        return self.controller.timeline.of(LockstepSoFar)
 
     @property
     def live(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import Race, RaceOpened, RaceStep, Record
 from inspector.session.controller import Controller
 from inspector.session.job import Job
-from inspector.state.measured import RaceSoFar
+from inspector.state.measured import Measured, RaceSoFar
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens that a race can go to; those beyond the context window are left out."""
@@ -28,7 +28,7 @@ class RaceControl:
     @property
     def race(self) -> RaceSoFar | None:
         """The last race, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.measured.race
+        return self.controller.timeline.of(Measured).race
 
     @property
     def opened(self) -> RaceOpened | None:
@@ -80,7 +80,7 @@ class RaceControl:
     def forget(self) -> None:
         """Begin again from the first step."""
         self.job.stop()
-        self.controller.timeline.measured.race = None
+        self.controller.timeline.of(Measured).race = None
         self.job.failures.clear()
 
     def lengthen(self, by: int) -> None:

@@ -58,7 +58,7 @@ class RanksScreen(ToolScreen[None]):
     @property
     def measured(self) -> Measured:
         """What is known, live or recorded."""
-        return self.host.controller.timeline.measured
+        return self.host.controller.timeline.of(Measured)
 
     def receive(self, record: Record) -> None:
         """Take in one record."""

@@ -6,6 +6,7 @@ from engine.protocol import MeasureRanks
 from inspector.keys import KEYS
 from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
 from inspector.session.job import Job
+from inspector.state.measured import Measured
 
 
 class RanksActions(ToolActions):
@@ -27,7 +28,7 @@ class RanksActions(ToolActions):
     @property
     def recorded(self) -> bool:
         """Whether a recording has anything of ranks."""
-        measured = self.timeline.measured
+        measured = self.timeline.of(Measured)
         return measured.ranks is not None or measured.loaded is not None
 
 

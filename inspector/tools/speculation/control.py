@@ -31,7 +31,7 @@ class SpeculationControl:
     @property
     def state(self) -> Speculation:
         """The rounds, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.speculation
+        return self.controller.timeline.of(Speculation)
 
     @property
     def settings(self) -> SpeculationSettings:

@@ -10,7 +10,7 @@ from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.session.controller import Controller
-from inspector.state.branch import PROMPT
+from inspector.state.branches import PROMPT
 from inspector.state.marks import counted
 
 _LABEL = 24

@@ -11,7 +11,8 @@ from textual.widget import Widget
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.messages import ToolMessage
-from inspector.state.branch import PROMPT, Branch
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
@@ -62,7 +63,7 @@ class TreeDetail(Canvas):
 
     def _beam(self, branch: Branch) -> str:
         """The score of the beam that ends here, if one does."""
-        beam = self.timeline.beams.nodes.get(branch.last) if self.timeline else None
+        beam = self.timeline.of(BeamHistory).nodes.get(branch.last) if self.timeline else None
         return f", beam score {beam.score:.4f}" if beam else ""
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:

@@ -12,6 +12,7 @@ from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.play import LessonPhase
 from inspector.lessons.scope import Scope
 from inspector.main.screen import MainScreen
+from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.lens.screen import LensScreen
@@ -87,7 +88,7 @@ def test_a_beam_search_counts_with_its_own_settings_alone() -> None:
             source: expression(f"beams.{source}", 1).value(scope)
             for source in ("shared", "parts", "greedy_parts", "parts_prob", "greedy_parts_prob")
         }
-    own, greedy = controller.timeline.beams.search, values["shared"].number
+    own, greedy = controller.timeline.of(BeamHistory).search, values["shared"].number
     assert own is not None
     assert own.ended is not None
     assert greedy is not None

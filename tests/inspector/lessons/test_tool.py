@@ -10,8 +10,7 @@ from engine.settings import LoadSettings
 from inspector.lessons.catalogue import LessonProgress, Progress, shipped
 from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, OFF
+from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.dialogs import LessonsDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn

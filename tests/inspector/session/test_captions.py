@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from engine.protocol import BeamStep, Marked, Measuring, RaceOpened, RaceStep, Record, Step
 from engine.trace import Entry, save_as
 from inspector.session.replay.player import Player
+from inspector.state.beams import BeamHistory
+from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import PROMPT, Session
@@ -188,7 +190,7 @@ def test_typed_text_and_beams_have_theirs_when_they_came(lived, tmp_path):
     _, path = where(watched, "typed")
     assert len(path) == 6  # all of it is there
     where(watched, "beams")
-    assert watched.timeline.beams.search.ended is not None
+    assert watched.timeline.of(BeamHistory).search.ended is not None
 
 
 def test_a_caption_of_the_prompt_waits_for_the_prompt(lived, tmp_path):
@@ -231,19 +233,19 @@ def test_it_speaks_while_what_it_announces_is_measured(lived, tmp_path):
     lived.steps(1)
     watched = Watched(tmp_path / "a.jsonl", lived.entries)
     where(watched, "watch")
-    assert watched.timeline.measured.race is None
+    assert watched.timeline.of(Measured).race is None
     tokens = []
     while True:
         watched.player.step((RaceStep,))
         watched.settle()
         if watched.told[1] != "watch":
             break
-        tokens.append(watched.timeline.measured.race.tokens)
+        tokens.append(watched.timeline.of(Measured).race.tokens)
     assert tokens == [17, 18, 19]
     watched.player.back((RaceStep,))
     watched.player.back((RaceStep,))
     watched.settle()
-    assert watched.timeline.measured.race.tokens == 18
+    assert watched.timeline.of(Measured).race.tokens == 18
 
 
 def test_while_it_plays_each_is_given_time_to_be_read(lived, tmp_path):

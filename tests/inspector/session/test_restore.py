@@ -15,6 +15,7 @@ from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
 from inspector.session.restore import differs, largest_difference, restore_of
+from inspector.state.beams import BeamHistory
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session
 
@@ -64,7 +65,7 @@ def grown() -> Bench:
     bench.do(protocol.MoveTo(tip))
     bench.do(protocol.Reroll())
     bench.steps(4)
-    bench.do(protocol.MoveTo(bench.timeline.beams.search.ended.ranking[0].node))
+    bench.do(protocol.MoveTo(bench.timeline.of(BeamHistory).search.ended.ranking[0].node))
     return bench
 
 

@@ -12,8 +12,7 @@ from engine import protocol
 from engine.errors import Cancelled
 from engine.protocol import Moved, Prefilled, PromptOpened, PromptToken, Restored, Step
 from inspector.session.restore import largest_difference, restore_of
-from inspector.state.branch import PROMPT, token
-from inspector.state.branches import Branches
+from inspector.state.branches import PROMPT, Branches, token
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.export.recording import Recording, line, paths
 from tests.inspector.session.test_restore import Bench, rerolls
