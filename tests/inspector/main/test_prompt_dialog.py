@@ -16,8 +16,7 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Message, Piece, PreviewPrompt, PromptOpened, PromptPreview
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.dialogs.prompt import PromptDialog, counted
-from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
+from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
 from inspector.session.conversation import edited, transcript
 from inspector.session.prefill import Prompt
 from inspector.session.prompt_history import PromptHistory
