@@ -330,7 +330,9 @@ def counted(preview: PromptPreview, window: int | None) -> str:
 
 # ---- a prompt from a file --------------------------------------------------------------------
 
-FILE_HELP = "A UTF-8 text file, of 16 MiB at most. It takes the place of the prompt that stands in the dialog."
+FILE_HELP = (
+    "A UTF-8 text file, of 16 MiB at most. It takes the place of the prompt that stands in the dialog."
+)
 _NAMES = 10_000
 """Entries of a directory that are looked through."""
 

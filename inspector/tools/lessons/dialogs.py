@@ -13,7 +13,6 @@ from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
-from inspector.tools.lessons.presenter import read_votes
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
@@ -76,6 +75,17 @@ def line(listed: Listed, progress: LessonProgress | None, width: int) -> Content
 
 
 # ---- what a presenter is asked ---------------------------------------------------------------
+
+
+MOST_VOTES = 100_000
+
+
+def read_votes(text: str, options: int) -> tuple[int, ...] | None:
+    """The counts of a class as they are typed: a number for each option, with spaces or commas; None if they aren't."""
+    words = text.replace(",", " ").split()
+    if len(words) != options or not all(word.isdecimal() and len(word) < 7 for word in words):
+        return None
+    return tuple(min(MOST_VOTES, int(word)) for word in words)
 
 
 class VotesDialog(Dialog[tuple[int, ...]]):

@@ -28,7 +28,6 @@ HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"
 """What the key hides, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
-MOST_VOTES = 100_000
 
 
 class Presenter:
@@ -141,14 +140,6 @@ def minutes_of(play: LessonPlay) -> float:
     own = [beat.minutes for beat in play.lesson.beats]
     left = play.lesson.minutes - sum(own)
     return max(0.5, left / max(1, own.count(0)))
-
-
-def read_votes(text: str, options: int) -> tuple[int, ...] | None:
-    """The counts of a class as they are typed: a number for each option, with spaces or commas; None if they aren't."""
-    words = text.replace(",", " ").split()
-    if len(words) != options or not all(word.isdecimal() and len(word) < 7 for word in words):
-        return None
-    return tuple(min(MOST_VOTES, int(word)) for word in words)
 
 
 def _vote(text: str, count: int, votes: Sequence[int], right: bool) -> Content:

@@ -108,7 +108,7 @@ class LessonActions(ToolActions):
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
-            self.play.right |= {number: right for number, right in known.right.items() if number < begin}
+            self.play.know(known, begin)
             self.host.answer(f"The lesson goes on at beat {begin + 1}; {BEFORE} goes back")
         self.exploring = False
         self._changed()
@@ -148,10 +148,8 @@ class LessonActions(ToolActions):
 
     def _keep(self, play: LessonPlay) -> None:
         """Keep how far it is; a file that can't be written is no reason to stop teaching."""
-        over = play.phase is LessonPhase.ENDED
-        progress = LessonProgress(0 if over else play.beat_number, dict(play.right), over)
         try:
-            self._progress.keep(play.lesson.id, progress)
+            self._progress.keep(play.lesson.id, play.progress)
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 

@@ -17,7 +17,7 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import beam as command
+from inspector.cli.subcommands.generate import beam_parser, beam_settings
 from inspector.cli.writers.beam import writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
@@ -52,8 +52,8 @@ class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, greedy: protocol.Hypothesis = GREEDY) -> None:
-        args = parsed(command.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
-        self.settings = command.beam_settings(args)
+        args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        self.settings = beam_settings(args)
         answers = {protocol.SearchBeams: script(greedy)}
         super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], writer)
 

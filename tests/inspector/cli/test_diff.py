@@ -14,16 +14,15 @@ from engine.protocol import OpenLockstep
 from engine.settings import LoadSettings
 from inspector.cli import main as cli
 from inspector.cli import screen
-from inspector.cli.against import against_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import diff
+from inspector.cli.subcommands.texts import against_from, diff_parser
 from tests.inspector.cli.test_main import complaint, light
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play."
 
 
 def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None:
-    args = parsed(diff.parser(), argv)
+    args = parsed(diff_parser(), argv)
     return against_from(args, load or LoadSettings(), args.second)
 
 
@@ -56,11 +55,11 @@ def test_a_chat_template_is_a_file_or_itself(tmp_path: Path) -> None:
         (str(file), "{{ messages }}"),
         ("{% if 1 %}é{% endif %}", "{% if 1 %}é{% endif %}"),
     ):
-        args = parsed(screen.parser(), ["--against-chat-template", given])
+        args = parsed(screen.screen_parser(), ["--against-chat-template", given])
         assert against_from(args, LoadSettings(), args.against) == OpenLockstep(
             LoadSettings(), template=template
         )
-    args = parsed(screen.parser(), ["--against-chat-template", str(tmp_path / "no")])
+    args = parsed(screen.screen_parser(), ["--against-chat-template", str(tmp_path / "no")])
     with pytest.raises(EngineError, match="There is no chat template"):
         against_from(args, LoadSettings(), args.against)
 

@@ -16,7 +16,7 @@ import pytest
 from engine.protocol import LogitsRow, Step
 from engine.trace import load
 from inspector.cli import main as cli
-from inspector.cli.subcommands import generate
+from inspector.cli.subcommands.generate import text_writer
 from inspector.cli.writers.jsonl import JsonLines
 from inspector.cli.writers.plain import PlainText
 from tests.inspector.cli.scripted import Run
@@ -168,8 +168,8 @@ def test_sixty_starts_and_quits() -> None:
 
 
 def test_the_writer_is_the_one_asked_for() -> None:
-    assert isinstance(generate.writer(Run({}).request, io.StringIO(), None), JsonLines)
-    assert isinstance(generate.writer(Run({}, jsonl=False).request, io.StringIO(), None), PlainText)
+    assert isinstance(text_writer(Run({}).request, io.StringIO(), None), JsonLines)
+    assert isinstance(text_writer(Run({}, jsonl=False).request, io.StringIO(), None), PlainText)
 
 
 # ---- as a trace -------------------------------------------------------------------------------

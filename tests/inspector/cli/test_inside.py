@@ -13,7 +13,7 @@ from engine.protocol import AttentionLayer, AttentionRead, CaptureFacts, Check, 
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import inside
+from inspector.cli.subcommands.inside import inside_parser
 from inspector.cli.writers.inside import writer
 from tests.inspector.cli.test_main import complaint
 
@@ -108,7 +108,7 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     read = AttentionRead(2, 2, (layer,), 1, (), facts)
     for flags in (("--jsonl",), ()):
         out = io.StringIO()
-        made = writer(request_from(parsed(inside.parser(), [*PROMPT, *flags])), out, None)
+        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), out, None)
         made.nodes = [1, 2]
         if not flags:
             made._labels = {1: "a", 2: "b"}  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from engine.settings import LoadSettings, Settings
-from inspector.cli import arguments, screen, terminal
+from inspector.cli import arguments, screen
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
@@ -29,7 +29,7 @@ from inspector.recordings import sessions
 
 def ask(*argv: str, headless: bool = True) -> arguments.Request:
     """What a command line asks for."""
-    parser = generate.parser() if headless else screen.parser()
+    parser = generate.generate_parser() if headless else screen.screen_parser()
     return arguments.request_from(parsed(parser, argv), default_prompt=not headless)
 
 
@@ -277,7 +277,7 @@ def open_screen(
             noted["ran"] = True
 
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
-    monkeypatch.setattr(terminal, "check", lambda prompt_from_stdin: None)
+    monkeypatch.setattr(screen, "check_terminal", lambda prompt_from_stdin: None)
     noted["exit"] = cli.main(argv)
     return noted
 
@@ -343,7 +343,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(screen, "SUBCOMMAND", replace(screen.SUBCOMMAND, run=lambda args: [][1]))
+    monkeypatch.setattr(cli, "SCREEN", replace(screen.SCREEN, run=lambda args: [][1]))
     line = complaint(capsys, code=1)
     assert line.startswith("This is a fault of the program: IndexError: list index out of range")
     [report] = tmp_path.iterdir()
@@ -391,7 +391,7 @@ def test_a_terminal_that_cannot_show_the_screen() -> None:
 def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "is_terminal", lambda name: name != "stdin")
+    monkeypatch.setattr(screen, "is_terminal", lambda name: name != "stdin")
     assert "so the prompt can't come from there. Use --prompt-file" in complaint(capsys, "-p", "-")
 
 

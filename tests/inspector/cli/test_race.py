@@ -12,7 +12,7 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import race
+from inspector.cli.subcommands.measure import race_parser
 from inspector.cli.writers.race import writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
@@ -23,7 +23,7 @@ class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, answers: list[protocol.Record] | None = None) -> None:
-        args = parsed(race.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        args = parsed(race_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
         super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, writer)
@@ -42,7 +42,7 @@ def test_the_flags_reach_the_engine() -> None:
 
 
 def test_without_a_prompt_it_is_the_screens() -> None:
-    args = parsed(race.parser(), [])
+    args = parsed(race_parser(), [])
     assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
     assert request_from(args, default_prompt=True).prompt == "Once upon a time"
 

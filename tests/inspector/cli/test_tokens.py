@@ -17,7 +17,7 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import tokens
+from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
 from inspector.cli.writers.tokens import writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 
@@ -34,7 +34,7 @@ CUT = Tokenized(
 
 
 def run(*argv: str) -> Request:
-    return tokens.tokens_request_from(parsed(tokens.parser(), argv))
+    return tokens_request_from(parsed(tokens_parser(), argv))
 
 
 def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:

@@ -25,7 +25,7 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.trace import load
-from inspector.cli.subcommands.replay import named
+from inspector.cli.subcommands.recordings import named
 from inspector.demo import SCENES
 from inspector.demo.record import SCRIPTS, record_scene
 

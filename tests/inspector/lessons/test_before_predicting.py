@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.cli.subcommands import learn as learn_command
-from inspector.cli.subcommands import lesson as lesson_command
+from inspector.cli.subcommands import lessons
+from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_learn, run_lesson
 from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
 from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
@@ -135,9 +135,9 @@ def test_from_begins_at_a_beat(present: bool) -> None:
 
 
 def test_a_beat_that_a_lesson_does_not_have_is_refused() -> None:
-    args = learn_command.parser().parse_args(["3", "--plain", "--from", "7"])
+    args = learn_parser().parse_args(["3", "--plain", "--from", "7"])
     with pytest.raises(Exception, match=r"has no beat 7\. It has 6"):
-        learn_command.run(args)
+        run_learn(args)
 
 
 def test_a_lesson_is_found_by_the_title_that_the_list_prints() -> None:
@@ -149,9 +149,9 @@ def test_a_lesson_is_found_by_the_title_that_the_list_prints() -> None:
 
 def test_a_lesson_of_ones_own_is_run_as_learn_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
-    monkeypatch.setattr(learn_command, "run", lambda args: begun.append(args) or 0)
-    assert lesson_command.run(lesson_command.parser().parse_args(["run", "my-lesson.md"])) == 0
-    expected = vars(learn_command.parser().parse_args(["my-lesson.md"]))
+    monkeypatch.setattr(lessons, "run_learn", lambda args: begun.append(args) or 0)
+    assert run_lesson(lesson_parser().parse_args(["run", "my-lesson.md"])) == 0
+    expected = vars(learn_parser().parse_args(["my-lesson.md"]))
     assert vars(begun[0]) == expected
 
 

@@ -17,7 +17,7 @@ from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons import notes
-from inspector.tools.lessons.dialogs import VotesDialog
+from inspector.tools.lessons.dialogs import VotesDialog, read_votes
 from inspector.tools.lessons.notes import (
     NotesApp,
     NotesPage,
@@ -28,7 +28,7 @@ from inspector.tools.lessons.notes import (
     page,
     presenting,
 )
-from inspector.tools.lessons.presenter import Presenter, block_digits, read_votes
+from inspector.tools.lessons.presenter import Presenter, block_digits
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
 from tests.system import short_directory
 

@@ -357,7 +357,7 @@ def test_what_is_set_is_told_in_the_room_that_there_is() -> None:
 
 
 def asked(*argv: str) -> Breakpoints | None:
-    return screen.breakpoints(flags.parsed(screen.parser(), argv))
+    return screen.breakpoints(flags.parsed(screen.screen_parser(), argv))
 
 
 def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:

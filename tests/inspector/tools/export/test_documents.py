@@ -473,7 +473,7 @@ def test_what_is_wrong_is_one_line(
     st.sampled_from(["session", "a.b", "trace"]), st.sampled_from([".jsonl", ".jsonl.gz", ".trace.zst", ""])
 )
 def test_a_documents_name_is_the_traces(name: str, end: str) -> None:
-    from inspector.cli.subcommands.export import stem
+    from inspector.cli.subcommands.recordings import stem
 
     found = stem(Path(f"some/where/{name}{end}"))
     assert found == name or (name, end) == ("trace", "")

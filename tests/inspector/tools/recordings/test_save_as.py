@@ -19,7 +19,7 @@ from engine.protocol import Ended, Failure, LogitsRow, ModelVocabulary, Packed, 
 from engine.settings import LoadSettings
 from engine.trace import load
 from inspector.cli import main as cli
-from inspector.cli import terminal
+from inspector.cli import screen
 from inspector.demo import DEMONSTRATION
 from inspector.recordings import sessions
 from inspector.tools.recordings.dialogs import SaveAsDialog, SessionsDialog
@@ -311,7 +311,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     assert inspector.session.playback
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
-    monkeypatch.setattr(terminal, "check", lambda *rest, **options: None)
+    monkeypatch.setattr(screen, "check_terminal", lambda *rest, **options: None)
     return noted
 
 
@@ -405,10 +405,10 @@ def test_names_of_sessions_are_what_their_files_are(state):
 
 
 def test_the_screen_leaves_the_signals_as_they_were(opened):
-    before = [signal.getsignal(number) for number in terminal.ENDING]
+    before = [signal.getsignal(number) for number in screen.ENDING]
     assert cli.main(["replay"]) == 0
     assert opened["ran"]
-    assert [signal.getsignal(number) for number in terminal.ENDING] == before
+    assert [signal.getsignal(number) for number in screen.ENDING] == before
 
 
 # ---- with logits ------------------------------------------------------------------------------

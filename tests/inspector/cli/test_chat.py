@@ -17,11 +17,19 @@ from mlx_lm.server import process_message_content
 from engine import pocket
 from engine.errors import PromptError
 from engine.protocol import Message
-from inspector.cli import screen
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
 from inspector.cli.main import main
-from inspector.cli.subcommands import beam, generate, score, tokens
+from inspector.cli.screen import SCREEN, screen_parser
+from inspector.cli.subcommands.generate import BEAM, GENERATE, generate_parser
+from inspector.cli.subcommands.texts import (
+    SCORE,
+    TOKENS,
+    score_parser,
+    score_request_from,
+    tokens_parser,
+    tokens_request_from,
+)
 
 mlx_generate = importlib.import_module("mlx_lm.generate")
 """The module; `mlx_lm` has a function of the same name."""
@@ -29,7 +37,7 @@ ASK = [{"role": "user", "content": "Tell a story."}]
 
 
 def request(*argv: str) -> Any:
-    return request_from(parsed(generate.parser(), argv))
+    return request_from(parsed(generate_parser(), argv))
 
 
 def write(folder: Path, content: Any) -> str:
@@ -173,9 +181,9 @@ def test_flags_without_effect_say_so() -> None:
         "--chat-template-config has no effect with --ignore-chat-template.",
         "--prefill-response has no effect with --ignore-chat-template.",
     )
-    cut = tokens.tokens_request_from(parsed(tokens.parser(), ("-p", "x", *config)))
+    cut = tokens_request_from(parsed(tokens_parser(), ("-p", "x", *config)))
     assert cut.notes[0] == "--chat-template-config has no effect without --chat."
-    scored = score.score_request_from(parsed(score.parser(), ("-p", "x", *config)))
+    scored = score_request_from(parsed(score_parser(), ("-p", "x", *config)))
     assert scored.notes[0] == "--chat-template-config has no effect without --chat-template."
 
 
@@ -185,7 +193,7 @@ def test_a_configuration_that_is_no_object(config: str) -> None:
         request("-p", "x", "--chat-template-config", config)
 
 
-@pytest.mark.parametrize("command", [generate, beam, score, tokens, screen])
+@pytest.mark.parametrize("command", [GENERATE, BEAM, SCORE, TOKENS, SCREEN])
 def test_every_command_with_a_prompt_takes_the_flags(command: Any) -> None:
     argv = (
         "--chat-template-config",
@@ -342,4 +350,4 @@ def test_flags_of_a_cache_that_are_refused(flags: tuple[str, ...], said: str) ->
 def test_a_cache_needs_a_prompt_to_go_on_with() -> None:
     argv = ("--prompt-cache-file", "c", "--cached-prompt", "x")
     with pytest.raises(PromptError, match="No prompt was given"):
-        request_from(parsed(screen.parser(), argv), default_prompt=True)
+        request_from(parsed(screen_parser(), argv), default_prompt=True)
