@@ -28,10 +28,7 @@ MOST_MESSAGE = 2**21
 LOOK_SECONDS = 1.0
 """Between two looks at memory and at who is idle."""
 _TAKEN_OVER = "You opened it again elsewhere: a visitor has one seat."
-ASSETS = {
-    "/page.js": "page/page.js",
-    "/page.css": "page/page.css",
-}
+ASSETS = {"/page.js": "page/page.js", "/page.css": "page/page.css"}
 LIBRARY_ASSETS = {
     "/textual.js": "static/js/textual.js",
     "/xterm.css": "static/css/xterm.css",

@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from engine.frozen import frozen
-from engine.protocol import (
-    BeamEnded,
-    Candidate,
-    Distribution,
-    Hypothesis,
-    LensCell,
-    RaceStep,
-    Record,
-    Step,
-)
+from engine.protocol import BeamEnded, Candidate, Distribution, Hypothesis, LensCell, RaceStep, Record, Step
 from inspector.display import token_label, visible
 from inspector.lessons.lesson import Beat
 from inspector.scales import bits, count, milliseconds, others_prob, percent, size

@@ -161,8 +161,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [("-p", "x"), ("--prompt-file", "x"), ("--system-prompt", "x"), ("--ignore-chat-template",)],
+    "flags", [("-p", "x"), ("--prompt-file", "x"), ("--system-prompt", "x"), ("--ignore-chat-template",)]
 )
 def test_flags_that_a_conversation_replaces_are_refused(tmp_path: Path, flags: tuple[str, ...]) -> None:
     with pytest.raises(PromptError, match="were both given") as error:

@@ -40,9 +40,7 @@ class Run(ScriptedRun):
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
         super().__init__(
-            score_request_from(args),
-            answers,
-            writer=lambda asked, *to: writer(asked, args.summary, *to),
+            score_request_from(args), answers, writer=lambda asked, *to: writer(asked, args.summary, *to)
         )
 
     @property
