@@ -29,7 +29,7 @@ from inspector.tools.lessons.notes import (
     presenting,
 )
 from inspector.tools.lessons.presenter import Presenter, block_digits
-from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.system import short_directory
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
@@ -109,36 +109,32 @@ def test_the_notes_say_what_comes_next_and_who_is_late() -> None:
     assert "$warning" in str(head_line(NotesPage("L", 1, 2, "T", "asking", lesson_minutes=5), 400.0).spans)
 
 
-def test_a_class_is_taken_through_a_lesson(runtime: Path) -> None:
+async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: Path) -> None:
     """By the presenter's keys alone; the second terminal has the notes of each beat."""
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.press("K")
-        followed = follow(presenting())
-        card = learner.app.main.query_one(NarrationCard)
-        assert card.size.width <= 60
-        await learner.press("v")
-        await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
-        await learner.press("1", "2", "space", "5", "space", "3", "enter")
-        await learner.until(lambda: "12 girl" in learner.text())
-        await learner.press("full_stop")
-        await learner.until(lambda: "12 girl" not in learner.text())
-        await learner.press("full_stop")
-        for _ in LESSON.lesson.beats:
-            number = learner.play.beat_number
-            while learner.play.phase is not LessonPhase.REVEALED:
-                await learner.press("pagedown")
-                await learner.phase(*WAITING)
+    await learner.press("K")
+    followed = follow(presenting())
+    card = learner.app.main.query_one(NarrationCard)
+    assert card.size.width <= 60
+    await learner.press("v")
+    await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
+    await learner.press("1", "2", "space", "5", "space", "3", "enter")
+    await learner.until(lambda: "12 girl" in learner.text())
+    await learner.press("full_stop")
+    await learner.until(lambda: "12 girl" not in learner.text())
+    await learner.press("full_stop")
+    for _ in LESSON.lesson.beats:
+        number = learner.play.beat_number
+        while learner.play.phase is not LessonPhase.REVEALED:
             await learner.press("pagedown")
-            await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
-        pages = [next(followed)]
-        while pages[-1].phase != "ended":
-            pages.append(next(followed))
-        assert pages[-1].beats == len(LESSON.lesson.beats)
-        await learner.press("K")
-        assert not learner.actions.presenting.on
-
-    learn(LESSON, body)
+            await learner.phase(*WAITING)
+        await learner.press("pagedown")
+        await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
+    pages = [next(followed)]
+    while pages[-1].phase != "ended":
+        pages.append(next(followed))
+    assert pages[-1].beats == len(LESSON.lesson.beats)
+    await learner.press("K")
+    assert not learner.actions.presenting.on
 
 
 def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:

@@ -98,4 +98,4 @@ def played(listed: Listed, recorded: bool, size: tuple[int, int]) -> None:
         asked = {number for number, beat in enumerate(listed.lesson.beats) if beat.question is not None}
         assert learner.play.right.keys() == asked
 
-    learn(listed, body, size, recorded)
+    learn(listed, body, size=size, recorded=recorded)
