@@ -16,7 +16,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
 from inspector.cli.writers.batch import writer
 from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint, light
+from tests.inspector.cli.test_main import complaint
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
 
@@ -111,35 +111,6 @@ def test_draws_begin_after_their_prompt() -> None:
     text = "\n".join(run.lines)
     assert "chi-square 1.50" in text
     assert "└   2  a" in text
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ([], "No prompt was given."),
-        (["-p", ""], "One of the prompts is empty."),
-        (["-p", "a", "-p", "b", "-n", "3"], "--draws continues one prompt, and several were given."),
-        (["-p", "a", "--batch-size", "0"], "0 lanes at once are out of range. Give 1 to 256."),
-        (["-p", "a", "--prompt-file", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert said in complaint(capsys, "batch", *argv)
-
-
-def test_help_is_instant() -> None:
-    text = light("batch", "--help")
-    for flag in (
-        "--prompt TEXT",
-        "--lines",
-        "--static",
-        "--compare",
-        "--draws N",
-        "--temp",
-        "--model",
-        "--jsonl",
-    ):
-        assert flag in text
 
 
 # ---- what is written --------------------------------------------------------------------------

@@ -27,16 +27,3 @@ def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(point["sweep"], point["at"]) for point in found["points"]] == [
         ("tpot", 16), ("tpot", 32), ("inspection", 2),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--sweeps", "speed"], "--sweeps: there is no sweep 'speed'. Take some of ttft"),
-        (["--rounds", "0"], "--rounds: must be from 1 to 1,000"),
-        (["--kv-bits", "7"], "--kv-bits"),
-    ],
-)
-def test_bad_flags_are_one_line(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", *flags]) == 2
-    assert message in capsys.readouterr().err

@@ -189,31 +189,6 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- bad input --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--top-p", "1.5"), "--top-p: top-p must be a number above 0 to 1, not 1.5."),
-        (("--top-p", "nan"), "--top-p: top-p must be"),
-        (("--temp", "-1"), "--temp: temperature must be 0, or a number from 0.001 to 100"),
-        (("--top-k", "-1"), "--top-k: top-k must be a whole number from 0"),
-        (("--top-k", "2.5"), "--top-k: top-k must be a whole number"),
-        (("--seed", str(2**64)), "--seed: seed must be"),
-        (("--candidates", "0"), "--candidates: candidates must be"),
-        (("--max-tokens", "0"), "--max-tokens: max tokens must be"),
-        (("--stop", ""), "--stop: stop string must not be empty"),
-        (("--kv-bits", "7"), "--kv-bits: KV bits must be one of 2, 3, 4, 5, 6, 8, not 7."),
-        (("--kv-bits", "x"), "--kv-bits: must be a whole number, not 'x'."),
-        (("--max-kv-size", "1"), "--max-kv-size: "),
-        (("--prefill-step-size", "0"), "--prefill-step-size: "),
-        (("--temp",), "--temp: expected one argument."),
-    ],
-)
-def test_a_bad_value_names_its_flag(
-    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert complaint(capsys, "generate", "-p", "hi", *flags).startswith(said)
-
-
 def test_bad_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad, empty = tmp_path / "bad.txt", tmp_path / "empty.txt"
     bad.write_bytes(b"abc\xff\xfe")

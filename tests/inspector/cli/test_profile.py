@@ -7,12 +7,6 @@ import json
 import pytest
 
 from inspector.cli import main as cli
-from tests.inspector.cli.test_main import complaint
-
-
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--repeats: must be a whole number" in complaint(capsys, "profile", "--repeats", "x")
-    assert "must be a whole number from 1 up, not 0" in complaint(capsys, "profile", "--repeats", "0")
 
 
 @pytest.mark.slow

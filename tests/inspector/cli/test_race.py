@@ -15,7 +15,6 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import race_parser
 from inspector.cli.writers.race import writer
 from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.tools.race.test_report import OPENED, steps
 
 
@@ -45,26 +44,6 @@ def test_without_a_prompt_it_is_the_screens() -> None:
     args = parsed(race_parser(), [])
     assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
     assert request_from(args, default_prompt=True).prompt == "Once upon a time"
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--from", "two"], "--from: must be a whole number, not 'two'."),
-        (["--max-tokens", "9"], "inspector race has no flag --max-tokens. --max-tokens is a flag of"),
-        (["--to", "8"], "A race can't go from 16 to 8 tokens."),
-        (["--to", "513"], "leaves the model's context window of 512. End at 512 or before."),
-        (["--no-kv-cache", "--kv-bits", "8"], "--no-kv-cache: there is no KV cache for --kv-bits to change."),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert said in complaint(capsys, "race", *argv)
-
-
-def test_help_is_instant() -> None:
-    text = light("race", "--help")
-    for flag in ("--from N", "--to N", "--temp", "--model", "--jsonl"):
-        assert flag in text
 
 
 # ---- what is written --------------------------------------------------------------------------

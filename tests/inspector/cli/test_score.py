@@ -24,7 +24,7 @@ from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
-from tests.inspector.cli.test_main import complaint, light, run
+from tests.inspector.cli.test_main import complaint, run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
 
@@ -105,13 +105,6 @@ def test_bad_input_is_one_line(
     assert complaint(capsys, "score", "-") == (
         "Standard input is closed. Give the text as a file: inspector score FILE."
     )
-
-
-def test_help_is_instant_and_names_the_flags() -> None:
-    text = light("score", "--help")
-    for flag in ("jsonl", "summary", "candidates", "chat-template", "model", "kv-bits"):
-        assert f"--{flag}" in text
-    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------

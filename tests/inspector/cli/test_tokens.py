@@ -75,19 +75,6 @@ def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
     assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("-p", ""), "The text is empty"),
-        (("-p", "a", "file"), "A file and --prompt were both given"),
-        (("/nowhere/at/all",), "There is no file"),
-    ],
-)
-def test_what_can_not_be_read_is_said(argv: tuple[str, ...], message: str) -> None:
-    with pytest.raises(PromptError, match=message):
-        run(*argv)
-
-
 def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal())
     with pytest.raises(PromptError, match="No text was given"):
