@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from rich.cells import cell_len
+
 from engine.protocol import Choose, Prefill, Step
 from engine.settings import LoadSettings
 from inspector.lessons.catalogue import LessonProgress, Progress, shipped
@@ -13,7 +16,9 @@ from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.dialogs import LessonsDialog
+from inspector.widgets.option_list import SafeOptionList
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from tests.inspector.rig import Rig
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
 
@@ -150,3 +155,24 @@ async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:
     await learner.until(lambda: learner.app.controller.timeline.facts is not None)
     await learner.until(lambda: not learner.app.controller.client.outstanding)
     assert learner.actions.play is None
+
+
+# ---- the list of lessons: a line each at every size, in the ink of its row -------------------
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(160, 45), (120, 40), (100, 30), (80, 24), (60, 20)])
+async def test_each_lesson_has_one_line_in_the_ink_of_its_row(rig: Rig, size: tuple[int, int]) -> None:
+    """One of another ink can't be read where it is highlighted."""
+    await rig.ready()
+    await rig.press("S")
+    assert isinstance(rig.app.screen, LessonsDialog)
+    options = rig.app.screen.query_one(SafeOptionList)
+    await rig.until(lambda: options.size.width > 0)
+    prompts = [options.get_option_at_index(place).prompt for place in range(options.option_count)]
+    assert len(prompts) >= 9
+    for prompt in prompts:
+        assert (
+            cell_len(prompt.plain) <= options.scrollable_content_region.width - 2
+        )  # a row has a blank each side
+        assert {str(span.style) for span in prompt.spans} == {"bold"}

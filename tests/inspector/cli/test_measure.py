@@ -1,4 +1,4 @@
-"""`inspector race`: its flags, table, chart and JSON lines, from records by hand and as a person runs it."""
+"""`inspector race`, `bench` and `profile`: what they write, from records by hand and as a person runs them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import race_parser
+from inspector.cli.writers.bench import as_object
 from inspector.cli.writers.race import writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.tools.race.test_report import OPENED, steps
+from tests.inspector.tools.sweeps.test_tables import SWEPT
 
 
-class Run(ScriptedRun):
+class RaceRun(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, answers: list[protocol.Record] | None = None) -> None:
@@ -32,7 +34,7 @@ class Run(ScriptedRun):
 
 
 def test_the_flags_reach_the_engine() -> None:
-    run = Run("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
+    run = RaceRun("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "Race"]
     assert run.backend.sent[-1] == protocol.Race(16, 76)
@@ -50,7 +52,7 @@ def test_without_a_prompt_it_is_the_screens() -> None:
 
 
 def test_the_table_has_medians_of_windows_and_the_sums() -> None:
-    run = Run()
+    run = RaceRun()
     assert run.go() == Outcome(0)
     head, *rows = run.lines[:13]
     assert head.split()[:4] == ["tokens", "cache", "no", "cache"]
@@ -61,7 +63,7 @@ def test_the_table_has_medians_of_windows_and_the_sums() -> None:
 
 
 def test_the_verdict_and_how_it_was_measured() -> None:
-    run = Run()
+    run = RaceRun()
     run.go()
     told = run.out.getvalue()
     assert "with a cache    10.0 ms a step at the beginning, 10.0 ms at the end: 1.00 times" in told
@@ -73,19 +75,19 @@ def test_the_verdict_and_how_it_was_measured() -> None:
 
 def test_a_difference_is_said_with_its_place() -> None:
     end = RaceEnded(60, 600.0, 2790.0, (40, 44), 0.25)
-    run = Run(answers=[OPENED, *steps((40, 44), 0.25), end])
+    run = RaceRun(answers=[OPENED, *steps((40, 44), 0.25), end])
     run.go()
     assert "2 of 60 differ, first after 40 tokens; logits differ by 0.25 at most" in run.out.getvalue()
 
 
 def test_a_single_step_is_enough() -> None:
-    run = Run(answers=[OPENED, steps()[0], RaceEnded(1, 10.0, 17.0, (), 0.0)])
+    run = RaceRun(answers=[OPENED, steps()[0], RaceEnded(1, 10.0, 17.0, (), 0.0)])
     assert run.go().code == 0
     assert run.lines[1].split()[0] == "17"
 
 
 def test_json_lines_hold_every_step() -> None:
-    run = Run("--jsonl")
+    run = RaceRun("--jsonl")
     run.go()
     begin, *all_steps, end = [json.loads(line) for line in run.lines]
     assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
@@ -95,12 +97,12 @@ def test_json_lines_hold_every_step() -> None:
 
 
 def test_an_interrupt_ends_with_what_there_is() -> None:
-    run = Run(answers=[OPENED])
+    run = RaceRun(answers=[OPENED])
     run.backend.interrupt = protocol.Race
     assert run.go().code == 130
     assert run.out.getvalue() == ""
     assert "race        cancelled" in run.err.getvalue()
-    lines = Run("--jsonl", answers=[OPENED])
+    lines = RaceRun("--jsonl", answers=[OPENED])
     lines.backend.interrupt = protocol.Race
     lines.go()
     assert json.loads(lines.lines[-1]) == {"event": "race_end", "reason": "cancelled"}
@@ -115,3 +117,43 @@ def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
     assert "token ids       all 12 equal" in printed.out
     assert "model       pocket: llama, 8 layers" in printed.err
     assert "\x1b" not in printed.out
+
+
+# ---- inspector bench -------------------------------------------------------------------------
+
+
+def test_json_holds_every_measurement() -> None:
+    found = json.loads(json.dumps(as_object(SWEPT)))
+    assert found["points"][0]["figures"][0] == {
+        "name": "TTFT", "unit": "ms", "median": 11.0, "values": [10.0, 12.0, 11.0],
+    }  # fmt: skip
+    assert found["machine"]["cores"] == 2
+    assert found["how"]["ttft"] == "as told"
+
+
+def test_bench_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
+    assert cli.main(["bench", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(point["sweep"], point["at"]) for point in found["points"]] == [
+        ("tpot", 16), ("tpot", 32), ("inspection", 2),
+    ]  # fmt: skip
+
+
+# ---- inspector profile -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
+    assert cli.main(argv) == 0
+    printed = capsys.readouterr()
+    assert "One step after 8 tokens" in printed.out
+    assert "Roofline, 7.34 M parameters in a token" in printed.out
+    assert "KV cache of 8 tokens" in printed.out
+    assert cli.main([*argv, "--jsonl"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["event"] for each in events][-3:] == ["profile", "roofline", "kv_costs"]
+    profile = events[-3]
+    parts = sum(part["ms"] for part in profile["parts"])
+    assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])
