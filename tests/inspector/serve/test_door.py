@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from inspector.serve.door import AdmissionError, Admissions, check_host, check_origin
-
 pytest.importorskip("textual_serve")
 
 from engine.remote.complaints import SECONDS, Complaints
 from inspector.serve import door, server
+from inspector.serve.door import AdmissionError, Admissions, check_host, check_origin
 from tests.inspector.serve.served import eventually, serving
 from tests.inspector.serve.test_server import run
 
