@@ -30,7 +30,7 @@ from inspector.cli.arguments import Request
 from inspector.cli.connect import link_from
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once
 from inspector.cli.summary import Summary, Tally
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
 from inspector.version import program, version
 
 if TYPE_CHECKING:

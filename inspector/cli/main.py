@@ -17,6 +17,7 @@ from inspector.cli.screen import SCREEN
 from inspector.cli.subcommands.completion import COMPLETION, complete
 from inspector.cli.subcommands.generate import BATCH, BEAM, GENERATE
 from inspector.cli.subcommands.inside import INSIDE
+from inspector.cli.subcommands.keys import KEYS
 from inspector.cli.subcommands.lessons import LEARN, LESSON, NOTES
 from inspector.cli.subcommands.measure import BENCH, PROFILE, RACE
 from inspector.cli.subcommands.models import MODELS
@@ -28,7 +29,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
         GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, ENGINE, REPLAY, SERVE, LEARN, LESSON,
-        NOTES, MODELS, SESSIONS, EXPORT, COMPLETION,
+        NOTES, MODELS, SESSIONS, KEYS, EXPORT, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""

@@ -14,7 +14,7 @@ from engine.breakpoints import Breakpoints
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from inspector.session.backend import IdleBackend
+from inspector.session.client import IdleBackend
 from inspector.state.timeline import Timeline
 from inspector.tools.export import figures
 from inspector.tools.export.documents import alone
@@ -68,7 +68,7 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         client = app.controller.client
-        client.outstanding.clear()
+        client.requests.clear()
         client.timeline = _timeline(recording)
         app.main.show()
         before, heading, made = "", figures.heading(recording), recording.made

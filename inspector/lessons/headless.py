@@ -10,7 +10,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import EngineError, TraceError
-from engine.protocol import LockstepOpened, ModelFacts, ReadLogits, Record
+from engine.protocol import LockstepOpened, ModelFacts, Prefill, ReadLogits, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from engine.trace import Entry, placed, save_as
@@ -18,9 +18,8 @@ from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
 from inspector.recordings.recorder import Recorder
-from inspector.session.backend import Backend, IdleBackend
+from inspector.session.client import Backend, IdleBackend
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
 from inspector.session.replay.player import Player
 from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase as SessionPhase
@@ -82,7 +81,7 @@ def engine_session(
     """
     queue: SimpleQueue[Record] = SimpleQueue()
     engine = make(queue.put)
-    controller = Controller(engine, load, settings, Prompt("", False))
+    controller = Controller(engine, load, settings, Prefill("", False))
 
     def turn() -> bool:
         try:
@@ -112,7 +111,7 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
         TraceError: It can't be read.
     """
     queue: SimpleQueue[Record] = SimpleQueue()
-    controller = Controller(IdleBackend(), LoadSettings(), lesson.settings, Prompt("", False))
+    controller = Controller(IdleBackend(), LoadSettings(), lesson.settings, Prefill("", False))
     backend = ReplayBackend(controller, queue.put, lambda _: None)
     player = Player(trace, backend.show, backend.begin, from_start=True)
     backend.questions = player.file.questions
@@ -188,7 +187,7 @@ def record(
             timeline = session.controller.timeline
             if timeline.tip not in known and timeline.next is not None:
                 known.add(timeline.tip)
-                client.send(ReadLogits((timeline.tip,)))
+                client.request(ReadLogits((timeline.tip,)))
                 session.until(lambda: not client.outstanding)
 
         play.begin()

@@ -165,10 +165,10 @@ class Batches(CapabilityState):
         DrawsCounted: ReplayStop.EACH,
     }
     SHOWN_BY: ClassVar = {
-        BatchStep: ("A batch is here: {} shows it", "batch"),
-        BatchEnded: ("A batch ended here: {} shows it", "batch"),
-        BatchCompared: ("A batch was compared here: {} shows it", "batch"),
-        DrawsCounted: ("Draws were counted here: {} shows them", "draws"),
+        BatchStep: "A batch is here: {batch} shows it",
+        BatchEnded: "A batch ended here: {batch} shows it",
+        BatchCompared: "A batch was compared here: {batch} shows it",
+        DrawsCounted: "Draws were counted here: {draws} shows them",
     }
 
     last: BatchSoFar | None = None

@@ -160,7 +160,7 @@ def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
     from engine.protocol import SearchBeams
     from inspector.cli.driver import run
-    from inspector.cli.writers.beam import writer as beam_writer
+    from inspector.cli.writers.sequences import beam_writer
 
     request, search = request_from(args), SearchBeams(beam_settings(args))
     return run(args, request, beam_writer(request, output(), sys.stderr), [search])
@@ -231,7 +231,7 @@ def run_batch(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
     from inspector.cli.driver import place, run
-    from inspector.cli.writers.batch import writer as batch_writer
+    from inspector.cli.writers.sequences import batch_writer
 
     path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)

@@ -51,7 +51,7 @@ def run_bench(args: Namespace) -> int:
     from engine.protocol import Sweep
     from engine.sweep_settings import SweepSettings, check_sweeps
     from inspector.cli.driver import run
-    from inspector.cli.writers.bench import BenchText
+    from inspector.cli.writers.measured import BenchText
 
     values = given(args)
     if "sweeps" in values:
@@ -101,7 +101,7 @@ def run_race(args: Namespace) -> int:
     """Run `inspector race`; without a prompt it is the screen's."""
     from engine.protocol import Race
     from inspector.cli.driver import run
-    from inspector.cli.writers.race import writer as race_writer
+    from inspector.cli.writers.measured import race_writer
 
     request = request_from(args, default_prompt=True)
     out, race = race_writer(request, output(), sys.stderr), Race(args.first, args.last)
@@ -146,7 +146,7 @@ def run_profile(args: Namespace) -> int:
     """Run `inspector profile`; without a prompt it is the screen's."""
     from engine.protocol import CompareKV, MeasureRoofline, Profile, Run
     from inspector.cli.driver import run
-    from inspector.cli.writers.profile import writer as profile_writer
+    from inspector.cli.writers.measured import profile_writer
 
     request = request_from(args, default_prompt=True)
     then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]

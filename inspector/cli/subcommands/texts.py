@@ -79,7 +79,7 @@ def run_score(args: Namespace) -> int:
         EngineError: A value is out of range, the text can't be read or is empty, or the trace can't be written.
     """
     from inspector.cli.driver import place, run
-    from inspector.cli.writers.score import writer as score_writer
+    from inspector.cli.writers.tokens import score_writer
 
     path, request = place(args.output, args.force, "the scores do"), score_request_from(args)
     writer = score_writer(request, args.summary, output(), sys.stderr)
@@ -287,7 +287,7 @@ def run_tokens(args: Namespace) -> int:
     """
     from engine.protocol import CutText
     from inspector.cli.driver import drive, exit_status
-    from inspector.cli.writers.tokens import writer as token_writer
+    from inspector.cli.writers.tokens import token_writer
 
     asked = tokens_request_from(args)
     cut = CutText(asked.load, asked.prompt, asked.chat, asked.system, asked.messages, asked.options)

@@ -219,25 +219,6 @@ class KVPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
-    HELP = f"""\
-# KV cache
-The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
-
-- **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
-- the chart runs from the first token to the last one; the other shade is the prompt; its axis tells how steep it is:
-  the bytes that a token adds
-- one line for each kind of cache: how many layers, and of each layer the tokens held (of how many at
-  most) and the bytes used / allocated
-- **branches**: the KV of branches that were left, kept within a budget (`--kept-kv-mib`) so that going back costs no
-  forward; the least recently used goes first
-- after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
-
-With room (`{key_for("enlarge")}`) it tells more: the bytes of a token as a formula, what grouped heads save, what
-fell out of a window,
-how large the cache is when the context window is full, and what branches share. `{key_for("compare_kv")}` compares
-it with quantized ones,
-`{key_for("race")}` races with it against without.
-"""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return timeline.place

@@ -206,25 +206,6 @@ class TimingPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
-    HELP = f"""\
-# Time
-- **first token** (TTFT): the whole prompt through the model, and the first draw
-- **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
-  that nothing of the next one runs inside it
-- **prompt** and **generation**: tokens a second. **prompt logprobs** (in the title): what it cost on top to tell how
-  probable the prompt's own tokens were; it is part of neither
-- **cold start**: the first of its kind since the model was loaded. What is done once may be in it, so that no rate,
-  mean or percentile counts it
-- the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
-  sampler (**sample**) and on what you see here (**inspect**)
-- memory as the framework reports it: now, and the most so far
-
-With room (`{key_for("enlarge")}`) it tells more: the slowest in a hundred (p99), the steps that took more than twice
-the median (`▲`) and
-why, where that is known, and what the framework, the process and the inspector itself hold. `{key_for("profile")}`
-takes one step apart,
-`{key_for("sweep")}` measures over lengths.
-"""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.protocol import DrawMany, DrawsCounted
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.batch import Batches, BatchSoFar
 
 COUNTS = (10, 40, 200, 1000, 2000, 10_000)

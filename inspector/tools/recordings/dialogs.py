@@ -19,13 +19,13 @@ from engine.frozen import frozen
 from engine.paths import shorter
 from engine.trace import Entry, placed, save_as
 from inspector.display import pad, truncate, visible
-from inspector.keys import key_for
+from inspector.keys import with_keys
 from inspector.main.dialogs.destination import Destination
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 from inspector.widgets.safety import SafeInput
 
@@ -110,16 +110,12 @@ class SaveAsDialog(Dialog[Saved]):
     def _with_logits(self) -> bool:
         return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
 
-    @on(Input.Submitted, "#save-path")
-    def _submitted(self) -> None:
-        self.action_apply()
-
     def let_go(self) -> None:
         """What is half written goes with the dialog, also where the program ends."""
         if self._stop is not None:
             self._stop.set()
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Write, unless something is wrong with the name."""
         name = self.query_one("#save-path", SafeInput).value.strip()
         if self._stop is not None or self._awaiting is not None:
@@ -184,7 +180,7 @@ def saved_sentence(saved: Saved) -> str:
 
 READING = "Reading the list"
 SESSIONS_HELP = (
-    f"⏎ shows it as a recording; there {key_for('go_live')} goes on with it live. What runs "
+    "⏎ shows it as a recording; there {go_live} goes on with it live. What runs "
     "now is saved and in this list too."
 )
 
@@ -192,10 +188,15 @@ SESSIONS_HELP = (
 class SessionsDialog(Dialog[Path]):
     """Lists sessions; returns the file of the one that is to be shown."""
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In the list of sessions",
+        note("up down", hint="choose", worth=5),
+        note("enter", hint="open", worth=6),
+        told=False,
+    )
     KEPT: ClassVar[tuple[str, ...]] = ("_paths",)
     HEADING: ClassVar[str] = "Recent sessions"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "open", 6))
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +226,7 @@ class SessionsDialog(Dialog[Path]):
         options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
         options.highlighted = 0 if listed else None
         self.query_one("#sessions-remark", Remark).say(
-            SESSIONS_HELP if listed else "No session is saved yet."
+            with_keys(SESSIONS_HELP) if listed else "No session is saved yet."
         )
 
     @on(SafeOptionList.OptionSelected)

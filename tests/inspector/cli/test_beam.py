@@ -18,7 +18,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import beam_parser, beam_settings
-from inspector.cli.writers.beam import writer
+from inspector.cli.writers.sequences import beam_writer
 from tests.inspector.cli.scripted import ScriptedRun
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
@@ -54,7 +54,7 @@ class Run(ScriptedRun):
         args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         self.settings = beam_settings(args)
         answers = {protocol.SearchBeams: script(greedy)}
-        super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], writer)
+        super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], beam_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import race_parser
-from inspector.cli.writers.bench import as_object
-from inspector.cli.writers.race import writer
+from inspector.cli.writers.measured import as_object, race_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.tools.race.test_report import OPENED, steps
 from tests.inspector.tools.sweeps.test_tables import SWEPT
@@ -27,7 +26,7 @@ class RaceRun(ScriptedRun):
         args = parsed(race_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
-        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, writer)
+        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, race_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ def test_a_single_step_is_enough() -> None:
 def test_json_lines_hold_every_step() -> None:
     run = RaceRun("--jsonl")
     run.go()
-    begin, *all_steps, end = [json.loads(line) for line in run.lines]
+    begin, *all_steps, end = run.events
     assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
     assert [each["tokens"] for each in all_steps] == list(range(17, 77))
     assert all(each["event"] == "race_step" and each["equal"] for each in all_steps)
@@ -105,7 +104,7 @@ def test_an_interrupt_ends_with_what_there_is() -> None:
     lines = RaceRun("--jsonl", answers=[OPENED])
     lines.backend.interrupt = protocol.Race
     lines.go()
-    assert json.loads(lines.lines[-1]) == {"event": "race_end", "reason": "cancelled"}
+    assert lines.events[-1] == {"event": "race_end", "reason": "cancelled"}
 
 
 # ---- as a person runs it ----------------------------------------------------------------------
@@ -135,6 +134,7 @@ def test_bench_runs(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
     assert cli.main(["bench", *flags]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert not {"id", "request"} & found.keys(), "the program's own number of a command"
     assert [(point["sweep"], point["at"]) for point in found["points"]] == [
         ("tpot", 16), ("tpot", 32), ("inspection", 2),
     ]  # fmt: skip
@@ -154,6 +154,9 @@ def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main([*argv, "--jsonl"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["event"] for each in events][-3:] == ["profile", "roofline", "kv_costs"]
+    assert not any({"id", "request"} & each.keys() for each in events), (
+        "the program's own number of a command"
+    )
     profile = events[-3]
     parts = sum(part["ms"] for part in profile["parts"])
     assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])

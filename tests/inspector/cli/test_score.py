@@ -19,7 +19,7 @@ from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
-from inspector.cli.writers.score import Score, writer
+from inspector.cli.writers.tokens import Score, score_writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
@@ -40,7 +40,9 @@ class Run(ScriptedRun):
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
         super().__init__(
-            score_request_from(args), answers, writer=lambda asked, *to: writer(asked, args.summary, *to)
+            score_request_from(args),
+            answers,
+            writer=lambda asked, *to: score_writer(asked, args.summary, *to),
         )
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from engine.protocol import Choose, Prefill, Step
+from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
 from inspector.lessons.catalogue import LessonProgress, Progress, shipped
 from inspector.lessons.play import LessonPhase
@@ -40,6 +40,24 @@ async def test_detours_and_resets_come_back_to_the_beat(learner: LearnerKeys) ->
     await learner.press("j")
     await learner.phase(*WAITING)
     assert (first, play.beat_number) == (1, 0)
+
+
+async def test_while_the_engine_is_asked_for_a_beat_nothing_is_shown_of_the_token_looked_at_before(
+    learner: LearnerKeys,
+) -> None:
+    """The lesson goes to the path's end as it asks: the panels were shown just before."""
+    backend, held = learner.app.controller.client.backend, list[Command]()
+    await learner.press("S", "left")
+    assert "at prompt token" in learner.text()
+    send, backend.send = backend.send, held.append  # type: ignore[method-assign]
+    await learner.press("Z")
+    await learner.until(lambda: bool(held))
+    assert learner.app.controller.timeline.following
+    assert "prompt token" not in learner.text().lower()
+    backend.send = send  # type: ignore[method-assign]
+    for command in held:
+        send(command)
+    await learner.phase(LessonPhase.ASKING)
 
 
 async def test_a_lesson_leaves_the_session_as_it_found_it(learner: LearnerKeys) -> None:
@@ -101,10 +119,10 @@ async def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet(le
     controller, timeline = learner.app.controller, learner.app.controller.timeline
     learner.actions.leave()
     await learner.until(lambda: not controller.client.outstanding)
-    controller.client.send(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
+    controller.client.request(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
     await learner.until(lambda: len(timeline.completion) == 1)
     text = LESSON.lesson.prompt + timeline.completion[0].text
-    controller.client.send(Prefill(text, chat=False))
+    controller.client.request(Prefill(text, chat=False))
     await learner.until(lambda: not controller.client.outstanding)
     assert isinstance(timeline.items[-1], Step)
     assert timeline.completion == []

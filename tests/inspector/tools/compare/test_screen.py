@@ -10,8 +10,7 @@ from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.compare.lines import LEFT, RIGHT
-from inspector.tools.compare.screen import ALONE, HINTS, CompareScreen
-from inspector.widgets.key_hints import key_hints
+from inspector.tools.compare.screen import ALONE, CompareScreen
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.sampler.test_what_if_real import until
@@ -240,12 +239,6 @@ def test_every_size_shows_the_parting_and_how_to_go_back(size: tuple[int, int]):
         assert all(len(line) <= size[0] for line in text.split("\n"))
 
     run(test, size=size)
-
-
-def test_the_keys_that_fit_end_with_the_way_back():
-    assert str(key_hints(200, HINTS)).endswith("esc back")
-    assert str(key_hints(20, HINTS)).endswith("esc back")
-    assert len(str(key_hints(60, HINTS))) <= 60
 
 
 def test_two_branches_of_the_real_engine():

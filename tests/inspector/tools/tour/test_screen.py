@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.tools.tour.dialog import STOPS, TourDialog
+from inspector.tools.tour.tool import STOPS, TourDialog
 from tests.inspector.rig import Rig
 
 
