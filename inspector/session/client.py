@@ -40,6 +40,20 @@ class Backend(Protocol):
         """
 
 
+class IdleBackend:
+    """Answers nothing: what is shown was recorded."""
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def send(self, command: Command) -> None:
+        """Nothing takes it."""
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Nothing is to be ended."""
+        return True
+
+
 class SessionHost(Protocol):
     """Where a session is shown."""
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from engine.frozen import frozen
 from inspector.cli.exit import OK, output
-from inspector.cli.flags import Parser, command_parser
-from inspector.cli.subcommand import Subcommand
+from inspector.cli.flags import Parser, Subcommand, command_parser
 
 if TYPE_CHECKING:
     from inspector.widgets.actions import Action
 
 
-def parser() -> Parser:
+def keys_parser() -> Parser:
     """The parser of `inspector keys`."""
-    from inspector.config import own_keys, presets
+    from inspector import places
+    from inspector.config import own_keys
 
     made = command_parser(
         "keys",
         "List all actions of the screen: their ids, their keys, where they hold and what they do.",
-        f'Other keys for them go into {presets.folder() / own_keys.NAME}: step = "n", or run = ["r", "f5"], or '
+        f'Other keys for them go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"], or '
         'as "race.again" = "ctrl+n" those of a tool\'s own screen. What is wrong there is told when the screen begins, '
         "and here; the rest holds.",
     )
@@ -34,7 +34,7 @@ def parser() -> Parser:
     return made
 
 
-def run(args: Namespace) -> int:
+def run_keys(args: Namespace) -> int:
     """Run `inspector keys`."""
     from inspector import keys
     from inspector.config import own_keys
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
     return OK
 
 
-SUBCOMMAND = Subcommand(parser, run, "all keys of the screen, and what they do")
+KEYS = Subcommand("keys", keys_parser, run_keys, "all keys of the screen, and what they do")
 
 
 @frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import LOOK, STEP, Host, Tool, ToolActions

@@ -15,7 +15,7 @@ from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import Request
-from inspector.cli.subcommands import generate
+from inspector.cli.subcommands.generate import text_writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
@@ -67,7 +67,7 @@ class ScriptedRun:
         request: Request,
         answers: Answers,
         then: Sequence[Command] = (),
-        writer: Callable[..., driver.Writer] = generate.writer,
+        writer: Callable[..., driver.Writer] = text_writer,
     ) -> None:
         self.request, self.then, self.writer = request, then, writer
         self.backend = ScriptedBackend(answers)

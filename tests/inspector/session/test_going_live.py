@@ -37,8 +37,7 @@ from inspector.session.going_live import differs, largest_difference, restore_of
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branches, token
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.export.paths import paths
-from inspector.tools.export.recording import Recording, line
+from inspector.tools.export.recording import Recording, line, paths
 from tests.inspector.fakes import Session
 
 SETTINGS = Settings(temp=0.9, seed=11)
