@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from engine.breakpoints import Breakpoints
 from engine.protocol import Deleted, Intervention, Step
 from engine.settings import Settings
+from inspector.keys import with_keys
 from inspector.session.history import NOTHING, NOTHING_AGAIN
 from tests.inspector.session.test_history import Desk
 
@@ -162,7 +163,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def undo(self) -> None:
         if not self.done:
-            assert self.desk.undo() == NOTHING
+            assert self.desk.undo() == with_keys(NOTHING)
             return
         entry = self.done.pop()
         assert self.desk.undo().startswith("Undone: ")
@@ -172,7 +173,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def redo(self) -> None:
         if not self.undone:
-            assert self.desk.redo() == NOTHING_AGAIN
+            assert self.desk.redo() == with_keys(NOTHING_AGAIN)
             return
         entry = self.undone.pop()
         assert self.desk.redo().startswith("Done again: ")
@@ -196,7 +197,7 @@ class Changes(RuleBasedStateMachine):
         end = moved[0] if moved else self.timeline.tip
         while self.done:
             self.undo()
-        assert self.desk.undo() == NOTHING
+        assert self.desk.undo() == with_keys(NOTHING)
         assert self.facts() == (*self.start[:-1], end)
 
 
