@@ -23,11 +23,11 @@ from textual.theme import ThemeProvider
 from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, Record
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
-from engine.trace.shapes import field_names
+from engine.trace.schema import field_names
 from inspector import keys
 from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
@@ -45,11 +45,9 @@ from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
-from inspector.session.backend import Backend
+from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
-from inspector.session.inbox import RecordInbox
-from inspector.session.playback import Opening, Playback, Severity
-from inspector.session.prefill import Prompt
+from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program
@@ -160,7 +158,7 @@ class InspectorApp(App[int]):
             self.engine,
             load,
             settings,
-            Prompt(prompt, chat, system, echo, messages, options, cache_file, cached_text),
+            Prefill(prompt, chat, system, echo, None, messages, options, cache_file, cached_text),
         )
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
@@ -420,7 +418,8 @@ def _connection(engine: Backend, app: InspectorApp) -> EngineConnection | None:
 
     if not isinstance(engine, RemoteEngine):
         return None
-    return EngineConnection(engine, app.inbox, app.controller, app.playback, app, app.call_later)
+    session, fall_back = app.controller, app.playback.fall_back
+    return EngineConnection(engine, app.inbox, session.client, session.setup, fall_back, app, app.call_later)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from engine.files import read_regular
 from engine.frozen import frozen
@@ -76,7 +76,7 @@ def read(places: Sequence[Place], path: Path | None = None) -> OwnKeys:
         if wrong := _wrong(id[:_LONGEST], keys, usual, len(problems) < _SUGGESTED):
             problems.append(f"{NAME}: {wrong}")
         else:
-            own[id] = tuple(dict.fromkeys(map(textual_name, keys)))
+            own[id] = tuple(dict.fromkeys(map(textual_name, cast("list[str]", keys))))
     while double := next(_doubles(own, places), None):
         id, problem = double
         del own[id]

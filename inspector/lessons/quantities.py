@@ -30,6 +30,7 @@ from inspector.lessons.kinds import Generated, Pieces, Raced
 from inspector.lessons.margins import NEAREST_DRAW
 from inspector.lessons.scope import Scope
 from inspector.lessons.values import Value
+from inspector.state.beams import BeamHistory
 from inspector.state.session_tree import Item
 
 # ---- what is on show --------------------------------------------------------------------------
@@ -162,7 +163,9 @@ def _beams(scope: Scope, place: int = 1) -> Subject:
     ended = next((each for each in reversed(scope.since) if isinstance(each, BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
         raise LookupError("no beam search with so many continuations was run in this beat")
-    return Subject(BEAMS, Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.beams.nodes))
+    return Subject(
+        BEAMS, Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
+    )
 
 
 def _rerolls(scope: Scope, text: str = "") -> Subject:

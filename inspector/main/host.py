@@ -20,8 +20,9 @@ from inspector.main.panel_room import PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
+from inspector.session.client import Severity
 from inspector.session.controller import Controller
-from inspector.session.playback import Playback, Severity
+from inspector.session.playback import Playback
 from inspector.widgets.overlay import shown
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
 

@@ -18,8 +18,9 @@ from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage
 from inspector.main.narration import NarrationCard, Narrator
+from inspector.session.client import Severity
 from inspector.session.controller import Controller
-from inspector.session.playback import Playback, Severity
+from inspector.session.playback import Playback
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from engine.protocol import (
     BatchCompared,
@@ -27,6 +27,7 @@ from engine.protocol import (
     PromptOpened,
     Record,
 )
+from inspector.state.capability import CapabilityState, ReplayStop
 
 LaneState = Literal["waiting", "prefill", "live", "ended"]
 
@@ -149,8 +150,26 @@ class BatchSoFar:
 
 
 @dataclass(slots=True)
-class Batches:
+class Batches(CapabilityState):
     """The last batch, and the last count of draws."""
+
+    TAKES = (
+        BatchOpened, LanesAdded, LanesJoined, LanesPrefilled, LaneStarted, BatchStep, LaneEnded, BatchEnded,
+        LaneCompared, BatchCompared, DrawsCounted, PromptOpened,
+    )  # fmt: skip
+    STOPS: ClassVar = {
+        BatchOpened: ReplayStop.BEGINS,
+        BatchStep: ReplayStop.FIRST,
+        BatchEnded: ReplayStop.EACH,
+        BatchCompared: ReplayStop.EACH,
+        DrawsCounted: ReplayStop.EACH,
+    }
+    SHOWN_BY: ClassVar = {
+        BatchStep: "A batch is here: {batch} shows it",
+        BatchEnded: "A batch ended here: {batch} shows it",
+        BatchCompared: "A batch was compared here: {batch} shows it",
+        DrawsCounted: "Draws were counted here: {draws} shows them",
+    }
 
     last: BatchSoFar | None = None
     drawn: DrawsCounted | None = None

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.protocol import Deleted, Marked, Undeleted
-from inspector.state.branch import PROMPT, Token
-from inspector.state.branches import Branches
+from inspector.state.branches import PROMPT, Branches, Token
 
 
 class Tree(Protocol):

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from engine.protocol import PromptOpened
-from inspector.state.branch import ROOT
+from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from engine.protocol import DraftRound, Intervention, PromptToken, Step
 from engine.settings import Settings
 from engine.tree import common_prefix
-from inspector.state.branch import ROOT, token
-from inspector.state.branches import Branches
+from inspector.state.branches import ROOT, Branches, token
 from inspector.state.marks import Marks
 
 Item = PromptToken | Step

@@ -206,7 +206,7 @@ def _message(where: str, value: Any) -> Message:
 
 def _check_size(where: str, *texts: str) -> None:
     """Refuse what a trace of the session could not hold."""
-    from engine.trace.shapes import TEXT_LIMIT
+    from engine.trace.values import TEXT_LIMIT
 
     if max(map(len, texts)) > TEXT_LIMIT:
         raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")

@@ -85,13 +85,13 @@ def run(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
     from inspector.cli.driver import drive
-    from inspector.cli.writers.batch import writer
+    from inspector.cli.writers.sequences import batch_writer
     from inspector.cli.writers.trace import TraceWriter, place
 
     path = place(args.output, args.force, "the lanes do")
     texts = prompts_from(args)
     request = batch_request(args, texts)
-    plain = writer(request, output(), sys.stderr)
+    plain = batch_writer(request, output(), sys.stderr)
     commands = list(commands_for(args, request, texts))
     if path is None:
         return exit_status(drive(request, plain, commands, make_backend=backend_from(args)))

@@ -172,7 +172,7 @@ def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Com
         PromptError: What was given is no single token.
     """
     from engine.protocol import Attribute
-    from inspector.state.inside.contributions import compared
+    from inspector.state.contributions import compared
 
     timeline = out.known.timeline
     timeline.select(out.nodes.index(node) + 1)

@@ -51,13 +51,13 @@ def run(args: Namespace) -> int:
     """
     from engine.protocol import CutText
     from inspector.cli.driver import drive
-    from inspector.cli.writers.tokens import writer
+    from inspector.cli.writers.tokens import token_writer
 
     request = tokens_request_from(args)
     cut = CutText(
         request.load, request.prompt, request.chat, request.system, request.messages, request.options
     )
-    made = writer(request, args.summary, output(), sys.stderr)
+    made = token_writer(request, args.summary, output(), sys.stderr)
     return exit_status(drive(request, made, [cut], loads=False))
 
 

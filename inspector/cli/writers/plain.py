@@ -12,9 +12,8 @@ from inspector.cli.summary import Summary
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, requested
-from inspector.state.speculation import Speculation
-from inspector.state.speculation_words import figures as speculation_figures
-from inspector.state.speculation_words import verdict
+from inspector.state.speculation import Speculation, verdict
+from inspector.state.speculation import figures as speculation_figures
 
 ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""

@@ -6,8 +6,7 @@ from inspector.config.preferences import VIEWS
 from inspector.keys import key_for, with_keys
 from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF
+from inspector.main.panels.text import BORDERS, BYTES, IDS, OFF, TextPanel
 from inspector.main.tool import LOOK, Tool, ToolActions, replayed
 from inspector.scales import METRICS
 from inspector.widgets.actions import Action, Needs

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.protocol import PromptPreview
+from engine.protocol import Prefill
 from engine.settings import LoadSettings
 from inspector.main.downloads import Downloads
 from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
 from inspector.recordings.sessions import recent_models
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import given, on_show
+from inspector.session.prompts import given, on_show
+from inspector.session.requests import Latest
+from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note, picking, taking
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class SetupActions(ToolActions):
         self.draft = host.controller.setup.prompt
         """What stands in the prompt dialog when it is opened, unless it was given and went on as a conversation."""
         self._given = self.draft
-        self._typed: list[Prompt] = []
+        self._typed: list[Prefill] = []
         """What was given or left in it before."""
         self._downloads = Downloads(host)
-        self._lookup = Lookup(PromptPreview, host.controller.client)
+        self._lookup = Latest(host.controller.client)
 
     def prompt(self) -> None:
         """Ask for a prompt."""
@@ -88,7 +88,7 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.facts import FactsDialog
 
         if (facts := self.timeline.facts) is not None:
-            self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
+            self.host.open(FactsDialog(facts, self.timeline.of(Measured).loaded))
 
 
 PROMPT_KEYS = dialog_table(

@@ -12,8 +12,8 @@ from engine.protocol import Check, Measuring
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool
-from inspector.session.answers import Answers
-from inspector.state.inside.checks import CHECKS, checked
+from inspector.session.requests import Replies
+from inspector.state.inside import CHECKS, checked
 from inspector.state.session_tree import Item
 from inspector.widgets.actions import pressing
 from inspector.widgets.canvas import Canvas
@@ -57,7 +57,7 @@ def under_way(now: Measuring | None) -> str:
     return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
 
 
-def told(answers: Answers[Any], key: Hashable) -> str:
+def told(answers: Replies[Any], key: Hashable) -> str:
     """The checks of an answer and its costs; or why it isn't there, or how far it is.
 
     Args:

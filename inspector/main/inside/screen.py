@@ -17,8 +17,8 @@ from inspector.main.inside.notices import nothing_before, place_of, refused, tab
 from inspector.main.inside.token_heat import TokenHeat
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.answers import Answers
-from inspector.state.inside.checks import checked
+from inspector.session.requests import Replies
+from inspector.state.inside import checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import KeyLine
@@ -44,7 +44,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
-    def __init__(self, host: Host, answers: Answers[Answer]) -> None:
+    def __init__(self, host: Host, answers: Replies[Answer]) -> None:
         super().__init__(host)
         self.answers = answers
 

@@ -6,46 +6,22 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-from engine.protocol import (
-    BatchCompared,
-    BatchEnded,
-    BatchStep,
-    BeamEnded,
-    BeamStep,
-    DrawsCounted,
-    KVCompared,
-    Profiled,
-    RaceStep,
-    RooflineMeasured,
-    Swept,
-)
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
-from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
-from inspector.session.transport import Telling
+from inspector.session.replay.stops import Caption, Telling
+from inspector.session.transport import Transport
+from inspector.state.capabilities import STATES
 
 LIVE = "{go_live} goes on live"
-_ELSEWHERE: dict[type, str] = {
-    BeamStep: "A beam search is here: {beams} shows it",
-    BeamEnded: "A beam search is over here: {beams} shows it",
-    RaceStep: "A race is here: {race} shows it",
-    Profiled: "A step was taken apart here: {profile} shows it",
-    RooflineMeasured: "The roofline was measured here: {profile} shows it",
-    KVCompared: "Quantized KV was compared here: {compare_kv} shows it",
-    BatchStep: "A batch is here: {batch} shows it",
-    BatchEnded: "A batch ended here: {batch} shows it",
-    BatchCompared: "A batch was compared here: {batch} shows it",
-    DrawsCounted: "Draws were counted here: {draws} shows them",
-    Swept: "Sweeps were measured here: {sweep} shows them",
-}
+_SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
 """What the main screen doesn't show of an entry, and the key that does."""
 
 
-class ReplayTransport:
+class ReplayTransport(Transport):
     """Plays one recording, until it is gone on with live.
 
     Args:
@@ -71,11 +47,6 @@ class ReplayTransport:
     def ready(self) -> frozenset[str]:
         """Both ways, though nothing is on show yet; none on the way to a live session."""
         return frozenset(() if self.going.under_way else ("on", "back"))
-
-    @property
-    def whereabouts(self) -> str:
-        """The status line's other end says how far it is."""
-        return ""
 
     def step(self, telling: Telling = ()) -> str:
         """Pause, show the next change of the picture, or walk forward at an older token."""
@@ -193,7 +164,7 @@ class ReplayTransport:
                 f"Recorded, at its end. {key_for('run')} plays it, ← → walk, {key_for('take_back')} "
                 f"goes back{self._live}"
             )
-        if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
+        if (elsewhere := _SHOWN_BY.get(type(player.last))) is not None:
             return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} goes on"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"

@@ -27,7 +27,7 @@ from inspector.main.inside.notices import refused, told
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import size
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.attention.control import AttentionControl
 from inspector.tools.attention.details import LOW, QUIET, HeadDetails
 from inspector.tools.attention.maps import head_maps, ranking
@@ -95,7 +95,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
-    def _over(self, answers: Answers[Known], *head: int) -> Known | None:
+    def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path that the token is in: the one on show, or one that ended before."""
         ends = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
         known = (answers.get((end, *head)) for end in ends)
@@ -214,7 +214,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return ranking(answer, self.scores, control.order, chosen, on, width, height)
         return head_maps(answer, chosen, on, width, height)
 
-    def _absent(self, answers: Answers[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
+    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
         """Why something about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]

@@ -12,7 +12,7 @@ from engine.frozen import frozen
 from engine.protocol import AttributedToken, AttributionRead
 from inspector.display import pad, quoted, token_label, visible
 from inspector.scales import count, percent
-from inspector.state.inside.contributions import ContributionRow, head_rows
+from inspector.state.contributions import ContributionRow, head_rows
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 

@@ -9,8 +9,8 @@ from engine.protocol import Attribute, AttributionRead, Command
 from inspector.display import quoted, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
-from inspector.state.inside.contributions import ContributionRow, compared, heads_of, ranked, rows_of
+from inspector.session.requests import Replies
+from inspector.state.contributions import ContributionRow, compared, heads_of, ranked, rows_of
 from inspector.tools.attribution.bars import Chart
 from inspector.tools.attribution.choices import AttributionChoices
 from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN
@@ -33,7 +33,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     TOOL: ClassVar[str] = "attribution"
     ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_SCREEN
 
-    def __init__(self, host: Host, answers: Answers[AttributionRead], choices: AttributionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[AttributionRead], choices: AttributionChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
         self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None

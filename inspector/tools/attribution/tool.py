@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.protocol import Attribute, AttributionRead
+from engine.protocol import AttributionRead
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.answers import Answers
-from inspector.state.inside.contributions import compared
+from inspector.session.requests import Replies
+from inspector.state.contributions import compared
 from inspector.tools.attribution.choices import AttributionChoices
 from inspector.widgets.actions import Action, Needs, both
 
@@ -16,10 +16,11 @@ class AttributionActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[AttributionRead] = Answers(
-            host.controller.client, Attribute, AttributionRead,
+        self.answers = Replies(
+            host.controller.client,
+            AttributionRead,
             lambda answer: (answer.node, tuple(token.id for token in answer.tokens)),
-        )  # fmt: skip
+        )
         self.choices = AttributionChoices()
 
     def open(self) -> None:

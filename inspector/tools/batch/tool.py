@@ -7,6 +7,7 @@ from typing import Any
 
 from inspector.keys import key_for
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.state.batch import Batches
 from inspector.tools.batch.control import BatchControl
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
@@ -17,7 +18,6 @@ class BatchActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = BatchControl(host.controller)
-        host.controller.client.listeners.append(self.control.receive)
 
     def open(self) -> None:
         """Open the batch; one that was paused goes on there."""
@@ -85,7 +85,8 @@ BATCH = Tool(
     actions=(
         Action("batch", "Batch",
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
-            BatchActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.timeline.batches.last is not None,
+            BatchActions.open, Needs.MODEL | Needs.ENGINE,
+            recorded=lambda own: own.timeline.of(Batches).last is not None,
             group=LOOK, synonyms="several prompts many throughput parallel continuous"),
     ),
     owners=(BATCH_SCREEN,),

@@ -14,6 +14,7 @@ from engine import protocol
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.control import BeamControl
 from inspector.tools.beams.cursor import follow
 from inspector.tools.beams.entries import BeamEntry, compare_with_greedy, entries, passing
@@ -91,7 +92,7 @@ class BeamScreen(ToolScreen[int]):
         """Begin with the settings, where there is no search."""
         super().begin()
         self.form.put(self.control.settings)
-        self.host.controller.timeline.beams.refused = None  # it was reported then
+        self.host.controller.timeline.of(BeamHistory).refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
 
@@ -105,10 +106,6 @@ class BeamScreen(ToolScreen[int]):
         return (BEAM_FORM, *super().tables)
 
     # ---- showing ----------------------------------------------------------------------------
-
-    def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
-        self.changed()
 
     @property
     def setting(self) -> bool:
@@ -125,7 +122,7 @@ class BeamScreen(ToolScreen[int]):
         """Show everything, now."""
         if not (self.is_current and self.query("#beam-keys")):
             return  # it is left, or not there yet: records come all the time
-        beams = self.host.controller.timeline.beams
+        beams = self.host.controller.timeline.of(BeamHistory)
         self.listed = entries(beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, beams)
         self._arrange()
@@ -161,7 +158,7 @@ class BeamScreen(ToolScreen[int]):
     def _write(self) -> None:
         """The lines around the panels."""
         width, entry = self.size.width - 2, self.entry
-        search, beams = self.control.search, self.host.controller.timeline.beams
+        search, beams = self.control.search, self.host.controller.timeline.of(BeamHistory)
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
         settings = settings_phrase(search, width < 64) if search else ""
         self.query_one("#beam-asked", Static).update(Content(settings))

@@ -10,8 +10,8 @@ from engine.protocol import Step
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.scales import milliseconds
-from inspector.state.beams import BeamSearch
-from inspector.state.branch import ROOT
+from inspector.state.beams import BeamHistory, BeamSearch
+from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
 from inspector.tools.beams.control import BeamControl
 
@@ -38,7 +38,7 @@ def situation(
     """
     if recorded:
         return BeamStatus(_recorded(control.search, at, recorded))
-    beams = control.controller.timeline.beams
+    beams = control.controller.timeline.of(BeamHistory)
     if beams.refused is not None:
         return _failed("No search was begun", beams.refused.message, beams.refused.hint)
     search = beams.search

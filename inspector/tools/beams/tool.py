@@ -8,6 +8,7 @@ from typing import Any
 
 from inspector.keys import key_for
 from inspector.main.tool import BRANCH, Host, Tool, ToolActions
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.control import BeamControl
 from inspector.widgets.actions import HELP, THEME, Action, ActionTable, Needs, back, both, note, screen_table
 
@@ -91,7 +92,8 @@ BEAMS = Tool(
         Action("beams", "Beam search",
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
             "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.beams.search is not None, hint="beams", worth=2, place=110, group=BRANCH,
+            recorded=lambda own: own.timeline.of(BeamHistory).search is not None, hint="beams", worth=2, place=110,
+            group=BRANCH,
             synonyms="search hypotheses n best"),
     ),
     owners=(BEAM_FORM, BEAM_SCREEN),

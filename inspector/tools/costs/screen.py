@@ -75,11 +75,6 @@ class ProfileScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
-
     def show(self) -> None:
         """Show everything, now."""
         self.view.put(PAGES[self.page], self._draw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.state.batch import Batches
 from inspector.tools.draws.control import DrawControl
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
@@ -13,7 +14,6 @@ class DrawsActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = DrawControl(host.controller)
-        host.controller.client.listeners.append(self.control.job.receive)
 
     def open(self) -> None:
         """Open the draws after the token that is looked at."""
@@ -47,7 +47,7 @@ DRAWS = Tool(
         Action("draws", "What are the odds",
             "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.batches.drawn is not None, group=LOOK,
+            recorded=lambda own: own.timeline.of(Batches).drawn is not None, group=LOOK,
             synonyms="odds frequency frequencies sample many times statistics random"),
     ),
     owners=(DRAWS_SCREEN,),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import AttentionRead
-from inspector.state.inside.looks import Looks
+from inspector.state.inside import Looks
 
 LEAST = 0.004
 """Weights below are left out: no token's colour shows them."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from engine.protocol import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
-from inspector.state.branch import ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

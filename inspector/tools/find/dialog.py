@@ -18,7 +18,8 @@ from engine.token_query import read
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.tools.find.match_list import MatchList
 from inspector.tools.find.tool import FIND_KEYS
 from inspector.widgets.actions import ActionTable
@@ -67,7 +68,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         lookup: Asks the engine.
         place: Returns where to search, now.
         vocabulary: Tokens of the model.
-        recall: Has logits that are not kept computed again; on a `Recalled`, the caller calls `recalled`.
+        recall: Has logits that are not kept computed again, and then calls `recalled`.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
@@ -81,7 +82,7 @@ class FindDialog(PickDialog[VocabularySearch]):
     def __init__(
         self,
         query: str,
-        lookup: Lookup[TokensFound],
+        lookup: Latest,
         place: Callable[[], FindPlace],
         vocabulary: int,
         recall: Callable[[int], None],
@@ -106,7 +107,6 @@ class FindDialog(PickDialog[VocabularySearch]):
     def begin(self) -> None:
         """Begin in the field, and look up its text."""
         super().begin()
-        self.lookup.tell = self._answered
         field = self.query_one("#find-query", SafeInput)
         self.set_focus(field)
         with self.prevent(Input.Changed):
@@ -144,14 +144,15 @@ class FindDialog(PickDialog[VocabularySearch]):
         question = FindTokens(place.node, self.typed, LIMIT)
         if question != self._pending:
             self._pending, self._waiting, self._hasty = question, True, False
-            self.lookup.ask(question)
+            self.lookup.ask(question, self._answered)
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def _answered(self, answer: TokensFound | Failure) -> None:
+    def _answered(self, request: Request[FindTokens]) -> None:
         self._waiting = self._dropped = False
-        if isinstance(answer, Failure):
-            self._failed(answer)
+        if request.failure is not None:
+            self._failed(request.failure)
+        if (answer := request.reply(TokensFound)) is None:
             return
         self._list.put(answer.matches, self._place().taken)
         said = " ".join(filter(None, (answer_sentence(answer, self.vocabulary), visible(answer.note))))

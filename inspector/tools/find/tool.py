@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.protocol import Recall, Recalled, Record, Step, TokensFound
+from engine.protocol import Recall, Recalled, Step
 from inspector.main.tool import BRANCH, LOOK, Host, Tool, ToolActions
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.tools.find.text_search import TextSearch
 from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
@@ -20,13 +21,12 @@ class FindActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(TokensFound, host.controller.client)
+        self._lookup = Latest(host.controller.client)
         self._query = ""
         """What was looked for last."""
         self._dialog: FindDialog | None = None
         self._in_text = TextSearch()
         """What was looked for last in the text, and where."""
-        host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""
@@ -52,7 +52,11 @@ class FindActions(ToolActions):
         return FindPlace(timeline.before, name, timeline.taken)
 
     def _recall(self, node: int) -> None:
-        self.controller.client.do(Recall((node,)))
+        self.controller.client.do(Recall((node,)), self._recalled)
+
+    def _recalled(self, request: Request[Recall]) -> None:
+        if self._dialog is not None and request.reply(Recalled) is not None:
+            self._dialog.recalled()
 
     def _left(self, search: VocabularySearch | None) -> None:
         self._dialog = None
@@ -83,10 +87,6 @@ class FindActions(ToolActions):
         if place is not None and place.last in self.timeline.tree.branches:
             self.controller.navigation.go_to(place.first, place.last)
             self.host.answer()
-
-    def _receive(self, record: Record) -> None:
-        if isinstance(record, Recalled) and self._dialog is not None:
-            self._dialog.recalled()
 
 
 FIND_KEYS = dialog_table(

@@ -14,9 +14,10 @@ from textual.widgets import Button, Label, TextArea
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, GrammarKind, check_grammar
-from engine.protocol import Failure, GrammarExpected, ReadGrammar
+from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.state.grammar import allows
 from inspector.tools.grammar.tool import GRAMMAR_KEYS
 from inspector.widgets.actions import ActionTable
@@ -81,7 +82,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
     HEADING: ClassVar[str] = "Grammar that the text must match"
     APPLY: ClassVar[str] = "Apply"
 
-    def __init__(self, grammar: Grammar | None, lookup: Lookup[GrammarExpected], place: GrammarPlace) -> None:
+    def __init__(self, grammar: Grammar | None, lookup: Latest, place: GrammarPlace) -> None:
         super().__init__()
         self._grammar, self._lookup, self._place = grammar, lookup, place
         self._timer: Timer | None = None
@@ -119,7 +120,6 @@ class GrammarDialog(Dialog[GrammarChosen]):
     def begin(self) -> None:
         """Begin in the text."""
         super().begin()
-        self._lookup.tell = self._answered
         area = self.query_one("#grammar-text", SafeTextArea)
         self.set_focus(area)
         area.move_cursor(area.document.end)
@@ -156,7 +156,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
         typed = self.typed
         empty = not typed.text.strip()
         self.query_one("#apply", Button).disabled = empty
-        self._lookup.forget()
+        self._lookup.drop()
         if empty:
             self._say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
             return
@@ -170,14 +170,14 @@ class GrammarDialog(Dialog[GrammarChosen]):
         except SettingsError as error:
             self._refuse(typed, f"{error.message} {error.hint}")
         else:
-            self._lookup.ask(ReadGrammar(self._place.node, typed))
+            self._lookup.ask(ReadGrammar(self._place.node, typed), self._answered)
 
-    def _answered(self, answer: GrammarExpected | Failure) -> None:
-        if isinstance(answer, Failure):
-            self._refuse(self.typed, f"{answer.message} {answer.hint}".rstrip())
-            return
-        self._wrong = None
-        self._say(told(answer))
+    def _answered(self, request: Request[ReadGrammar]) -> None:
+        if (failure := request.failure) is not None:
+            self._refuse(self.typed, f"{failure.message} {failure.hint}".rstrip())
+        elif (answer := request.reply(GrammarExpected)) is not None:
+            self._wrong = None
+            self._say(told(answer))
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.grammar_settings import Grammar
-from engine.protocol import Failure, GrammarExpected, ReadGrammar
+from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.arrangement import Place
 from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.tools.grammar.panel import GrammarPanel
 from inspector.widgets.actions import Action, Needs, dialog_table, note
 
@@ -24,7 +25,7 @@ class GrammarActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(GrammarExpected, host.controller.client)
+        self._lookup = Latest(host.controller.client)
         self._asked: tuple[int, Grammar, int] | None = None
         """Node, grammar and model of the question that was asked last."""
         self._expected: GrammarExpected | None = None
@@ -81,11 +82,10 @@ class GrammarActions(ToolActions):
         if reading is None or reading.state in ("left", "ended") or question == self._asked:
             return
         self._asked, self._expected = question, None
-        self._lookup.tell = self._answered
-        self._lookup.ask(ReadGrammar(node, grammar))
+        self._lookup.ask(ReadGrammar(node, grammar), self._answered)
 
-    def _answered(self, answer: GrammarExpected | Failure) -> None:
-        self._expected = answer if isinstance(answer, GrammarExpected) else None
+    def _answered(self, request: Request[ReadGrammar]) -> None:
+        self._expected = request.reply(GrammarExpected)
         self.host.changed()
 
 

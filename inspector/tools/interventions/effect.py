@@ -11,7 +11,7 @@ from engine.protocol import CandidateChange, Intervened, Scope
 from inspector.display import pad, quoted, token_label
 from inspector.keys import with_keys
 from inspector.scales import bits, count, milliseconds, percent
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.tools.interventions.measures import figure
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar

@@ -15,7 +15,7 @@ from inspector.main.inside.notices import refused, told, under_way
 from inspector.main.inside.screen import LOW, TALL, InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import percent
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.tools.interventions.choices import AT_ONCE, SwitchControl
 from inspector.tools.interventions.effect import SCOPES, effect
 from inspector.tools.interventions.tool import INTERVENTIONS_SCREEN

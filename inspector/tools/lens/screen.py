@@ -9,7 +9,7 @@ from engine.protocol import Command, LensRead, ReadLens
 from inspector.display import token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.lens.choices import LensChoices
 from inspector.tools.lens.detail import detail
 from inspector.tools.lens.measures import MEASURES, CellMeasure
@@ -36,7 +36,7 @@ class LensScreen(InsideScreen[LensRead]):
     TOOL: ClassVar[str] = "lens"
     ACTIONS: ClassVar[ActionTable] = LENS_SCREEN
 
-    def __init__(self, host: Host, answers: Answers[LensRead], choices: LensChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[LensRead], choices: LensChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.protocol import LensRead, ReadLens
+from engine.protocol import LensRead
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.lens.choices import LensChoices
 from inspector.widgets.actions import Action, Needs, both
 
@@ -15,9 +15,7 @@ class LensActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[LensRead] = Answers(
-            host.controller.client, ReadLens, LensRead, lambda answer: answer.node
-        )
+        self.answers = Replies(host.controller.client, LensRead, lambda answer: answer.node)
         self.choices = LensChoices()
 
     def open(self) -> None:

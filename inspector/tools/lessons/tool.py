@@ -16,8 +16,7 @@ from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, OFF
+from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import SCREEN, Host, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import LESSON_KEYS, PREDICTS, card, numbers
@@ -73,7 +72,10 @@ class LessonActions(ToolActions):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
         if self.play is not None:
+            slot = self.timeline.slot
             self.play.tick()
+            if self.timeline.slot != slot:  # the lesson went to the path's end: the panels show another token
+                self.host.changed()
 
     def _ready(self, listed: Listed) -> bool:
         """Whether the recording is on show, or the model loaded and idle."""
@@ -148,7 +150,7 @@ class LessonActions(ToolActions):
         if settings != self.controller.setup.settings:
             self.controller.setup.configure(settings)
         if tip in self.timeline.tree.nodes and tip != self.timeline.tip:
-            client.send(MoveTo(tip))
+            client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
         """Keep how far it is; a file that can't be written is no reason to stop teaching."""

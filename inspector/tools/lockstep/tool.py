@@ -22,7 +22,6 @@ class LockstepActions(ToolActions):
     def __init__(self, host: Host, against: OpenLockstep | None = None) -> None:
         super().__init__(host)
         self.control = LockstepControl(host.controller, against)
-        host.controller.client.listeners.append(self.control.receive)
 
     def open(self) -> None:
         """Show both models at the selected token."""

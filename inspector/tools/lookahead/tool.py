@@ -50,15 +50,14 @@ class LookAheadActions(ToolActions):
             Whether a question was sent.
         """
         client, node = self._client, self.timeline.before
-        unwanted = [
-            each for each in client.of(LookAhead) if not self.lines.on or not ids or each.node != node
-        ]
-        client.cancel(*unwanted)  # the next is asked when it has ended
+        for each in client.of(LookAhead):
+            if not self.lines.on or not ids or each.command.node != node:
+                each.cancel()  # the next is asked when it has ended
         if client.outstanding or self.timeline.phase is not Phase.READY:
             return False
         question = self.lines.question(node, ids)
         if question is not None:
-            client.do(question)
+            client.do(question, lambda ended: self.lines.ended(ended.command, ended.cancelled))
         return question is not None
 
     def takes_alone(self, records: Sequence[Record]) -> bool:

@@ -8,8 +8,7 @@ from engine.frozen import frozen
 from engine.protocol import Marked
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.state.branch import Branch
-from inspector.state.branches import Branches
+from inspector.state.branches import Branch, Branches
 from inspector.state.mark_words import CAPTION, NOTE, STAR, written
 from inspector.state.timeline import Timeline
 

@@ -12,7 +12,7 @@ from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import amount, count, size
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.modules.lines import Line, lines
 from inspector.tools.modules.tool import MODULES_SCREEN
 from inspector.tools.modules.words import EXPLAINED, times
@@ -47,7 +47,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
     ACTIONS: ClassVar[ActionTable] = MODULES_SCREEN
     ASKS: ClassVar[bool] = False
 
-    def __init__(self, host: Host, answers: Answers[ModelModules]) -> None:
+    def __init__(self, host: Host, answers: Replies[ModelModules]) -> None:
         super().__init__(host, answers)
         self.at = 0
         self.unfolded: set[int] = set()

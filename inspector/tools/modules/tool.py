@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.protocol import ExpertsRead, ModelModules, ReadExperts, ReadModules
+from engine.protocol import ExpertsRead, ModelModules
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.widgets.actions import Action, Needs, both
 
 
@@ -15,12 +15,8 @@ class ModulesActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         client = host.controller.client
-        self.modules: Answers[ModelModules] = Answers(
-            client, ReadModules, ModelModules, lambda answer: (answer.model, answer.bytes), nodes=False
-        )
-        self.experts: Answers[ExpertsRead] = Answers(
-            client, ReadExperts, ExpertsRead, lambda answer: answer.node
-        )
+        self.modules = Replies(client, ModelModules, lambda answer: (answer.model, answer.bytes), nodes=False)
+        self.experts = Replies(client, ExpertsRead, lambda answer: answer.node)
 
     def open(self) -> None:
         """Show the modules."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from engine.protocol import Command, PositionTried
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.page import Tried, page
 from inspector.tools.positions.tool import POSITIONS_SCREEN
@@ -29,7 +29,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
     TOOL: ClassVar[str] = "positions"
     ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
 
-    def __init__(self, host: Host, answers: Answers[PositionTried], choices: PositionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.protocol import PositionTried, TryPosition
+from engine.protocol import PositionTried
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.trials import key_of
 from inspector.widgets.actions import Action, Needs, both
@@ -18,9 +18,7 @@ class PositionsActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[PositionTried] = Answers(
-            host.controller.client, TryPosition, PositionTried, key_of
-        )
+        self.answers = Replies(host.controller.client, PositionTried, key_of)
         self.choices = PositionChoices()
 
     def open(self) -> None:

@@ -84,8 +84,8 @@ class RaceScreen(ToolScreen[None]):
             return visible(f"{control.job.failure.message} {control.job.failure.hint}".strip())
         if not control.job.running:
             return self._idle()
-        if control.job.progress is not None or not control.steps or control.opened is None:
-            waiting = control.job.progress
+        if control.progress is not None or not control.steps or control.opened is None:
+            waiting = control.progress
             return (
                 f"Getting ready: {visible(waiting.detail)} {waiting.done}/{waiting.total}"
                 if waiting

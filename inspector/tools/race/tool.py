@@ -13,7 +13,6 @@ class RaceActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = RaceControl(host.controller)
-        host.controller.client.listeners.append(self.control.receive)
 
     def open(self) -> None:
         """Open the race; one that was paused goes on there."""

@@ -13,7 +13,7 @@ from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.tools.ranks.page import page
 from inspector.tools.ranks.tool import RANKS_SCREEN
@@ -51,7 +51,7 @@ class RanksScreen(ToolScreen[None]):
     @property
     def measured(self) -> Measured:
         """What is known, live or recorded."""
-        return self.host.controller.timeline.measured
+        return self.host.controller.timeline.of(Measured)
 
     def receive(self, record: Record) -> None:
         """Take in one record."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from engine.protocol import MeasureRanks
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.job import Job
+from inspector.session.requests import Job
+from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs, back, note, screen_table
 
 
@@ -14,7 +15,6 @@ class RanksActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.job = Job(host.controller.client, MeasureRanks)
-        host.controller.client.listeners.append(self.job.receive)
 
     def open(self) -> None:
         """Show what each rank holds."""
@@ -25,7 +25,7 @@ class RanksActions(ToolActions):
     @property
     def recorded(self) -> bool:
         """Whether a recording has anything of ranks."""
-        measured = self.timeline.measured
+        measured = self.timeline.of(Measured)
         return measured.ranks is not None or measured.loaded is not None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.protocol import Ended, Failure, ReadLogits, Record
+from engine.protocol import ReadLogits
 from inspector.keys import key_for
 from inspector.main.tool import SET_UP, Host, Tool, ToolActions, replayed
+from inspector.session.client import Request
 from inspector.session.playback import Opening
 from inspector.widgets.actions import Action, ActionTable, Needs
 
@@ -21,9 +23,6 @@ class RecordingActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._dialog: SaveAsDialog | None = None
-        self._reads: ReadLogits | None = None
-        """What the dialog waits for."""
-        host.controller.client.listeners.append(self._receive)
 
     def go_live(self) -> None:
         """Go on live from the recording on show."""
@@ -54,19 +53,16 @@ class RecordingActions(ToolActions):
         self.host.open(self._dialog, self._saved)
 
     def _read_logits(self) -> None:
-        self._reads = ReadLogits()
-        self.controller.client.do(self._reads)
+        self.controller.client.do(ReadLogits(), partial(self._logits_read, self._dialog))
 
-    def _receive(self, record: Record) -> None:
-        """Have the dialog go on once the rows that it asked for are among the entries."""
-        if self._dialog is None or self._reads is None:
+    def _logits_read(self, dialog: SaveAsDialog | None, request: Request[ReadLogits]) -> None:
+        """Have the dialog go on, once the rows that it asked for are among the entries."""
+        if dialog is None or dialog is not self._dialog:
             return
-        if isinstance(record, Failure) and record.id == self._reads.id:
-            self._dialog.logits_read(f"{record.message} {record.hint}")
-        elif isinstance(record, Ended) and record.id == self._reads.id:
-            self._dialog.logits_read(
-                "The logits were not read: it was cancelled." if record.cancelled else ""
-            )
+        if request.failure is not None:
+            dialog.logits_read(f"{request.failure.message} {request.failure.hint}")
+        else:
+            dialog.logits_read("The logits were not read: it was cancelled." if request.cancelled else "")
 
     def _saved(self, saved: Saved | None) -> None:
         from inspector.tools.recordings.save_as import saved_sentence

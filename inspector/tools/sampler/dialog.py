@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,8 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import EngineError, SettingsError
-from engine.setting_field import Field
-from engine.settings import BY_NAME, FIELDS, Settings, check
+from engine.setting_field import Field, grouped
+from engine.settings import BY_NAME, FIELDS, GROUPS, Settings, check
 from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.tools.sampler.tool import SAMPLING_KEYS
@@ -25,17 +25,6 @@ from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
-GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Draw", ("temp", "top_p", "top_k", "min_p", "min_tokens_to_keep", "seed")),
-    ("Penalties", ("repetition_penalty", "repetition_context_size", "presence_penalty",
-                   "presence_context_size", "frequency_penalty", "frequency_context_size")),
-    ("XTC: exclude top choices", ("xtc_probability", "xtc_threshold")),
-    ("Stops and candidates", ("max_tokens", "min_tokens", "stop", "candidates")),
-    ("Bias and order", ("logit_bias", "sampler_order")),
-)  # fmt: skip
-"""The fields in display order."""
-WIDE = ("temp", "seed", "logit_bias", "sampler_order")
-"""Fields that take a whole line: no wide one may come where half a line is left, the grid would squeeze it in."""
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
 PRESETS_HELP = "← → goes through the presets; delete takes one of your own away"
@@ -61,6 +50,15 @@ class PresetChoice(Choice):
         self.refresh()
 
 
+def in_lines(fields: Sequence[Field]) -> Iterator[tuple[Field, bool]]:
+    """Fields, and whether each takes a whole line: as one does after which none comes that takes the other half."""
+    left_half = True
+    for place, field in enumerate(fields):
+        wide = field.wide or (left_half and any(each.wide for each in fields[place + 1 : place + 2]))
+        yield field, wide
+        left_half = wide or not left_half
+
+
 class FieldBox(Container):
     """One setting: label and line, and under them what is wrong with it, once something is.
 
@@ -69,14 +67,15 @@ class FieldBox(Container):
     Args:
         field: The setting.
         text: The initial value of the line.
+        wide: Whether it takes a whole line of the dialog.
     """
 
-    def __init__(self, field: Field, text: str) -> None:
+    def __init__(self, field: Field, text: str, wide: bool) -> None:
         super().__init__(
             Label(field.label, classes="field-label", markup=False),
             SafeInput(text, id=f"field-{field.name}"),
             id=f"box-{field.name}",
-            classes="field-box" + (" -wide-field" if field.name in WIDE else ""),
+            classes="field-box" + (" -wide-field" if wide else ""),
         )
         self._field = field
         self._fault: Remark | None = None
@@ -135,11 +134,11 @@ class SamplingDialog(Dialog[Settings]):
             yield Label("preset", classes="field-label", markup=False)
             yield PresetChoice(self._labels(), id="presets")
         yield Remark("", id="preset-remark")
-        for title, names in GROUPS:
+        for title in GROUPS:
             yield Label(title, classes="group-label", markup=False)
             with Container(classes="field-grid"):
-                for name in names:
-                    yield FieldBox(BY_NAME[name], self._text(BY_NAME[name], self.settings))
+                for field, wide in in_lines(grouped(FIELDS, title)):
+                    yield FieldBox(field, self._text(field, self.settings), wide)
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
             yield Label("save as preset", classes="field-label", markup=False)

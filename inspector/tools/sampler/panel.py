@@ -16,8 +16,7 @@ from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.messages import CandidateChosen, CandidateClicked
-from inspector.state.timeline import Phase, Timeline
-from inspector.state.trial import StageExplanation, other
+from inspector.state.timeline import Phase, StageExplanation, Timeline, other
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped

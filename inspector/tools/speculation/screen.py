@@ -17,7 +17,7 @@ from inspector.main.downloads import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.sessions import recent_models
-from inspector.state.speculation_words import proof
+from inspector.state.speculation import proof
 from inspector.tools.speculation.control import SpeculationControl
 from inspector.tools.speculation.picture import RoundPicture, SpeculationTotalsView
 from inspector.tools.speculation.tool import SPECULATION_SCREEN

@@ -13,7 +13,6 @@ class SpeculationActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = SpeculationControl(host.controller)
-        host.controller.client.listeners.append(self.control.receive)
 
     def open(self) -> None:
         """Open the screen; a run pauses."""

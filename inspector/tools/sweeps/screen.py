@@ -55,11 +55,6 @@ class SweepScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
-
     def show(self) -> None:
         """Show everything, now."""
         self.view.put("Sweeps", self._draw)

@@ -11,7 +11,8 @@ from textual.widget import Widget
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.main.messages import ToolMessage
-from inspector.state.branch import PROMPT, Branch
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
@@ -61,7 +62,7 @@ class TreeDetail(Canvas):
 
     def _beam(self, branch: Branch) -> str:
         """The score of the beam that ends here, if one does."""
-        beam = self.timeline.beams.nodes.get(branch.last) if self.timeline else None
+        beam = self.timeline.of(BeamHistory).nodes.get(branch.last) if self.timeline else None
         return f", beam score {beam.score:.4f}" if beam else ""
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
@@ -83,6 +84,7 @@ class TreePanel(Widget, can_focus=True):
     """Table and detail in one frame."""
 
     DEFAULT_CSS = panel_css("TreePanel") + "TreePanel { layout: vertical; padding: 0 0 0 1; }"
+    DEFAULT_CSS += "TreePanel.-concealed > * { visibility: hidden; }"
 
     class BranchChosen(ToolMessage):
         """The user wants to go to a branch's end."""
@@ -113,7 +115,7 @@ class TreePanel(Widget, can_focus=True):
         self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
-        self._table.visible = self._detail.visible = not timeline.conceals("tree")
+        self.set_class(timeline.conceals("tree"), "-concealed")
         self._entitle(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:

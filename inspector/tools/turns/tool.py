@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from engine.protocol import AddTurn, Failure, PromptOpened, Record, Step, TurnDiffers
+from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
 from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
 from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
@@ -20,8 +21,6 @@ class TurnActions(ToolActions):
         super().__init__(host)
         self._text = ""
         """What was typed and not sent yet."""
-        self._sent: AddTurn | None = None
-        host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
         """Ask for the next message."""
@@ -60,8 +59,8 @@ class TurnActions(ToolActions):
     def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
         if (prompt := self.timeline.prompts.opened) is None:
             return
-        self._sent = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
-        self.controller.client.do(self._sent)
+        turn = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
+        self.controller.client.do(turn, each=partial(self._receive, text))
         self.host.answer()
 
     @property
@@ -69,21 +68,13 @@ class TurnActions(ToolActions):
         """Prompt logprobs as the person asked for them with the last prompt."""
         return self.controller.setup.prompt.echo
 
-    def _receive(self, record: Record) -> None:
+    def _receive(self, text: str, record: Record) -> None:
         from inspector.tools.turns.dialogs import DiffersDialog
 
-        if self._sent is None or self.controller.client.doing is not self._sent:
-            return
-        match record:
-            case PromptOpened():
-                self._text, self._sent = "", None
-            case Failure(id=self._sent.id):
-                self._sent = None
-            case TurnDiffers():
-                text, self._sent = self._sent.text, None
-                self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
-            case _:
-                pass
+        if isinstance(record, PromptOpened):
+            self._text = ""
+        elif isinstance(record, TurnDiffers):
+            self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
 
     def _decided(self, text: str, chosen: Differing | None) -> None:
         if chosen is not None:

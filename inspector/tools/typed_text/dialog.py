@@ -10,9 +10,10 @@ from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
 from engine.frozen import frozen
-from engine.protocol import Failure, PromptToken, Tokenize, Tokenized
+from engine.protocol import PromptToken, Tokenize, Tokenized
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.typed_text.tool import OWN_TEXT_KEYS
@@ -82,7 +83,7 @@ class OwnTextDialog(Dialog[OwnText]):
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
 
-    def __init__(self, text: str, lookup: Lookup[Tokenized], spot: Spot) -> None:
+    def __init__(self, text: str, lookup: Latest, spot: Spot) -> None:
         super().__init__()
         self.own_text, self.lookup, self.spot = text, lookup, spot
 
@@ -95,7 +96,6 @@ class OwnTextDialog(Dialog[OwnText]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.lookup.tell = self._answered
         self.query_one("#own-spot", Remark).say(self.spot.words)
         self._say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
@@ -118,12 +118,14 @@ class OwnTextDialog(Dialog[OwnText]):
     @on(TextArea.Changed, "#own-text")
     def _ask(self) -> None:
         self.query_one("#apply", Button).disabled = not self.typed
-        self.lookup.ask(Tokenize(self.typed))
+        self.lookup.ask(Tokenize(self.typed), self._answered)
 
-    def _answered(self, answer: Tokenized | Failure) -> None:
-        if isinstance(answer, Failure):
+    def _answered(self, request: Request[Tokenize]) -> None:
+        answer, failure = request.reply(Tokenized), request.failure
+        if failure is not None:
             self.query_one("#own-pieces", PieceList).put(())
-            self._say(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
+            self._say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        if answer is None:
             return
         self.query_one("#own-pieces", PieceList).put(answer.pieces)
         fits = self._fits(len(answer.pieces))

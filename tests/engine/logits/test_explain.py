@@ -15,8 +15,7 @@ from engine.logits.explain import explain, what_if
 from engine.model.forward import never
 from engine.sampling.pipeline import uniform
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings, check
+from engine.settings import ORDERS, LoadSettings, Settings, check
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo
 

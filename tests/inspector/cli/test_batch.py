@@ -14,7 +14,7 @@ from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import batch
-from inspector.cli.writers.batch import writer
+from inspector.cli.writers.sequences import batch_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
@@ -32,7 +32,7 @@ class Run(ScriptedRun):
             protocol.CompareBatch: COMPARED,
             protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), writer)
+        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), batch_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_the_table_has_a_line_a_lane() -> None:
 def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
     assert run.go() == Outcome(0)
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [(event["event"], event.get("row")) for event in events] == [
         ("batch", None), ("join", None), ("prefill", None), ("prompt", 0), ("prompt", 1),
         ("step", 0), ("step", 1), ("step", 0), ("step", 1), ("end", 1), ("step", 0), ("end", 0),
@@ -176,7 +176,7 @@ def test_what_came_before_ctrl_c_is_written() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl")
     run.backend.interrupt = protocol.StartBatch
     assert run.go().code == 130
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [event["event"] for event in events][-3:] == ["end", "end", "batch_end"]
     assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
 

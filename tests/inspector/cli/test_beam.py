@@ -18,7 +18,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import beam as command
-from inspector.cli.writers.beam import writer
+from inspector.cli.writers.sequences import beam_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 
@@ -55,7 +55,7 @@ class Run(ScriptedRun):
         args = parsed(command.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         self.settings = command.beam_settings(args)
         answers = {protocol.SearchBeams: script(greedy)}
-        super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], writer)
+        super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], beam_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------

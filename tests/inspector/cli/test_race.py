@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from engine import protocol
@@ -13,7 +11,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import race
-from inspector.cli.writers.race import writer
+from inspector.cli.writers.measured import race_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.tools.race.test_report import OPENED, steps
@@ -26,7 +24,7 @@ class Run(ScriptedRun):
         args = parsed(race.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
-        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, writer)
+        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, race_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -108,7 +106,7 @@ def test_a_single_step_is_enough() -> None:
 def test_json_lines_hold_every_step() -> None:
     run = Run("--jsonl")
     run.go()
-    begin, *all_steps, end = [json.loads(line) for line in run.lines]
+    begin, *all_steps, end = run.events
     assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
     assert [each["tokens"] for each in all_steps] == list(range(17, 77))
     assert all(each["event"] == "race_step" and each["equal"] for each in all_steps)
@@ -124,7 +122,7 @@ def test_an_interrupt_ends_with_what_there_is() -> None:
     lines = Run("--jsonl", answers=[OPENED])
     lines.backend.interrupt = protocol.Race
     lines.go()
-    assert json.loads(lines.lines[-1]) == {"event": "race_end", "reason": "cancelled"}
+    assert lines.events[-1] == {"event": "race_end", "reason": "cancelled"}
 
 
 # ---- as a person runs it ----------------------------------------------------------------------

@@ -19,7 +19,7 @@ from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import score
-from inspector.cli.writers.score import Score, writer
+from inspector.cli.writers.tokens import Score, score_writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
@@ -42,7 +42,7 @@ class Run(ScriptedRun):
         super().__init__(
             score.score_request_from(args),
             answers,
-            writer=lambda asked, *to: writer(asked, args.summary, *to),
+            writer=lambda asked, *to: score_writer(asked, args.summary, *to),
         )
 
     @property

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
-from inspector.state.branch import PROMPT, ROOT, Token, token
-from inspector.state.branches import Branches
+from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
 from inspector.state.marks import Marks, counted
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session, session

@@ -13,7 +13,7 @@ from engine.inspection.inside.interventions.intervene import intervene
 from engine.inspection.inside.interventions.sweep import sweep_heads
 from engine.protocol import HeadsSwept, Measuring
 from engine.session.session import Session
-from inspector.state.inside.sweeps import joined
+from inspector.state.inside import joined
 from tests.engine.inspection.inside.test_interventions import opened
 from tests.zoo import Zoo
 

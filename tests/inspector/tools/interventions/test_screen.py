@@ -25,6 +25,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
+from inspector.state.inside import Looks
 from inspector.tools.interventions.measures import MEASURES, NOTHING, figure, step_of
 from inspector.tools.interventions.patch_screen import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen
@@ -212,7 +213,9 @@ def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_aske
         assert f"heads of L{layer + 1}" not in text
         assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
         assert len(screen.answer.units) == 94 * 3 + 64
-        assert len(rig.timeline.looks.sweeps[screen.node].units) == 94 * 3 + 64, "the page of E has them too"
+        assert len(rig.timeline.of(Looks).sweeps[screen.node].units) == 94 * 3 + 64, (
+            "the page of E has them too"
+        )
         await rig.press("up")
         assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
         await rig.press("enter", "escape")

@@ -10,6 +10,7 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.session.playback import Opening
+from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.lockstep.screen import LockstepScreen, told
 from tests.engine.logits.recording import Recording
 from tests.inspector.quick_clock import run_quickly
@@ -52,8 +53,8 @@ def test_a_recorded_lockstep_is_shown_without_a_model(tmp_path: Path) -> None:
             await rig.press(
                 "w", *["backspace"] * 3
             )  # the ways, what was read before them, the last step's reading
-            await rig.until(lambda: read[2].node not in rig.timeline.lockstep.ahead, 20)
-            assert read[1].node in rig.timeline.lockstep.ahead
+            await rig.until(lambda: read[2].node not in rig.timeline.of(LockstepSoFar).ahead, 20)
+            assert read[1].node in rig.timeline.of(LockstepSoFar).ahead
 
     run_quickly(body())
     assert not engine.sent

@@ -220,6 +220,7 @@ def test_experts_and_states_have_a_summary() -> None:
         await rig.ready()
         await rig.press("ampersand")
         await rig.push([experts(rig.timeline.before)])
+        await rig.end("ReadExperts")
         assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
 
     run(test)

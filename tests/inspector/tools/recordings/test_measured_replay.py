@@ -10,6 +10,7 @@ from engine.trace import Entry, save_as
 from inspector.keys import with_keys
 from inspector.main.caption import CaptionLine
 from inspector.session.replay.replay_backend import REFUSED
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen
 from inspector.tools.race.screen import RaceScreen
@@ -167,13 +168,13 @@ def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
     async def test(rig: Rig) -> None:
         await rig.press("B")
         assert isinstance(rig.app.screen, BeamScreen)
-        found = rig.timeline.beams
+        found = rig.timeline.of(BeamHistory)
         assert "Recorded, step 6 of at most 6, over" in rig.screen_text()
         await rig.press("n", "r")
         assert not rig.app.screen.form.display
         assert found.search.failure is None  # nothing was asked for
         await settle(rig, "backspace", "backspace")
-        assert len(rig.timeline.beams.search.steps) == 5
+        assert len(rig.timeline.of(BeamHistory).search.steps) == 5
         await settle(rig, "space")
         assert "Recorded, step 6 of at most 6" in rig.screen_text()
         await settle(rig, *["backspace"] * 7)

@@ -228,7 +228,7 @@ def test_beams_and_look_ahead_open_where_they_were_recorded(path):
 def test_a_key_before_a_recording_is_open_does_nothing(path):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
-        rig.app.controller.client.send(protocol.Verify())  # the recording waits for its end
+        rig.app.controller.client.request(protocol.Verify())  # the recording waits for its end
         sent = list(rig.engine.sent)
         rig.app.playback.open(Opening(path))
         for key in (*"psorGdBzPyl", "space", "enter", "backspace", "plus", "ctrl+s"):
