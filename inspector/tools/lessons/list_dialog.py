@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, Listed, shipped
 from inspector.lessons.progress import LessonProgress
-from inspector.widgets.actions import ActionTable, dialog_table, note
+from inspector.widgets.actions import ActionTable, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.option_list import SafeOptionList
 
@@ -30,12 +30,7 @@ class LessonsDialog(Dialog[Listed | str]):
         under_way: Whether there is one to end.
     """
 
-    ACTIONS: ClassVar[ActionTable] = dialog_table(
-        "In the list of lessons",
-        note("up down", hint="choose", worth=5),
-        note("enter", hint="begin", worth=6),
-        told=False,
-    )
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
     HEADING: ClassVar[str] = "Lessons"
     LEAVE: ClassVar[str] = "Close"
 

@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 
 from inspector.display import visible
 from inspector.tools.lessons.presenter import read_votes
-from inspector.widgets.actions import ActionTable, dialog_table, note
+from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.option_list import SafeOptionList
 
@@ -57,12 +57,7 @@ class BeatsDialog(Dialog[int]):
         present: The one on show.
     """
 
-    ACTIONS: ClassVar[ActionTable] = dialog_table(
-        "In the list of beats",
-        note("up down", hint="choose", worth=5),
-        note("enter", hint="jump", worth=6),
-        told=False,
-    )
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
     HEADING: ClassVar[str] = "Jump to a beat"
 
     def __init__(self, titles: Sequence[str], present: int) -> None:
