@@ -9,9 +9,7 @@ What is wrong in it is told, a sentence each, and the rest holds.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,7 +58,10 @@ def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
     """
     path = path or places.config() / NAME
     try:
-        entries = list(_entries(tomllib.loads(read_regular(path, LIMIT).decode())))
+        content = read_regular(path, LIMIT).decode()
+        import tomllib  # not needed by those who have no such file
+
+        entries = list(_entries(tomllib.loads(content)))
     except FileNotFoundError:
         return OwnKeys({})
     except (OSError, ValueError, RecursionError) as error:
@@ -86,6 +87,8 @@ def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
 def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
     """What is wrong with one entry by itself; empty where nothing is."""
     if id not in usual:
+        from difflib import get_close_matches
+
         near = get_close_matches(id, usual, 1) if suggest else []
         return f"there is no action {id}. " + (
             f"Did you mean {near[0]}?" if near else "`inspector keys` lists them."

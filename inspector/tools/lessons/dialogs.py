@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
-from inspector.widgets.actions import ActionTable, dialog_table, note
+from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.option_list import SafeOptionList
 
@@ -30,12 +30,7 @@ class LessonsDialog(Dialog[Listed | str]):
         under_way: Whether there is one to end.
     """
 
-    ACTIONS: ClassVar[ActionTable] = dialog_table(
-        "In the list of lessons",
-        note("up down", hint="choose", worth=5),
-        note("enter", hint="begin", worth=6),
-        told=False,
-    )
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
     HEADING: ClassVar[str] = "Lessons"
     LEAVE: ClassVar[str] = "Close"
 
@@ -132,12 +127,7 @@ class BeatsDialog(Dialog[int]):
         present: The one on show.
     """
 
-    ACTIONS: ClassVar[ActionTable] = dialog_table(
-        "In the list of beats",
-        note("up down", hint="choose", worth=5),
-        note("enter", hint="jump", worth=6),
-        told=False,
-    )
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
     HEADING: ClassVar[str] = "Jump to a beat"
 
     def __init__(self, titles: Sequence[str], present: int) -> None:

@@ -23,7 +23,7 @@ from inspector.keys import with_keys
 from inspector.main.dialogs.destination import Destination
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
-from inspector.widgets.actions import ActionTable, dialog_table, note
+from inspector.widgets.actions import ActionTable, list_table
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.option_list import SafeOptionList
@@ -188,12 +188,7 @@ SESSIONS_HELP = (
 class SessionsDialog(Dialog[Path]):
     """Lists sessions; returns the file of the one that is to be shown."""
 
-    ACTIONS: ClassVar[ActionTable] = dialog_table(
-        "In the list of sessions",
-        note("up down", hint="choose", worth=5),
-        note("enter", hint="open", worth=6),
-        told=False,
-    )
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of sessions", "open")
     KEPT: ClassVar[tuple[str, ...]] = ("_paths",)
     HEADING: ClassVar[str] = "Recent sessions"
     LEAVE: ClassVar[str] = "Close"

@@ -274,6 +274,45 @@ def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"visitors"}
 
 
+def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the host gave them the host's own places."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "host"))
+    monkeypatch.setenv("HOME", str(tmp_path / "host"))  # where a Mac looks
+    (tmp_path / "empty").mkdir()
+    visitor = home.in_folders(tmp_path / "visitors", Confinement())(1)
+
+    def step(of: home.Home) -> list[str]:
+        """The keys of a step in a program that is started as a visitor's."""
+        asked = (
+            "from inspector.config import own_keys, presets; from inspector.main.key_table import key_table; "
+            "from inspector.tools.registry import TOOLS; "
+            "print(presets.folder(), *own_keys.read(list(key_table(TOOLS).places)).keys.get('step', ()), sep='\\n')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", asked],
+            env=of.environment,
+            cwd=of.folder,
+            capture_output=True,
+            text=True,
+        )
+        folder, *keys = done.stdout.splitlines()
+        folders.append(Path(folder))
+        return keys
+
+    folders: list[Path] = []
+    host = home.as_host(1)
+    assert step(host) == []
+    folders[0].mkdir(parents=True)
+    (folders[0] / "keys.toml").write_text('step = "f5"\n', encoding="utf-8")
+    assert step(host) == ["f5"]
+    assert step(visitor) == step(home.watching(tmp_path / "empty", DEMONSTRATION)) == []
+    folders[2].mkdir(parents=True)
+    (folders[2] / "keys.toml").write_text('step = "f6"\n', encoding="utf-8")
+    assert step(visitor) == ["f6"]
+
+
 def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
