@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from engine.session.session import Session
 from engine.session.state import SessionState
 from engine.settings import LoadSettings, Settings
 from engine.task import Stopped, Task
-from engine.trace.bounds import ROWS_LIMIT
+from engine.trace.values import ROWS_LIMIT
 from engine.tree import TokenTree
 
 # ---- rows of logits for a recording ------------------------------------------------------------
@@ -77,12 +78,33 @@ class LogitsRecorder:
 
 EVERY = 500
 """Steps between two collections; one takes about 5 ms."""
+TRIM_EVERY = 2000
+"""Steps between two times at which freed memory is given back; one takes 4 to 7 ms, and gave back 17 to 57 MiB.
+
+The arrays of a KV cache are replaced by longer ones as it grows. The C library fills what they leave with the rows of
+logits that are kept, and so has no room for the next longer ones: at 6,000 steps of the bundled model half as much was
+free as was in use."""
+
+
+def _trimmer() -> Callable[[], object]:
+    """The function that gives freed memory back to the system: that of glibc; elsewhere one that does nothing."""
+    try:
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return lambda: None
+    malloc_trim.argtypes = (ctypes.c_size_t,)
+    return lambda: malloc_trim(0)
+
+
+trim = _trimmer()
+"""Gives freed memory back to the system; all threads may go on."""
 
 
 def collect_all() -> None:
     """Collect all garbage, frozen objects included: a model that was dropped may be in cycles."""
     gc.unfreeze()
     gc.collect()
+    trim()
 
 
 def set_aside() -> None:
@@ -218,6 +240,8 @@ class EngineContext:
         self._steps += 1
         if self._steps % EVERY == 0:
             collect_and_freeze()
+        if self._steps % TRIM_EVERY == 0:
+            trim()
         stop = stop_reached(self.session, step.node, most)
         if stop is not None:
             self.emit(stop)

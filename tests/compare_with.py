@@ -9,9 +9,9 @@ then compared byte for byte:
     session-*.jsonl, score.jsonl   traces of the same, written by `engine.trace` with a fixed time for each entry
     export-*                       the shipped demonstration and the recorded session in every format
 
-Only what must differ is masked: milliseconds and rates, the process's memory, dates, the model's directory, the
-version, and the seed where a subcommand draws one. Exit status: 0 all is equal, 1 something differs (then what, and
-where), 2 a side could not be run. One to two minutes on two cores.
+Only what must differ is masked: milliseconds and rates, the memory of the process and of the machine, dates, the
+model's directory, the version, and the seed where a subcommand draws one. Exit status: 0 all is equal, 1 something
+differs (then what, and where), 2 a side could not be run. One to two minutes on two cores.
 
 `--keep OUT` keeps the files in OUT/this and OUT/other. A commit whose commands have other names needs a line
 in `Names`. A picture of a commit before `picture.SETTLING` may differ by a scrolled row: run it again.
@@ -161,6 +161,8 @@ def timeless(value: Any) -> Any:
             changes[field.name] = type(own)(0)
         elif field.name == "path" and kind == "ModelFacts":
             changes[field.name] = "PATH"
+        elif field.name == "free_bytes":
+            changes[field.name] = None
         else:
             changes[field.name] = timeless(own)
     return replace(value, **changes)
@@ -274,7 +276,7 @@ JSONL = r"(?:generate|beam|score)-(?:.*-)?jsonl\.out"
 MASKS: tuple[tuple[str, str, str], ...] = (
     (JSONL, r'"(\w*_)?(ms|tps)": (-?[\d.e+-]+|\{[^}]*\})', r'"\1\2": #'),
     (JSONL, r'"memory": \{[^}]*\}', '"memory": #'),
-    (JSONL, r'"peak_bytes": \d+', '"peak_bytes": #'),
+    (JSONL, r'"(peak|free)_bytes": \d+', r'"\1_bytes": #'),
     (JSONL, r'"path": "[^"]*"', '"path": #'),
     (r"(beam|score)-(.*-)?jsonl\.out", r'"seed": \d+', '"seed": #'),
     (r".*\.err", r"\d[\d.,\u202f ]* ?(ms|s|tok/s|min)\b", "#"),

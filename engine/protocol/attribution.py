@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
-from engine.protocol.floats import Floats
+from engine.protocol.base import Record
+from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Inside
 
 
@@ -57,7 +57,7 @@ class Contribution:
     """None for the embedding and the constant."""
     name: str
     """The layer's attribute that holds the module; empty where there is none."""
-    logits: tuple[float, ...]
+    logits: tuple[Endless, ...]
     """For each token, in logits; of an attention with its heads in it."""
     heads: Floats = Floats((0, 0), b"")
     """Shape (heads, tokens), what each head of an attention adds; no rows where they can't be told apart."""
@@ -74,7 +74,7 @@ class Contribution:
 
 
 @frozen
-class AttributionRead(Answer):
+class AttributionRead(Record):
     """The logit of a token, or the difference of two tokens' logits, as a sum of contributions."""
 
     node: int

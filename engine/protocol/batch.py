@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution
 from engine.settings import Settings
 
@@ -150,7 +151,7 @@ class LaneToken:
     """The characters that it finished."""
     raw: bytes
     special: bool
-    logprob: float
+    logprob: Endless
     """float32 log-softmax of the model's own logits, before any penalty or filter."""
     prob: float
     sampler_prob: float

@@ -7,6 +7,7 @@ from typing import Literal
 from engine.beam_settings import BeamSettings
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 
 
 @frozen
@@ -44,11 +45,11 @@ class Beam:
     """The token that it grew by."""
     text: str
     """The characters that this token finished."""
-    logprob: float
+    logprob: Endless
     """Of this token: float32 log-softmax of the model's own logits, no sampler."""
-    total_logprob: float
+    total_logprob: Endless
     """Of all tokens since the search began."""
-    score: float
+    score: Endless
     """total_logprob / length ** length_penalty."""
     length: int
     """Tokens since the search began."""
@@ -64,9 +65,9 @@ class Hypothesis:
     """Its tokens, an end-of-sequence token included."""
     text: str
     """Without the end-of-sequence token."""
-    logprob: float
+    logprob: Endless
     """Of all its tokens."""
-    score: float
+    score: Endless
     length: int
     reason: Literal["eos", "length"]
     end: str = ""

@@ -1,14 +1,16 @@
-"""Arrays of numbers in a record: too many for a tuple of floats, packed into bytes."""
+"""Numbers in a record: those that may be infinite, and arrays, too many for a tuple of floats, packed into bytes."""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from engine.frozen import frozen
 
+Endless = Annotated[float, "may be infinite, or NaN"]
+"""A number that may be infinite, or NaN, where a model gives a token probability 0; all others are finite."""
 Width = Literal[16, 32]
 
 

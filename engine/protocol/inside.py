@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command
+from engine.protocol.floats import Endless
 
 
 @frozen
@@ -48,7 +49,7 @@ class Check:
     """
 
     name: CheckName
-    error: float
+    error: Endless
     """The largest difference; infinite where it could not be computed."""
     bound: float
     where: str = ""

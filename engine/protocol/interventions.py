@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
-from engine.protocol.floats import Floats
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Inside
 from engine.protocol.steps import Candidate
 
@@ -51,8 +51,8 @@ class CandidateChange:
 
     before: Candidate
     after: Candidate
-    logit_before: float
-    logit_after: float
+    logit_before: Endless
+    logit_after: Endless
 
     @property
     def logit_change(self) -> float:
@@ -66,7 +66,7 @@ class CandidateChange:
 
 
 @frozen
-class Intervened(Answer):
+class Intervened(Record):
     """What the model predicts after a node under interventions, beside what it predicts itself."""
 
     node: int
@@ -74,9 +74,9 @@ class Intervened(Answer):
     scope: Scope
     candidates: tuple[CandidateChange, ...]
     """The most probable without the interventions, best first; then those that are so only with them."""
-    kl_bits: float
+    kl_bits: Endless
     """Kullback-Leibler divergence of the changed distribution from the model's own, KL(own || changed)."""
-    largest_change: float
+    largest_change: Endless
     """Of a logit, absolute."""
     largest_change_id: int
     """The token whose logit it is."""
@@ -96,10 +96,10 @@ class SweptUnit:
     """One unit of the model, switched off alone."""
 
     intervention: Intervention
-    kl_bits: float
-    logit_change: float
+    kl_bits: Endless
+    logit_change: Endless
     """Of the token that the sweep looks at; below 0 where the unit spoke for it."""
-    difference_change: float | None
+    difference_change: Endless | None
     """Of the logit of that token less that of the other one; None without another one."""
     prob: float
     """Of the token, with the unit switched off."""
@@ -110,7 +110,7 @@ class SweptUnit:
 
 
 @frozen
-class HeadsSwept(Answer):
+class HeadsSwept(Record):
     """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward: all of them,
     or those that were asked for."""
 
@@ -123,7 +123,7 @@ class HeadsSwept(Answer):
     logit: float
     other: int | None
     other_text: str
-    difference: float | None
+    difference: Endless | None
     """The logit of the token less that of the other one, with nothing switched off."""
     top: int
     """The most probable token with nothing switched off."""
@@ -169,7 +169,7 @@ class PatchColumn:
 
 
 @frozen
-class ActivationsPatched(Answer):
+class ActivationsPatched(Record):
     """Activation patching: at one layer and position after another, what the source's path has there is put in.
 
     A share is how much of the way from this path's logit difference to the source's the replacement goes: 0 changes
@@ -183,9 +183,9 @@ class ActivationsPatched(Answer):
     text: str
     other: int
     other_text: str
-    difference: float
+    difference: Endless
     """The logit of `token` less that of `other` after the node."""
-    source_difference: float
+    source_difference: Endless
     """The same after the source."""
     first: int
     """The first position where the paths differ; all columns before it are 0: there both have computed the same."""

@@ -1,7 +1,7 @@
 """Two models in lockstep: the second one beside the session's, and both distributions along one text.
 
-The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats, as
-llama.cpp prints it; entropies are in bits, as everywhere else.
+The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats
+here, as recordings hold it, and shown in bits (`kl_bits`), as entropies are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.protocol.model import ModelFacts
 from engine.protocol.steps import Candidate
 from engine.settings import LoadSettings
@@ -133,16 +134,16 @@ class LockstepSpan:
     text: str
     """The characters that its tokens finish."""
     raw: bytes
-    logprob: float | None
+    logprob: Endless | None
     """Of its scored tokens together in the first model, natural logarithm; None where none is scored."""
-    other_logprob: float | None
+    other_logprob: Endless | None
     scored: int
     """Of its tokens in the first model: the first of a text has nothing before it, and no score."""
     other_scored: int
     entropy_bits: float | None
     """Of the first model's distribution before it; None where nothing is before it."""
     other_entropy_bits: float | None
-    kl_nats: float | None
+    kl_nats: Endless | None
     """KL(P||Q) of the distributions before it; None where they are over different tokens."""
     rank: int | None
     """Of the token in the first model's distribution; None for several tokens."""
@@ -223,7 +224,7 @@ class WayPart:
 
 
 @frozen
-class WaysParted(Answer):
+class WaysParted(Record):
     """Both models went on from one token, each with its own picks, the same settings and the same draws."""
 
     node: int

@@ -6,7 +6,8 @@ import statistics
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.sweep_settings import SweepName, SweepSettings
 
 
@@ -94,7 +95,7 @@ class RaceStep(Record):
     """The sampler's next token in the lane with the cache; both lanes continue with it, beyond the path's end."""
     uncached_pick: int
     """The sampler's next token in the other, with the same draw."""
-    largest_difference: float
+    largest_difference: Endless
     """Of the two lanes' logits, absolute."""
     kv_bytes: int
     """Held by the cache."""
@@ -116,7 +117,7 @@ class RaceEnded(Record):
     uncached_total_ms: float
     differences: tuple[int, ...]
     """Lengths (as `RaceStep.tokens`) after which the lanes took other tokens; empty where all are equal."""
-    largest_difference: float
+    largest_difference: Endless
     """Of the logits, over all steps."""
 
 
@@ -150,7 +151,7 @@ class ProfilePart:
 
 
 @frozen
-class Profiled(Answer):
+class Profiled(Record):
     """One step taken apart, on a copy of the cache."""
 
     node: int
@@ -209,7 +210,7 @@ class Work:
 
 
 @frozen
-class RooflineMeasured(Answer):
+class RooflineMeasured(Record):
     """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
 
     node: int
@@ -259,9 +260,9 @@ class KVCost:
     used_bytes: int
     """Read off the arrays."""
     allocated_bytes: int
-    largest_change: float
+    largest_change: Endless
     """Of the logits after the path, absolute, against the model's own type."""
-    mean_change: float
+    mean_change: Endless
     same_top: bool
     """Whether the most probable token is the same."""
     ms: float
@@ -273,7 +274,7 @@ class KVCost:
 
 
 @frozen
-class KVCompared(Answer):
+class KVCompared(Record):
     """The path in caches of several precisions; emitted after each of them, with all results so far."""
 
     node: int
@@ -291,7 +292,7 @@ class Figure:
 
     name: str
     unit: Literal["ms", "tokens/s", "bytes", "times"]
-    values: tuple[float, ...]
+    values: tuple[Endless, ...]
     """In the order of measurement, without the warm-up."""
 
     @property
@@ -330,7 +331,7 @@ class Machine:
 
 
 @frozen
-class Swept(Answer):
+class Swept(Record):
     """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
 
     machine: Machine

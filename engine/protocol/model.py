@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NewType
+from typing import Annotated, Literal, NewType
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
 
 CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
+Runs = Annotated[tuple[int, ...], "mostly one after another"]
+"""Numbers that a trace writes as runs: `0-4 6 8-11`. In a list they would be the largest part of a step's reading."""
 
 
 @frozen
@@ -92,7 +94,7 @@ class KVGroup:
     """The caches of one model that have the same kind and the same figures."""
 
     kind: CacheKind
-    layers: tuple[int, ...]
+    layers: Runs
     """Cache indices, in model order."""
     held: int
     """Tokens held by each: less than the offset where a window has dropped some, 0 for a recurrent state."""

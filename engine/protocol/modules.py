@@ -6,7 +6,8 @@ Shapes come from the arrays, and what a part does from one observed forward of o
 from __future__ import annotations
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
+from engine.protocol.floats import Endless
 from engine.protocol.inside import CaptureFacts, Inside
 from engine.protocol.measuring import Role
 
@@ -172,7 +173,7 @@ class LayerBlock:
 
 
 @frozen
-class ModelModules(Answer):
+class ModelModules(Record):
     """The modules of the loaded model in the order in which a token goes through them."""
 
     model: str
@@ -218,7 +219,7 @@ class ExpertLayer:
     """Those with the largest weights first; in the model's order where the weights aren't known."""
     weights: tuple[float, ...]
     """What each one's output was multiplied by; empty where that couldn't be read."""
-    error: float | None
+    error: Endless | None
     """The weighted sum of the experts against what the layer's mixture added, relative; None where it wasn't made."""
 
 
@@ -234,12 +235,12 @@ class StateArray:
     """Euclidean."""
     before: float
     """The norm before the token."""
-    changed: float | None
+    changed: Endless | None
     """The norm of the difference, as a share of `before`; None where the state was empty."""
 
 
 @frozen
-class ExpertsRead(Answer):
+class ExpertsRead(Record):
     """Which experts a token went through, and what recurrent layers keep after it."""
 
     node: int

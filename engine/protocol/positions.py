@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
+from engine.protocol.floats import Endless
 from engine.protocol.inside import CaptureFacts, Inside
 
 PositionChange = Literal["token", "path", "mask"]
@@ -62,7 +63,7 @@ class TokenShift:
 
 
 @frozen
-class PositionTried(Answer):
+class PositionTried(Record):
     """What the model predicts after a node with a position, or the mask, changed."""
 
     node: int
@@ -73,9 +74,9 @@ class PositionTried(Answer):
     """Without the change."""
     tokens: tuple[TokenShift, ...]
     """The most probable before, best first; then those that are so only after."""
-    kl_bits: float
+    kl_bits: Endless
     """KL(before || after)."""
-    largest_change: float
+    largest_change: Endless
     """Of a logit, absolute."""
     largest_text: str
     """The token whose logit it is."""

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from engine.breakpoints import Breakpoints
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 
 
 @frozen
@@ -47,14 +48,14 @@ class AheadLine:
     """The tokens after it, an end-of-sequence token included."""
     text: str
     """The characters that these tokens finish, after those of the candidate; without an end-of-sequence token."""
-    logprob: float
+    logprob: Endless
     """Of the candidate and all tokens after it together, float32 log-softmax of the model's own logits."""
     ended: bool
     """Whether an end-of-sequence token was reached."""
 
 
 @frozen
-class LookedAhead(Answer):
+class LookedAhead(Record):
     """The state of a look-ahead: emitted after every token, with all lines so far."""
 
     node: int

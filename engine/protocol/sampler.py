@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.protocol.steps import Distribution
 from engine.settings import Settings
 
@@ -46,16 +47,16 @@ class StageColumn:
     removed_mass: float
     unit: Literal["logit", "prob"]
     """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
-    values: tuple[float | None, ...]
+    values: tuple[Endless | None, ...]
     """One for each candidate, in their order; None once it is cut."""
 
 
 @frozen
-class Explained(Answer):
+class Explained(Record):
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
     node: int
-    logits: tuple[float, ...]
+    logits: tuple[Endless, ...]
     """The model's own, one for each candidate of `next`, in their order."""
     columns: tuple[StageColumn, ...]
     """The stages that ran, in the order in which they ran."""
@@ -80,7 +81,7 @@ class WhatIfStep:
 
 
 @frozen
-class WhatIfAnswered(Answer):
+class WhatIfAnswered(Record):
     """The steps of a path under other settings: each after the unchanged path before it."""
 
     tip: int

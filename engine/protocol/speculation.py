@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from engine.breakpoints import Breakpoints
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
 from engine.speculation_settings import SpeculationSettings
 
 
@@ -187,7 +188,7 @@ class SpeculationVerified(Record):
     plain: int | None
     """Id of the token that a plain step takes there; None where all are equal."""
     plain_text: str
-    difference: float
+    difference: Endless
     """The largest absolute difference of the logits, over all nodes whose logits are kept."""
     plain_ms: float
     """Of a plain step here: forward and sampler, the median."""

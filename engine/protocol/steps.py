@@ -6,6 +6,7 @@ from typing import Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
+from engine.protocol.floats import Endless
 from engine.protocol.model import KVReading, Memory
 
 
@@ -100,7 +101,7 @@ class Candidate:
     """The characters that it would add to the text so far; empty while they are unfinished."""
     raw: bytes
     special: bool
-    logprob: float
+    logprob: Endless
     """float32 log-softmax of the model's own logits, before any penalty or filter."""
     prob: float
     rank: int
@@ -179,7 +180,7 @@ class PromptToken:
     text: str
     raw: bytes
     special: bool
-    logprob: float | None = None
+    logprob: Endless | None = None
     """None for the first token, and where prompt logprobs are off."""
     prob: float | None = None
     rank: int | None = None
@@ -293,11 +294,11 @@ class Step(Record):
     """Bytes of an unfinished character that wait for the next token."""
     special: bool
     origin: Origin
-    logprob: float
+    logprob: Endless
     prob: float
     sampler_prob: float
     rank: int
-    surprisal_bits: float
+    surprisal_bits: Endless
     choice: Distribution
     """The distribution that it was taken from."""
     next: Distribution
@@ -343,7 +344,7 @@ class Restored(Record):
     node: int
     tokens: int
     """Of the path to it."""
-    logprobs: tuple[float, ...]
+    logprobs: tuple[Endless, ...]
     """The model's logprobs of the path's last tokens now, in its order, to be compared with the recorded ones."""
     next: Distribution
     kv: KVReading

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,9 @@ from engine.errors import EngineError
 from engine.files import typed
 
 if TYPE_CHECKING:
-    from engine.protocol import Record
-    from engine.remote.client import Connection, RemoteEngine
+    from engine.remote.client import RemoteEngine
     from engine.remote.link import Address, AddressLink
     from engine.settings import LoadSettings
-    from inspector.cli.driver import MakeBackend
-    from inspector.session.backend import Backend
 
 OPEN_ANYWAY = (
     "allow an address that is not this machine's: nothing on the way is encrypted, the token neither"
@@ -34,11 +30,8 @@ def add_connect(to: argparse._ActionsContainer) -> None:
 
 def add_token(to: argparse._ActionsContainer) -> None:
     """The flags that both ends of a connection have."""
-    to.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="the engine's token (default: engine.token with the sessions' folder)",
-    )
+    token = "the engine's token (default: engine.token with the sessions' folder)"
+    to.add_argument("--token-file", metavar="FILE", help=token)
     to.add_argument("--unencrypted", action="store_true", default=None, help=OPEN_ANYWAY)
 
 
@@ -61,10 +54,9 @@ def address_of(args: argparse.Namespace, text: str) -> Address:
 
     address = parsed(text)
     if not address.local and not args.unencrypted:
-        raise EngineError(
-            f"{address} is not an address of this machine, and nothing on the way would be encrypted.",
-            "Use ssh's forwarding (inspector engine prints the command), or add --unencrypted.",
-        )
+        hint = "Use ssh's forwarding (inspector engine prints the command), or add --unencrypted."
+        message = f"{address} is not an address of this machine, and nothing on the way would be encrypted."
+        raise EngineError(message, hint)
     return address
 
 
@@ -118,30 +110,3 @@ def own_process() -> RemoteEngine:
     from inspector.version import version
 
     return RemoteEngine(lambda record: None, ProcessLink(version()), version())
-
-
-def backend_from(args: argparse.Namespace) -> MakeBackend:
-    """What makes the backend of a command without a screen: the engine elsewhere that was named, or one of its own.
-
-    Raises:
-        EngineError: The address or the token can't be used. What it returns raises it where nothing answers.
-    """
-    link = link_from(args, returns=False)
-    if link is None:
-        from engine.thread import EngineThread
-
-        return EngineThread
-    from engine.protocol import Failure
-    from engine.remote.client import RemoteEngine
-    from inspector.version import version
-
-    def made(emit: Callable[[Record], None]) -> Backend:
-        def told(connection: Connection) -> None:
-            if connection.stage == "gone":
-                emit(Failure("Connect", connection.why, "See that it runs, then try again."))
-
-        engine = RemoteEngine(emit, link, version(), told)
-        engine.connect()
-        return engine
-
-    return made

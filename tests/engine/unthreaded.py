@@ -34,7 +34,11 @@ class Unthreaded:
         self.cancel_when: Callable[[Record], bool] = lambda record: False
         """Whether a record that was emitted cancels the command that runs."""
         self.running: Task | None = None
-        self.worker = Worker(self._take, lambda: self.asides.pop(0) if self.asides else None)
+        self.waits = False
+        """Whether another command waits."""
+        self.worker = Worker(
+            self._take, lambda: self.asides.pop(0) if self.asides else None, lambda: self.waits
+        )
         self.context = self.worker._context
         if isinstance(model, Loaded):
             self.context.loaded, self.context.opened = model, open_session(model, settings or Settings())

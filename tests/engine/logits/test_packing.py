@@ -20,7 +20,7 @@ from engine.protocol import LogitsRow, ModelVocabulary, Packed
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as, worth_keeping
-from engine.trace.bounds import INSIDE_LIMIT
+from engine.trace.values import INSIDE_LIMIT
 from tests.engine.logits.recording import Recording, answer, taken
 from tests.zoo import Zoo
 

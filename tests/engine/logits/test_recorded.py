@@ -17,8 +17,7 @@ from engine import protocol
 from engine.logits.recorded import RecordedLogits
 from engine.model import synthetic
 from engine.protocol import Command, LogitsRow, ModelVocabulary
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
 from tests.engine.logits.recording import Recording, answer, story, taken
 from tests.zoo import CONFIGS
 

@@ -21,8 +21,7 @@ from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
 from engine.protocol import BeamEnded, Prefilled
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
 
 HELP = Path(__file__).parents[3] / "inspector" / "help"
 NUMBER = r"(−?\d(?:[\d,.]*\d)?)"

@@ -17,8 +17,8 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import tokens
-from inspector.cli.writers.tokens import writer
+from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
+from inspector.cli.writers.tokens import token_writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 
 CUT = Tokenized(
@@ -34,7 +34,7 @@ CUT = Tokenized(
 
 
 def run(*argv: str) -> Request:
-    return tokens.tokens_request_from(parsed(tokens.parser(), argv))
+    return tokens_request_from(parsed(tokens_parser(), argv))
 
 
 def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:
@@ -47,7 +47,9 @@ def written(request: Request, summary: bool = False, out: io.StringIO | None = N
 
     to = out or io.StringIO()
     cut = protocol.CutText(request.load, request.prompt)
-    assert drive(request, writer(request, summary, to, Terminal()), [cut], make, loads=False) == Outcome(0)
+    assert drive(
+        request, token_writer(request, summary, to, Terminal()), [cut], make, loads=False
+    ) == Outcome(0)
     assert backend.sent == [cut]
     return to.getvalue()
 
@@ -73,19 +75,6 @@ def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
     assert (request.chat, request.system, request.notes) == (True, "s", ())
     assert request.load == LoadSettings(model="m", trust_remote_code=True)
     assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("-p", ""), "The text is empty"),
-        (("-p", "a", "file"), "A file and --prompt were both given"),
-        (("/nowhere/at/all",), "There is no file"),
-    ],
-)
-def test_what_can_not_be_read_is_said(argv: tuple[str, ...], message: str) -> None:
-    with pytest.raises(PromptError, match=message):
-        run(*argv)
 
 
 def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +127,6 @@ def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[
 
 def test_records_of_loading_are_progress_and_no_output() -> None:
     request, out = asked(), io.StringIO()
-    made = writer(request, False, out, Terminal())
+    made = token_writer(request, False, out, Terminal())
     made.take(protocol.Loading("tokenizer", 0, 0, "pocket"), "")
     assert out.getvalue() == ""

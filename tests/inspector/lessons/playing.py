@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Any
 
 from textual.pilot import Pilot
 
@@ -143,29 +145,33 @@ PARTS = ("step", "back", "start", "reroll")
 """Actions that a press does a part of."""
 
 
-def learn(
+@asynccontextmanager
+async def on_lesson(
     listed: Listed,
-    test: Callable[[LearnerKeys], Awaitable[None]],
     size: tuple[int, int] = (120, 40),
     recorded: bool = False,
     present: bool = False,
     beat: int | None = None,
-) -> None:
-    """Run something inside the application with a lesson begun."""
-    trace = Opening(listed.trace, play=True) if recorded else None
-    tools = with_lesson(listed, present, beat)
+) -> AsyncIterator[LearnerKeys]:
+    """The application with a lesson begun."""
     app = InspectorApp(
         LoadSettings(listed.lesson.model),
         Settings() if recorded else listed.lesson.settings,
-        trace=trace,
-        tools=tools,
+        trace=Opening(listed.trace, play=True) if recorded else None,
+        tools=with_lesson(listed, present, beat),
         begins=Preferences(),
     )
+    async with app.run_test(size=size) as pilot:
+        learner = LearnerKeys(pilot)
+        await learner.phase(*WAITING)
+        yield learner
+
+
+def learn(listed: Listed, test: Callable[[LearnerKeys], Awaitable[None]], **options: Any) -> None:
+    """Run something inside the application with a lesson begun."""
 
     async def body() -> None:
-        async with app.run_test(size=size) as pilot:
-            learner = LearnerKeys(pilot)
-            await learner.phase(*WAITING)
+        async with on_lesson(listed, **options) as learner:
             await test(learner)
 
     asyncio.run(body())
