@@ -20,9 +20,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from inspector.lessons.notes import follow, presenting
-from inspector.tools.export.svg import alone
-from inspector.tools.lessons.notes_app import NotesApp
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -40,6 +37,8 @@ from inspector.demo import LESSON as DEMONSTRATIONS_LESSON
 from inspector.lessons.catalogue import find, listed
 from inspector.main.tool import Tool
 from inspector.session.playback import Opening
+from inspector.tools.export.documents import alone
+from inspector.tools.lessons.notes import NotesApp, follow, presenting
 from inspector.tools.registry import TOOLS, with_lesson
 
 PLACE = Path(inspector.__file__).parent / "pictures"

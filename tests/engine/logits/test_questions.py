@@ -18,8 +18,7 @@ from engine.protocol import Candidate, TokensFound
 from engine.sampling.pipeline import uniform
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings, check
+from engine.settings import ORDERS, LoadSettings, Settings, check
 from engine.task import never
 from engine.token_texts import TokenQuery, read_query
 from tests.engine.session.moving import go_back
