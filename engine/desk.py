@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol
 
-from engine import records
-from engine.commands import Command
+from engine import protocol
 from engine.errors import Cancelled, StepError
 from engine.gc_policy import GCPolicy
 from engine.model.load import Divider, Loaded
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.sampling.ranking import Row
 from engine.session.logits_recorder import AT_A_NODE, LogitsRecorder
 from engine.session.restore import Change
@@ -139,7 +138,7 @@ class Desk:
 
     # ---- steps and moves of several handlers --------------------------------------------------
 
-    def emit_step(self, step: records.Step, most: float | None = None) -> bool:
+    def emit_step(self, step: protocol.Step, most: float | None = None) -> bool:
         """Emit a step and the stop that it reached; returns whether it reached one. `most` as for `stop_reached`."""
         self.emit(step)
         self._gc_policy.count_step()
@@ -156,7 +155,7 @@ class Desk:
     def move(self, node: int, call: Call) -> None:
         """Move the session to a node, stepping the tokens of the path that were never stepped."""
         for record in self.session.move_and_step(node, call.stopped):
-            if isinstance(record, records.Step):
+            if isinstance(record, protocol.Step):
                 self.emit_step(record)
             else:
                 self.emit(record)
@@ -165,7 +164,7 @@ class Desk:
         self,
         node: int,
         ids: Sequence[int],
-        origin: records.Origin,
+        origin: protocol.Origin,
         call: Call,
         leave_grammar: bool = False,
     ) -> None:

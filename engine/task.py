@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from threading import Event
 
-from engine.commands import Command
 from engine.frozen import frozen
+from engine.protocol import Command
 
 
 @frozen

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from engine.chunks import Chunks
-from engine.records import Origin
+from engine.protocol import Origin
 
 ROOT = 0
 """The node before the first token."""

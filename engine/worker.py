@@ -5,8 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Collection
 
-from engine import records
-from engine.commands import Command, Prefill
+from engine import protocol
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
@@ -16,9 +15,9 @@ from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
 from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
+from engine.protocol import Command, Prefill, Record
 from engine.ranks.handlers import RanksCommands
 from engine.ranks.ring import RING
-from engine.records import Record
 from engine.session.handlers import SessionCommands
 from engine.task import Task
 
@@ -57,7 +56,7 @@ class Worker:
     ) -> None:
         self._receive, self._closing, self._aside = emit, closing, aside
         self._carried_out = 0
-        """Id of the command that is carried out: an aside between the steps of another."""
+        """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
         self._desk = Desk(self._emit, self._answer_asides, waiting)
         self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
@@ -72,7 +71,7 @@ class Worker:
         return self._handlers.keys()
 
     def carry_out(self, task: Task) -> None:
-        """Execute a command; what answers it, its `Failure`, if it fails, and its `Ended` carry its id."""
+        """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
         command, cancelled = task.command, False
         before, self._carried_out = self._carried_out, command.id
         try:
@@ -81,15 +80,15 @@ class Worker:
             cancelled = True
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
-            self._emit(records.Failure(command.kind, error.message, error.hint, lost_rank=lost))
+            self._emit(protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost))
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
-        self._emit(records.Ended(command.kind, cancelled))
+        self._emit(protocol.Ended(command.kind, cancelled))
         self._carried_out = before
 
     def _emit(self, record: Record) -> None:
-        """Emit a record, in the name of the command that is carried out."""
-        self._receive(records.addressed(record, self._carried_out))
+        """Emit a record, with the id of the command that is carried out."""
+        self._receive(protocol.addressed(record, self._carried_out))
 
     def use_idle_time(self) -> bool:
         """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
@@ -121,14 +120,14 @@ class Worker:
             self.carry_out(task)
 
 
-def unexpected(command: Command, error: BaseException) -> records.Failure:
+def unexpected(command: Command, error: BaseException) -> protocol.Failure:
     """The failure of a command through another version of a library, or through a bug, with its traceback."""
     from engine.libraries import unsupported
 
     if (other := unsupported(error)) is not None:
-        return records.Failure(command.kind, *other, id=command.id)
+        return protocol.Failure(command.kind, *other)
     text = str(error).strip().splitlines()
-    return records.Failure(
+    return protocol.Failure(
         command.kind,
         f"{command.kind} failed: {type(error).__name__}: {text[0] if text else 'no message'}.",
         "This is a fault of the program; please report it with the log.",

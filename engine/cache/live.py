@@ -19,7 +19,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from engine.cache.kinds import Snapshot, kind_of
 from engine.cache.kinds.kind import Reading
 from engine.chunks import Chunks, appended, cut
-from engine.records import CacheKind, KVGroup, KVReading
+from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 
 

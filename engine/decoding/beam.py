@@ -33,7 +33,7 @@ from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.model.batch import Rows, rows
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import stops
 from engine.session.session import Session

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from engine import commands, records
+from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
-from engine.commands import Command
 from engine.decoding.beam import search
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run_steps
 from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.session.stops import window_full
 
 
@@ -34,10 +33,10 @@ class DecodingCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Run: self._run,
-            commands.SearchBeams: self._search,
-            commands.GoOnBeams: self._go_on,
-            commands.LookAhead: self._look_ahead,
+            protocol.Run: self._run,
+            protocol.SearchBeams: self._search,
+            protocol.GoOnBeams: self._go_on,
+            protocol.LookAhead: self._look_ahead,
         }
 
     def forget(self, model: bool) -> None:
@@ -46,7 +45,7 @@ class DecodingCommands:
 
     # ---- runs -------------------------------------------------------------------------------
 
-    def _run(self, command: commands.Run, call: Call) -> None:
+    def _run(self, command: protocol.Run, call: Call) -> None:
         session = self._desk.session
         if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
             self._desk.emit(full)
@@ -57,11 +56,11 @@ class DecodingCommands:
             ended = self._desk.emit_step(step, evaluator.most)
             self._desk.answer_asides()
         if evaluator.hits:
-            self._desk.emit(records.BreakpointHit(session.node, evaluator.hits))
+            self._desk.emit(protocol.BreakpointHit(session.node, evaluator.hits))
         elif not ended:
             raise Cancelled
 
-    def _evaluator(self, command: commands.Run) -> BreakpointEvaluator:
+    def _evaluator(self, command: protocol.Run) -> BreakpointEvaluator:
         """The evaluator of a run's breakpoints: that of the run before where the command continues it."""
         session = self._desk.session
         if command.goes_on and self._breakpoints is not None and self._breakpoints.is_at(session):
@@ -71,11 +70,11 @@ class DecodingCommands:
 
     # ---- beams ------------------------------------------------------------------------------
 
-    def _search(self, command: commands.SearchBeams, call: Call) -> None:
+    def _search(self, command: protocol.SearchBeams, call: Call) -> None:
         self._beams = search(self._desk.session, command.settings)
         self._advance(command.steps, call)
 
-    def _go_on(self, command: commands.GoOnBeams, call: Call) -> None:
+    def _go_on(self, command: protocol.GoOnBeams, call: Call) -> None:
         self._advance(command.steps, call)
 
     def _advance(self, steps: int | None, call: Call) -> None:
@@ -85,7 +84,7 @@ class DecodingCommands:
             raise StepError("There is no beam search to go on with.", "Start one.")
         for record in waiting:
             self._desk.emit(record)
-            if not isinstance(record, records.BeamStep):
+            if not isinstance(record, protocol.BeamStep):
                 continue
             self._desk.answer_asides()
             steps = None if steps is None else steps - 1
@@ -97,7 +96,7 @@ class DecodingCommands:
 
     # ---- look-aheads ------------------------------------------------------------------------
 
-    def _look_ahead(self, command: commands.LookAhead, call: Call) -> None:
+    def _look_ahead(self, command: protocol.LookAhead, call: Call) -> None:
         session = self._desk.session
         for record in look_ahead(session, command.node, command.ids, command.tokens, call.stopped):
             self._desk.emit(record)

@@ -22,7 +22,7 @@ from engine.grammar.states import GrammarState
 from engine.model.batch import Rows, rows
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
-from engine.records import AheadLine, LookedAhead
+from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.detached import DetachedPath, run_at
 from engine.session.session import Session

@@ -15,7 +15,7 @@ from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.frozen import frozen
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward, Stopped
-from engine.records import KVReading, Memory, Origin, Step, StepTimes
+from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
 from engine.session.node_logits import memory
 from engine.session.session import Session
 from engine.session.stops import stop_reached

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.grammar.matcher import GrammarTokens, Mask
-from engine.records import ExpectedBeginning
+from engine.protocol import ExpectedBeginning
 from engine.sampling.ranking import Row
 
 _NAMED = {" ": "a space", "\n": "a line break", "\t": "a tab", "\r": "a carriage return"}

@@ -17,7 +17,7 @@ import numpy as np
 from engine.grammar.matcher import GrammarTokens, GrammarVocabulary, Mask, Matcher
 from engine.grammar.trial import try_out
 from engine.grammar_settings import Grammar
-from engine.records import GrammarReading
+from engine.protocol import GrammarReading
 from engine.sampling.ranking import Row
 from engine.tree import TokenPaths
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine import commands
-from engine.commands import Command
+from engine import protocol
 from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled
 from engine.inspection.typed_text import check_room, cut, pieces, preview, tokenize
@@ -15,7 +14,7 @@ from engine.logits.grammar import expected
 from engine.logits.source import kept_row
 from engine.logits.vocabulary import Vocabulary, find
 from engine.model.load import load_tokenizer
-from engine.records import Tokenized, conversation
+from engine.protocol import Command, Tokenized, conversation
 
 
 class InspectionCommands:
@@ -33,15 +32,15 @@ class InspectionCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Explain: self._explain,
-            commands.WhatIf: self._what_if,
-            commands.FindTokens: self._find,
-            commands.ReadGrammar: self._read_grammar,
-            commands.ReadLogits: self._read_logits,
-            commands.Tokenize: self._tokenize,
-            commands.PreviewPrompt: self._preview,
-            commands.CutText: self._cut_text,
-            commands.Insert: self._insert,
+            protocol.Explain: self._explain,
+            protocol.WhatIf: self._what_if,
+            protocol.FindTokens: self._find,
+            protocol.ReadGrammar: self._read_grammar,
+            protocol.ReadLogits: self._read_logits,
+            protocol.Tokenize: self._tokenize,
+            protocol.PreviewPrompt: self._preview,
+            protocol.CutText: self._cut_text,
+            protocol.Insert: self._insert,
         }
 
     def forget(self, model: bool) -> None:
@@ -49,42 +48,42 @@ class InspectionCommands:
         if model:
             self._vocabulary = None
 
-    def _explain(self, command: commands.Explain, call: Call) -> None:
+    def _explain(self, command: protocol.Explain, call: Call) -> None:
         self._desk.emit(explain(self._desk.session, command.node, command.settings))
 
-    def _what_if(self, command: commands.WhatIf, call: Call) -> None:
+    def _what_if(self, command: protocol.WhatIf, call: Call) -> None:
         self._desk.emit(what_if(self._desk.session, command.settings, command.tip, call.stopped))
 
-    def _find(self, command: commands.FindTokens, call: Call) -> None:
+    def _find(self, command: protocol.FindTokens, call: Call) -> None:
         session = self._desk.session
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(session.tokens)
         found = find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
         self._desk.emit(replace(found, note=session.cut_note(command.node)))
 
-    def _read_grammar(self, command: commands.ReadGrammar, call: Call) -> None:
+    def _read_grammar(self, command: protocol.ReadGrammar, call: Call) -> None:
         self._desk.emit(expected(self._desk.session, command.node, command.grammar))
 
-    def _read_logits(self, command: commands.ReadLogits, call: Call) -> None:
+    def _read_logits(self, command: protocol.ReadLogits, call: Call) -> None:
         session = self._desk.session
         for node in command.nodes or session.kept_logits.nodes:
             if call.stopped():
                 raise Cancelled
             self._desk.emit_row(node, kept_row(session, node))
 
-    def _tokenize(self, command: commands.Tokenize, call: Call) -> None:
+    def _tokenize(self, command: protocol.Tokenize, call: Call) -> None:
         self._desk.emit(tokenize(self._desk.session.tokens, command.text))
 
-    def _preview(self, command: commands.PreviewPrompt, call: Call) -> None:
+    def _preview(self, command: protocol.PreviewPrompt, call: Call) -> None:
         self._desk.emit(preview(self._desk.session, command))
 
-    def _cut_text(self, command: commands.CutText, call: Call) -> None:
+    def _cut_text(self, command: protocol.CutText, call: Call) -> None:
         tokens = load_tokenizer(command.settings, self._desk.emit, call.cancel)
         messages = command.messages or conversation(command.text, command.system)
         text = tokens.chat(messages, command.options) if command.chat else command.text
         self._desk.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
 
-    def _insert(self, command: commands.Insert, call: Call) -> None:
+    def _insert(self, command: protocol.Insert, call: Call) -> None:
         session = self._desk.session
         ids = cut(session.tokens, command.text)
         check_room(session, command.node, ids)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.commands import PreviewPrompt
 from engine.errors import PromptError, StepError
 from engine.model.tokens import Tokens
-from engine.records import Piece, PromptPreview, Tokenized
+from engine.protocol import Piece, PreviewPrompt, PromptPreview, Tokenized
 from engine.session import conversation
 from engine.session.session import Session
 from engine.tree import ROOT, common_prefix

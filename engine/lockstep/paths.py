@@ -14,7 +14,7 @@ from engine.lockstep.second import Second
 from engine.lockstep.spans import Side, SpanReader
 from engine.model.forward import Runner, Stopped
 from engine.model.load import Loaded
-from engine.records import LockstepRead, LockstepSpan
+from engine.protocol import LockstepRead, LockstepSpan
 from engine.sampling.ranking import Row
 from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session

@@ -10,7 +10,7 @@ from engine.lockstep.divergence import LogProbs, entropy_bits, kl_nats, logprobs
 from engine.lockstep.rows import RowSource
 from engine.logits.readings import RowReader
 from engine.model.tokens import Tokens
-from engine.records import Candidate, LockstepSpan
+from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, rank_of
 
 

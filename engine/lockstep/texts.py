@@ -7,7 +7,6 @@ from itertools import count
 
 import mlx.core as mx
 
-from engine.commands import DiffText
 from engine.errors import PromptError
 from engine.lockstep.alignment import Span, Window, by_bytes, byte_ends, one_by_one, windows
 from engine.lockstep.rows import ChunkedRows
@@ -15,7 +14,7 @@ from engine.lockstep.second import Second
 from engine.lockstep.spans import Side, SpanReader
 from engine.model.forward import Runner, Stopped
 from engine.model.load import Loaded
-from engine.records import LockstepEnded, LockstepRead, LockstepSpan
+from engine.protocol import DiffText, LockstepEnded, LockstepRead, LockstepSpan
 
 BATCH = 32
 """Spans of a record."""

@@ -11,7 +11,7 @@ from engine.errors import Cancelled
 from engine.lockstep.paths import PathReader
 from engine.model.forward import Runner, Stopped
 from engine.model.tokens import Tokens
-from engine.records import Measuring, WayPart, WaysParted
+from engine.protocol import Measuring, WayPart, WaysParted
 from engine.sampling.ranking import Row
 from engine.session.detached import copy_runner, run_at
 from engine.session.node_logits import NodeReader

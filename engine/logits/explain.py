@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled
 from engine.logits.source import LogitsSource, Stopped, check_node, draw_reroll, kept_row, never
-from engine.records import Candidate, Explained, StageColumn, StageReading, WhatIfAnswered, WhatIfStep
+from engine.protocol import Candidate, Explained, StageColumn, StageReading, WhatIfAnswered, WhatIfStep
 from engine.sampling.ranking import Row
 from engine.sampling.stages import Stage
 from engine.settings import Settings, check

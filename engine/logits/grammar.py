@@ -6,7 +6,7 @@ from engine.errors import StepError
 from engine.grammar.expected import Beginnings
 from engine.grammar_settings import Grammar, check_grammar
 from engine.logits.source import LogitsSource, check_node
-from engine.records import GrammarExpected
+from engine.protocol import GrammarExpected
 from engine.sampling.ranking import checked_logprobs
 from engine.tree import ROOT
 

@@ -9,7 +9,7 @@ from engine.frozen import frozen
 from engine.grammar.states import GrammarState, GrammarStates
 from engine.logits.readings import RowReader
 from engine.logits.token_texts import TokenTexts
-from engine.records import Distribution
+from engine.protocol import Distribution
 from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.sampling.stages import Context

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from engine.errors import StepError
 from engine.logits.token_texts import TokenTexts
-from engine.records import LogitsRow, ModelVocabulary, Packed, RowType
+from engine.protocol import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.sampling.ranking import Row
 
 MOST_TOKENS = 2**19

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.logits.token_texts import TokenTexts
-from engine.records import Candidate, Distribution, GrammarReading, PromptToken
+from engine.protocol import Candidate, Distribution, GrammarReading, PromptToken
 from engine.sampling.pipeline import Sampled
 from engine.sampling.ranking import Row, log_softmax, rank_of, ranked, sum_of_products
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from engine.errors import COMPUTE_AGAIN, StepError
 from engine.logits.node_sampler import NodeSampler
 from engine.logits.token_texts import TokenTexts
-from engine.records import ModelFacts
+from engine.protocol import ModelFacts
 from engine.sampling.ranking import Row
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths

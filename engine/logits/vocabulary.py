@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.errors import Cancelled
 from engine.logits.source import LogitsSource, Stopped, draw_reroll, kept_row, never
 from engine.logits.token_texts import TokenTexts
-from engine.records import TokensFound
+from engine.protocol import TokensFound
 from engine.sampling.ranking import Row
 from engine.token_query import TokenQuery, read
 

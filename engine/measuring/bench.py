@@ -28,7 +28,7 @@ from engine.decoding.run import run
 from engine.model import synthetic
 from engine.model.forward import never
 from engine.model.load import Loaded, load
-from engine.records import Step
+from engine.protocol import Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 

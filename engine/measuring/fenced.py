@@ -17,7 +17,7 @@ from engine.frozen import frozen
 from engine.measuring.fences import FencedPlace, Fences, places
 from engine.measuring.trial import RepeatedStep
 from engine.model.forward import Stopped, never
-from engine.records import Measuring, Profiled, ProfilePart
+from engine.protocol import Measuring, Profiled, ProfilePart
 from engine.session.session import Session
 
 WARM_UP = 2

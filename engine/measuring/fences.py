@@ -20,7 +20,7 @@ import mlx.nn as nn
 from engine.cache.kinds import arrays
 from engine.frozen import frozen
 from engine.model.layers import decoder_layers, is_stack, parts_of, role_of
-from engine.records import Role
+from engine.protocol import Role
 
 
 @frozen

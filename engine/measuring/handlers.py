@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from engine import commands
-from engine.commands import Command
+from engine import protocol
 from engine.desk import Call, Desk, Handler
 from engine.measuring import kv_costs
 from engine.measuring.fenced import profile
 from engine.measuring.race import race
 from engine.measuring.roofline import roofline
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.session.session import Session
 
 
@@ -28,11 +27,11 @@ class MeasuringCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Race: self._race,
-            commands.Profile: self._profile,
-            commands.MeasureRoofline: self._roofline,
-            commands.CompareKV: self._compare_kv,
-            commands.Sweep: self._sweep,
+            protocol.Race: self._race,
+            protocol.Profile: self._profile,
+            protocol.MeasureRoofline: self._roofline,
+            protocol.CompareKV: self._compare_kv,
+            protocol.Sweep: self._sweep,
         }
 
     def forget(self, model: bool) -> None:
@@ -53,23 +52,23 @@ class MeasuringCommands:
         for record in measured:
             self._desk.emit(record)
 
-    def _race(self, command: commands.Race, call: Call) -> None:
+    def _race(self, command: protocol.Race, call: Call) -> None:
         desk = self._desk
         self._emit(race(desk.model, self._session, command.first, command.last, call.stopped))
 
-    def _profile(self, command: commands.Profile, call: Call) -> None:
+    def _profile(self, command: protocol.Profile, call: Call) -> None:
         self._emit(profile(self._desk.model.model, self._session, command.repeats, call.stopped))
 
-    def _roofline(self, command: commands.MeasureRoofline, call: Call) -> None:
+    def _roofline(self, command: protocol.MeasureRoofline, call: Call) -> None:
         self._emit(roofline(self._desk.model, self._session, call.stopped))
 
-    def _compare_kv(self, command: commands.CompareKV, call: Call) -> None:
+    def _compare_kv(self, command: protocol.CompareKV, call: Call) -> None:
         desk = self._desk
         self._emit(
             kv_costs.compare(desk.model, self._session, command.bits, command.group_size, call.stopped)
         )
 
-    def _sweep(self, command: commands.Sweep, call: Call) -> None:
+    def _sweep(self, command: protocol.Sweep, call: Call) -> None:
         from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
 
         self._emit(sweep(self._desk.model, command.settings, call.stopped))

@@ -20,7 +20,7 @@ from engine.errors import Cancelled, SettingsError
 from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
 from engine.model.load import Loaded
-from engine.records import KVCompared, KVCost, Measuring
+from engine.protocol import KVCompared, KVCost, Measuring
 from engine.sampling.ranking import Row, absolute_difference
 from engine.session.session import Session
 from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings

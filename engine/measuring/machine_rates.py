@@ -19,7 +19,7 @@ import mlx.nn as nn
 from engine.errors import Cancelled
 from engine.frozen import frozen
 from engine.model.forward import Stopped
-from engine.records import ModelFacts
+from engine.protocol import ModelFacts
 
 ARRAY_BYTES = 128 * 2**20
 """Larger than most processors' caches."""

@@ -15,7 +15,7 @@ from engine.chunks import cut, of_prompt
 from engine.errors import Cancelled, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
-from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
+from engine.protocol import Measuring, RaceEnded, RaceOpened, RaceStep
 from engine.sampling.ranking import Row, absolute_difference
 from engine.session.node_logits import NodeReader
 from engine.session.session import Session

@@ -13,7 +13,7 @@ from engine.measuring import machine_rates, work
 from engine.measuring.trial import RepeatedStep
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
-from engine.records import Measuring, RooflineMeasured, Work
+from engine.protocol import Measuring, RooflineMeasured, Work
 from engine.session.session import Session
 
 REPEATS = 7

@@ -24,10 +24,10 @@ from engine.measuring.matrices import PROMPT, Matrices
 from engine.memory import memory_installed
 from engine.model.forward import Stopped
 from engine.model.load import Loaded
-from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
+from engine.protocol import Figure, Machine, Measuring, ModelFacts, SweepPoint, Swept
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.sweep_settings import SweepSettings, check_sweeps
+from engine.sweep_settings import SweepName, SweepSettings, check_sweeps
 
 HOW: dict[SweepName, str] = {
     "ttft": "the whole prompt's forward in chunks and the first draw, without prompt logprobs, on empty caches; "

@@ -21,7 +21,7 @@ from mlx_lm.models import switch_layers
 from engine.cache.kinds import kind_named
 from engine.frozen import frozen
 from engine.model.weights import own_arrays, own_parameters
-from engine.records import KVGroup, ModelFacts
+from engine.protocol import KVGroup, ModelFacts
 
 CHOSEN = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k",

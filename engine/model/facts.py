@@ -16,7 +16,7 @@ from engine.model.probe import CacheProbe
 from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
 from engine.model.tokens import Tokens
 from engine.model.weights import bytes_of, parameters_of
-from engine.records import ModelFacts
+from engine.protocol import ModelFacts
 
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.nn as nn
 
-from engine.records import Role
+from engine.protocol import Role
 
 ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
     ("norm", ("norm", " ln_", " ln")),

@@ -13,7 +13,7 @@ from engine.cache.live import KV
 from engine.frozen import frozen
 from engine.model.forward import Compute, MakeKV
 from engine.model.tail import Tail
-from engine.records import CacheKind
+from engine.protocol import CacheKind
 from engine.settings import LoadSettings
 
 

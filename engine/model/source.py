@@ -16,7 +16,7 @@ from engine import confinement, pocket
 from engine.errors import Cancelled, LoadError
 from engine.model import directory
 from engine.paths import typed
-from engine.records import Loading
+from engine.protocol import Loading
 
 Emit = Callable[[Loading], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.model.tokens import Tokens
-from engine.records import SpecialToken
+from engine.protocol import SpecialToken
 
 MOST = 1000
 """Special tokens in the facts: models with tens of thousands, kept free for later use, are known."""

@@ -21,7 +21,7 @@ from engine.model.chat import template as chat_template
 from engine.model.chat.places import Conversation, message_places
 from engine.model.chat.values import Filling, filling, left_open
 from engine.model.plain_tokenizer import PlainTokenizer
-from engine.records import ChatOptions, Message
+from engine.protocol import ChatOptions, Message
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from engine import commands
-from engine.commands import Command
+from engine import protocol
 from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
+from engine.protocol import Command, Measuring, RanksMeasured, RankTime
 from engine.ranks.kv import RankedKV
 from engine.ranks.ring import RING
 from engine.ranks.spread import RanksSpread
-from engine.records import Measuring, RanksMeasured, RankTime
 from engine.settings import LoadSettings
 
 Times = list[tuple[float, float]]
@@ -33,7 +32,7 @@ class RanksCommands:
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
-        return {commands.MeasureRanks: self._measure}
+        return {protocol.MeasureRanks: self._measure}
 
     def forget(self, model: bool) -> None:
         """With the model, drop the parts of it that other ranks have."""
@@ -45,7 +44,7 @@ class RanksCommands:
         self._spread = RanksSpread() if settings.divided else None
         return self._spread
 
-    def _measure(self, command: commands.MeasureRanks, call: Call) -> None:
+    def _measure(self, command: protocol.MeasureRanks, call: Call) -> None:
         session, spread = self._desk.session, self._spread
         kv = session.kv
         if spread is None or not isinstance(kv, RankedKV):

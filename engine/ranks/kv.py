@@ -22,10 +22,10 @@ from engine.cache.live import KV
 from engine.chunks import Chunks
 from engine.errors import StepError
 from engine.frozen import frozen
+from engine.protocol import CacheKind, Sharding
 from engine.ranks.agreement import Print, RankHeld, held
 from engine.ranks.mirror import fenced_forward
 from engine.ranks.ring import Answer, Ranks
-from engine.records import CacheKind, Sharding
 from engine.settings import LoadSettings
 
 T = TypeVar("T")

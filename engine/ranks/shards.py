@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from engine.errors import LoadError
 from engine.frozen import frozen
-from engine.records import Sharding
+from engine.protocol import Sharding
 
 
 class Group(Protocol):

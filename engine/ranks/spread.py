@@ -14,6 +14,7 @@ from engine.model.fingerprint import fingerprint
 from engine.model.forward import MakeKV
 from engine.model.load import Emit, Prepared, read_weights
 from engine.paths import typed
+from engine.protocol import Loading, RankFacts, RanksLoaded, Sharding
 from engine.ranks.hosts import hosts_of
 from engine.ranks.join import join, kept_from_waiting
 from engine.ranks.kv import RankedKV
@@ -21,7 +22,6 @@ from engine.ranks.mirror import facts
 from engine.ranks.quiet import keep_off_terminal
 from engine.ranks.ring import RING, START_SECONDS, Ranks
 from engine.ranks.shards import Shard, divide, sharding_of
-from engine.records import Loading, RankFacts, RanksLoaded, Sharding
 from engine.settings import LoadSettings
 
 READ_BYTES = 2_000_000

@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from engine.errors import WireError
-from engine.trace.parse import parse
-from engine.trace.shapes import Misfit
+from engine.trace.values import Misfit, parse
 
 TICK = 1.0
 """Seconds for which one call of the system waits: so often it is looked whether the time is over."""

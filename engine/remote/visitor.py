@@ -6,8 +6,8 @@ from contextlib import suppress
 from threading import Thread
 
 from engine import wire
-from engine.commands import Command
 from engine.errors import WireError
+from engine.protocol import Command
 from engine.remote import SILENCE_SECONDS
 from engine.remote.journal import RecordJournal
 from engine.remote.lines import Lines, line_of, object_of

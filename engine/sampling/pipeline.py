@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.records import StageReading
+from engine.protocol import StageReading
 from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import MINUS_INFINITY, Context, Stage, only, pipeline
 from engine.settings import Settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.desk import Call, Desk, Handler
 from engine.gc_policy import collect_all, set_aside
 from engine.model.load import load
+from engine.protocol import Command
 from engine.session import conversation
 from engine.session.restore import restore
 from engine.session.uncached import open_session
@@ -29,19 +29,19 @@ class SessionCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Load: self._load,
-            commands.Configure: self._configure,
-            commands.Prefill: self._prefill,
-            commands.AddTurn: self._add_turn,
-            commands.GoOnPrefill: self._go_on_prefill,
-            commands.Restore: self._restore,
-            commands.TakeStep: self._step,
-            commands.Choose: self._choose,
-            commands.Take: self._take,
-            commands.MoveTo: self._move,
-            commands.Reroll: self._reroll,
-            commands.Recall: self._recall,
-            commands.Verify: self._verify,
+            protocol.Load: self._load,
+            protocol.Configure: self._configure,
+            protocol.Prefill: self._prefill,
+            protocol.AddTurn: self._add_turn,
+            protocol.GoOnPrefill: self._go_on_prefill,
+            protocol.Restore: self._restore,
+            protocol.TakeStep: self._step,
+            protocol.Choose: self._choose,
+            protocol.Take: self._take,
+            protocol.MoveTo: self._move,
+            protocol.Reroll: self._reroll,
+            protocol.Recall: self._recall,
+            protocol.Verify: self._verify,
         }
 
     def forget(self, model: bool) -> None:
@@ -49,7 +49,7 @@ class SessionCommands:
 
     # ---- model, settings, prompt ------------------------------------------------------------
 
-    def _load(self, command: commands.Load, call: Call) -> None:
+    def _load(self, command: protocol.Load, call: Call) -> None:
         desk = self._desk
         desk.forget(model=True)
         desk.loaded = desk.opened = None  # their memory is free before the next one takes more
@@ -63,60 +63,60 @@ class SessionCommands:
         if spread is not None:
             desk.emit(spread.loaded())
 
-    def _configure(self, command: commands.Configure, call: Call) -> None:
+    def _configure(self, command: protocol.Configure, call: Call) -> None:
         desk, settings = self._desk, check(command.settings)
         following = desk.opened.configure(settings) if desk.opened else None
         desk.settings = settings
         if following is not None:
-            desk.emit(records.Resampled(following))
+            desk.emit(protocol.Resampled(following))
 
-    def _prefill(self, command: commands.Prefill, call: Call) -> None:
+    def _prefill(self, command: protocol.Prefill, call: Call) -> None:
         self._desk.forget()
         for record in conversation.prompt(self._desk.session, command, call.stopped):
             self._desk.emit(record)
         self._desk.read_prompts(call)
 
-    def _add_turn(self, command: commands.AddTurn, call: Call) -> None:
+    def _add_turn(self, command: protocol.AddTurn, call: Call) -> None:
         for record in conversation.add_turn(self._desk.session, command, call.stopped):
-            if isinstance(record, records.PromptOpened):
+            if isinstance(record, protocol.PromptOpened):
                 self._desk.forget()
             self._desk.emit(record)
         self._desk.read_prompts(call)
 
-    def _go_on_prefill(self, command: commands.GoOnPrefill, call: Call) -> None:
+    def _go_on_prefill(self, command: protocol.GoOnPrefill, call: Call) -> None:
         for record in self._desk.session.go_on_prefill(command.step_size, call.stopped):
             self._desk.emit(record)
         self._desk.read_prompts(call)
 
-    def _restore(self, command: commands.Restore, call: Call) -> None:
+    def _restore(self, command: protocol.Restore, call: Call) -> None:
         desk = self._desk
         desk.forget()
         desk.emit(restore(desk.session, command, desk.emit, call.stopped, desk.change))
 
     # ---- steps and moves --------------------------------------------------------------------
 
-    def _step(self, command: commands.TakeStep, call: Call) -> None:
+    def _step(self, command: protocol.TakeStep, call: Call) -> None:
         self._desk.emit_step(self._desk.session.step())
 
-    def _choose(self, command: commands.Choose, call: Call) -> None:
+    def _choose(self, command: protocol.Choose, call: Call) -> None:
         self._desk.ensure_at(command.node, call)
         self._desk.emit_step(self._desk.session.choose(command.token, leave_grammar=command.leave_grammar))
 
-    def _take(self, command: commands.Take, call: Call) -> None:
+    def _take(self, command: protocol.Take, call: Call) -> None:
         self._desk.take_tokens(command.node, command.ids, command.origin, call, command.leave_grammar)
 
-    def _move(self, command: commands.MoveTo, call: Call) -> None:
+    def _move(self, command: protocol.MoveTo, call: Call) -> None:
         self._desk.move(command.node, call)
 
-    def _reroll(self, command: commands.Reroll, call: Call) -> None:
-        self._desk.emit(records.Resampled(self._desk.session.reroll(command.count)))
+    def _reroll(self, command: protocol.Reroll, call: Call) -> None:
+        self._desk.emit(protocol.Resampled(self._desk.session.reroll(command.count)))
 
     # ---- computed again ---------------------------------------------------------------------
 
-    def _recall(self, command: commands.Recall, call: Call) -> None:
+    def _recall(self, command: protocol.Recall, call: Call) -> None:
         begun = time.perf_counter()
         self._desk.session.recall(command.nodes, call.stopped)
-        self._desk.emit(records.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
+        self._desk.emit(protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
 
-    def _verify(self, command: commands.Verify, call: Call) -> None:
+    def _verify(self, command: protocol.Verify, call: Call) -> None:
         self._desk.emit(self._desk.session.verify(call.stopped))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from engine.errors import StepError
 from engine.model.forward import Changed, Compute
-from engine.records import Intervention
+from engine.protocol import Intervention
 from engine.tree import TokenTree
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from engine.logits.packing import pack_row, pack_vocabulary
 from engine.model.tokens import Tokens
-from engine.records import LogitsRow, ModelVocabulary, Moved, Prefilled, Resampled, Restored, Step
+from engine.protocol import LogitsRow, ModelVocabulary, Moved, Prefilled, Resampled, Restored, Step
 from engine.sampling.ranking import Row
 from engine.session.state import SessionState
-from engine.trace.bounds import ROWS_LIMIT
+from engine.trace.values import ROWS_LIMIT
 from engine.tree import TokenTree
 
 AT_A_NODE = (Step, Prefilled, Moved, Resampled, Restored)

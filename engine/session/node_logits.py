@@ -9,7 +9,7 @@ import mlx.core as mx
 from engine.logits.node_sampler import NodeSampler, Position
 from engine.logits.readings import LN2
 from engine.model.tokens import Tokens
-from engine.records import KVReading, Memory, Origin, Step, StepTimes
+from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
 from engine.sampling.ranking import rank_of
 from engine.session.rss import resident
 from engine.tree import TokenTree

@@ -18,7 +18,7 @@ from engine.model.first_uses import Work
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
 from engine.model.tail import Tail
 from engine.model.tokens import Tokens
-from engine.records import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
+from engine.protocol import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row
 from engine.session.unread import Unread, UnreadRows
 

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.commands import Grown, Restore
 from engine.errors import PromptError, StepError
 from engine.model.forward import Compute, Stopped
-from engine.records import Intervention, Record, Restored, Restoring
+from engine.protocol import Grown, Intervention, Record, Restore, Restored, Restoring
 from engine.session.node_logits import memory
 from engine.session.session import Session
 

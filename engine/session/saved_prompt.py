@@ -14,11 +14,10 @@ from pathlib import Path
 from engine.cache.kinds import kind_of
 from engine.cache.moves import MoveCost
 from engine.chunks import of_prompt
-from engine.commands import Prefill
 from engine.errors import PromptError
 from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Stopped
-from engine.records import NO_OPTIONS, Message, PromptOpened
+from engine.protocol import NO_OPTIONS, Message, Prefill, PromptOpened
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.prompt_file import read_saved
 from engine.session.session import Session

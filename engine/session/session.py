@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine import records
+from engine import protocol
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled, StepError
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
-from engine.records import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_logits import memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
@@ -89,7 +89,7 @@ class Session(SessionState):
             self.runner, self.unread, self._tail, self.tokens, self.settings.candidates, prompt, echo
         )
         held = self.kv.offset
-        yield records.PromptOpened(
+        yield protocol.PromptOpened(
             text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree, starts
         )
         yield from self.go_on_prefill(step_size, stopped)
@@ -158,7 +158,7 @@ class Session(SessionState):
         run.count("token", 1, (time.perf_counter() - begun) * 1000)
         cost = run.prompt.cost
         self._set_node(run.tokens[-1].node, row)
-        yield records.Prefilled(
+        yield protocol.Prefilled(
             text=run.prompt.text,
             tokens=tuple(run.tokens),
             next=self.next,
@@ -175,7 +175,7 @@ class Session(SessionState):
             unread=len(self.unread),
         )
 
-    def read_prompt(self) -> records.PromptReadings | None:
+    def read_prompt(self) -> protocol.PromptReadings | None:
         """Read what the model makes of the next few tokens of the prompts that went through it; takes about 60 ms.
 
         Returns:
@@ -378,7 +378,7 @@ class Session(SessionState):
             node = node if latest is None else latest
         return self.move(node, stopped)
 
-    def verify(self, stopped: Stopped = never) -> records.Verified:
+    def verify(self, stopped: Stopped = never) -> protocol.Verified:
         """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.
 
         Raises:
@@ -392,4 +392,4 @@ class Session(SessionState):
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
         tokens, held = self.tree[self.node].depth, self.held.at(self.node)
-        return records.Verified(self.node, tokens, difference, same, ms, rounding, held)
+        return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)

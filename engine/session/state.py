@@ -12,7 +12,7 @@ from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
-from engine.records import NO_OPTIONS, ChatOptions, Distribution, KVReading, Message
+from engine.protocol import NO_OPTIONS, ChatOptions, Distribution, KVReading, Message
 from engine.sampling.ranking import Row
 from engine.session.held import HeldSets
 from engine.session.kept_logits import KeptLogits

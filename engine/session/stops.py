@@ -7,7 +7,7 @@ from typing import Protocol
 from engine.logits.node_sampler import NodeSampler
 from engine.logits.token_texts import decode
 from engine.model.tokens import Tokens
-from engine.records import Finished, ModelFacts
+from engine.protocol import Finished, ModelFacts
 from engine.settings import Settings
 from engine.tree import TokenPaths
 

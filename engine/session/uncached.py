@@ -13,7 +13,7 @@ import time
 from engine.cache.moves import MoveCost
 from engine.model.forward import Runner, Stopped, never
 from engine.model.load import Loaded
-from engine.records import Moved
+from engine.protocol import Moved
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.settings import Settings

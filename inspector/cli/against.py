@@ -12,7 +12,7 @@ from inspector.cli.flags import whole
 from inspector.cli.inputs import decoded, read_file
 
 if TYPE_CHECKING:
-    from engine.commands import OpenLockstep
+    from engine.protocol import OpenLockstep
 
 GROUP_SIZE = 64
 """That of mlx_lm.convert."""
@@ -52,7 +52,7 @@ def against_from(args: argparse.Namespace, load: LoadSettings, named: str | None
     Raises:
         EngineError: A group size was given without bits, or the template's file can't be read.
     """
-    from engine.commands import OpenLockstep
+    from engine.protocol import OpenLockstep
 
     bits, group, adapter = args.against_bits, args.against_group_size, args.against_adapter
     if group is not None and bits is None:

@@ -11,14 +11,14 @@ from engine.errors import EngineError
 from engine.paths import typed
 
 if TYPE_CHECKING:
-    from engine.records import Record
+    from engine.protocol import Record
     from engine.remote.address import Address
     from engine.remote.client import RemoteEngine
     from engine.remote.connection import Connection
     from engine.remote.link import AddressLink
     from engine.settings import LoadSettings
     from inspector.cli.driver import MakeBackend
-    from inspector.session.backend import Backend
+    from inspector.session.client import Backend
 
 OPEN_ANYWAY = (
     "allow an address that is not this machine's: nothing on the way is encrypted, the token neither"
@@ -134,7 +134,7 @@ def backend_from(args: argparse.Namespace) -> MakeBackend:
         from engine.thread import EngineThread
 
         return EngineThread
-    from engine.records import Failure
+    from engine.protocol import Failure
     from engine.remote.client import RemoteEngine
     from inspector.version import version
 

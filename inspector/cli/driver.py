@@ -10,15 +10,14 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Protocol
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.frozen import frozen
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.thread import EngineThread
 from inspector.cli.arguments import Request
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK
 from inspector.cli.summary import Summary, Tally
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
 
 MakeBackend = Callable[[Callable[[Record], None]], Backend]
 
@@ -39,7 +38,7 @@ class Outcome:
 
     code: int
     """Exit status."""
-    failure: records.Failure | None = None
+    failure: protocol.Failure | None = None
     """What went wrong, if something did."""
     joined: bool = True
     """Whether the engine's thread ended: if it didn't, the process must end by `os._exit`."""
@@ -52,7 +51,7 @@ class Interrupted(Exception):
 class Failed(Exception):
     """A command could not be carried out."""
 
-    def __init__(self, failure: records.Failure) -> None:
+    def __init__(self, failure: protocol.Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
@@ -93,10 +92,10 @@ def drive(
 
 def opening(request: Request) -> Iterator[Command]:
     """The commands before those of a subcommand: its model, settings and prompt."""
-    yield commands.Load(request.load)
-    yield commands.Configure(request.settings)
+    yield protocol.Load(request.load)
+    yield protocol.Configure(request.settings)
     if request.prompt or request.messages:
-        yield commands.Prefill(
+        yield protocol.Prefill(
             request.prompt,
             request.chat,
             request.system,
@@ -129,13 +128,13 @@ class Driver:
     ) -> None:
         self._commands, self._after = sent, after
         self._writer = writer
-        runs = any(isinstance(command, commands.Run | commands.RunRounds) for command in sent)
+        runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in sent)
         self._tally = Tally(request.settings, runs)
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
         self._command: Command | None = None
 
-    def run(self) -> tuple[int, records.Failure | None]:
+    def run(self) -> tuple[int, protocol.Failure | None]:
         """Carry out one command after another; returns the exit status and the failure, if there was one."""
         try:
             return self._run()
@@ -145,7 +144,7 @@ class Driver:
             return OK, None
         except OSError as error:
             message = f"The output can't be written: {error.strerror or error}."
-            return BAD_INPUT, records.Failure("Write", message, "Free some space, or write elsewhere.")
+            return BAD_INPUT, protocol.Failure("Write", message, "Free some space, or write elsewhere.")
 
     def _run(self) -> tuple[int, None]:
         code = OK
@@ -163,8 +162,8 @@ class Driver:
     def _carry_out(self, command: Command) -> None:
         self._command = command
         self._backend.send(command)
-        while not isinstance(record := self._next(), records.Ended):
-            if isinstance(record, records.Failure):
+        while not isinstance(record := self._next(), protocol.Ended):
+            if isinstance(record, protocol.Failure):
                 raise Failed(record)
             self._writer.take(record, self._tally.take(record))
 
@@ -201,5 +200,5 @@ class Driver:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._command is not None:
-            self._backend.send(commands.Cancel(self._command.id))
+            self._backend.send(protocol.Cancel(self._command.id))
         self._inbox.put(None)

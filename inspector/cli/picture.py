@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import rich.console
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Command
+from engine.protocol import Command
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -82,7 +82,7 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         client = app.controller.client
-        client.outstanding.clear()
+        client.requests.clear()
         client.timeline = _timeline(recording)
         app.main.show()
         before, heading, made = "", figures.heading(recording), recording.made

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from engine.commands import LanePrompt
 from engine.errors import EngineError, PromptError
+from engine.protocol import LanePrompt
 from engine.settings import BY_NAME, Settings, check
 from inspector.config import presets
 

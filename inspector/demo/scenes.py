@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.commands import (
+from engine.frozen import frozen
+from engine.protocol import (
     AddLanes,
     AdvanceBatch,
     Command,
     CompareBatch,
     LanePrompt,
+    Marked,
     OpenLockstep,
     PartWays,
     Prefill,
@@ -18,8 +20,6 @@ from engine.commands import (
     StartBatch,
     TakeStep,
 )
-from engine.frozen import frozen
-from engine.records import Marked
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.headless import engine_session
 from inspector.lessons.record import recording
@@ -113,7 +113,6 @@ def record_scene(scene: Scene, path: Path) -> int:
             if isinstance(act, Said):
                 client.receive(Marked(session.controller.timeline.tip, caption=act.text, tool=act.tool))
                 continue
-            command = act(session.controller)
-            client.ask(command) if command.aside else client.send(command)
-            session.until(lambda: not client.outstanding)
+            request = client.request(act(session.controller))
+            session.until(lambda request=request: request.done)  # type: ignore[misc]
     return written.bytes

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from engine.frozen import frozen
-from engine.records import AttentionLayer, Hypothesis, LensCell, LensRead
+from engine.protocol import AttentionLayer, Hypothesis, LensCell, LensRead
 from inspector.lessons.expressions import SubjectKind
 from inspector.lessons.kinds import count, measured, token, written
 from inspector.lessons.margins import near_top

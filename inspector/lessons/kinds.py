@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.frozen import frozen
-from engine.records import (
-    Candidate,
-    Distribution,
-    Explained,
-    Piece,
-    PromptToken,
-    RaceStep,
-    Step,
-)
+from engine.protocol import Candidate, Distribution, Explained, Piece, PromptToken, RaceStep, Step
 from inspector.lessons.expressions import SubjectKind
 from inspector.lessons.margins import margin, near_draw, near_top
 from inspector.lessons.values import Unit, Value

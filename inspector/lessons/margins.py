@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import Distribution
+from engine.protocol import Distribution
 
 NEAREST_DRAW = 0.005
 """A draw that is nearer to a border than this may fall on another token where numbers are rounded otherwise."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from engine.records import BeamEnded, Distribution, RaceStep, Record
+from engine.protocol import BeamEnded, Distribution, RaceStep, Record
 from inspector.display import token_label, visible
 from inspector.scales import bits, milliseconds, percent, size
 from inspector.state.timeline import Timeline

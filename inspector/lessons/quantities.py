@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine import commands
+from engine import protocol
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     AttentionRead,
     BeamEnded,
     Distribution,
@@ -30,6 +30,7 @@ from inspector.lessons.kinds import Generated, Pieces, Raced
 from inspector.lessons.margins import NEAREST_DRAW
 from inspector.lessons.scope import Scope
 from inspector.lessons.values import Value
+from inspector.state.beams import BeamHistory
 from inspector.state.session_tree import Item
 
 # ---- what is on show --------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def _kv(scope: Scope) -> Subject:
 
 
 def _tokens(scope: Scope, text: str) -> Subject:
-    return Subject(kinds.PIECES, Pieces(scope.answer(commands.Tokenize(text), Tokenized).pieces))
+    return Subject(kinds.PIECES, Pieces(scope.answer(protocol.Tokenize(text), Tokenized).pieces))
 
 
 def _whatif(scope: Scope, step: int = 0, **values: Argument) -> Subject:
@@ -126,7 +127,7 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
     typed = {name: BY_NAME[name].parse(str(value)) for name, value in values.items()}
     settings = check(replace(scope.settings, **typed))
     node = scope.timeline.completion[step - 1].parent if step else scope.timeline.tip
-    return scope.answer(commands.Explain(node, settings), Explained)
+    return scope.answer(protocol.Explain(node, settings), Explained)
 
 
 def _lens(scope: Scope, layer: int = 0) -> Subject:
@@ -137,7 +138,7 @@ def _lens(scope: Scope, layer: int = 0) -> Subject:
 
 
 def _head(scope: Scope, layer: int, head: int) -> Subject:
-    read = scope.answer(commands.ReadAttention(scope.timeline.tip), AttentionRead)
+    read = scope.answer(protocol.ReadAttention(scope.timeline.tip), AttentionRead)
     found = next((each for each in read.layers if each.layer == layer - 1), None)
     if found is None or not 1 <= head <= found.heads:
         raise LookupError(f"the model has no head {head} in layer {layer} that can be read")
@@ -162,7 +163,9 @@ def _beams(scope: Scope, place: int = 1) -> Subject:
     ended = next((each for each in reversed(scope.since) if isinstance(each, BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
         raise LookupError("no beam search with so many continuations was run in this beat")
-    return Subject(BEAMS, Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.beams.nodes))
+    return Subject(
+        BEAMS, Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
+    )
 
 
 def _rerolls(scope: Scope, text: str = "") -> Subject:

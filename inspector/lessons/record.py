@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.commands import ReadLogits
-from engine.records import LockstepOpened, ModelFacts
+from engine.protocol import LockstepOpened, ModelFacts, ReadLogits
 from engine.settings import LoadSettings
 from engine.trace import Entry, placed, save_as
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
@@ -100,7 +99,7 @@ class RowRecorder:
         if node in self._known or controller.timeline.next is None:
             return
         self._known.add(node)
-        controller.client.send(ReadLogits((node,)))
+        controller.client.request(ReadLogits((node,)))
         self._session.until(lambda: not controller.client.outstanding)
 
 

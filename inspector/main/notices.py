@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
+from engine.protocol import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
 from inspector.config import crash_log as faults
 from inspector.display import visible_lines
 from inspector.keys import key_for

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.records import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
+from engine.protocol import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, pack, save_as, worth_keeping
 from inspector.keys import key_for

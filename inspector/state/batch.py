@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchOpened,
@@ -27,6 +27,7 @@ from engine.records import (
     PromptOpened,
     Record,
 )
+from inspector.state.capability import CapabilityState, ReplayStop
 
 LaneState = Literal["waiting", "prefill", "live", "ended"]
 
@@ -151,8 +152,26 @@ class BatchSoFar:
 
 
 @dataclass(slots=True)
-class Batches:
+class Batches(CapabilityState):
     """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
+
+    TAKES = (
+        BatchOpened, LanesAdded, LanesJoined, LanesPrefilled, LaneStarted, BatchStep, LaneEnded, BatchEnded,
+        LaneCompared, BatchCompared, DrawsCounted, PromptOpened,
+    )  # fmt: skip
+    STOPS: ClassVar = {
+        BatchOpened: ReplayStop.BEGINS,
+        BatchStep: ReplayStop.FIRST,
+        BatchEnded: ReplayStop.EACH,
+        BatchCompared: ReplayStop.EACH,
+        DrawsCounted: ReplayStop.EACH,
+    }
+    SHOWN_BY: ClassVar = {
+        BatchStep: "A batch is here: {batch} shows it",
+        BatchEnded: "A batch ended here: {batch} shows it",
+        BatchCompared: "A batch was compared here: {batch} shows it",
+        DrawsCounted: "Draws were counted here: {draws} shows them",
+    }
 
     last: BatchSoFar | None = None
     drawn: DrawsCounted | None = None

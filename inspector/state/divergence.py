@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from engine.frozen import frozen
-from engine.records import LockstepSpan
+from engine.protocol import LockstepSpan
 
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 

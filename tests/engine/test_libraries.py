@@ -13,7 +13,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm import utils
 
-from engine import commands, libraries
+from engine import libraries, protocol
 from engine.errors import LoadError
 from engine.model import load_errors
 from engine.model.load import load
@@ -49,7 +49,7 @@ def test_a_changed_mlx_lm_is_named_and_no_file_blamed(zoo: Zoo, monkeypatch: pyt
     assert failed.value.message.startswith("mlx-lm ")
     assert failed.value.message.endswith("is not supported: mlx_lm.utils.load_model is missing in it.")
     assert failed.value.hint.startswith("Install mlx-lm<0.33,>=0.32.2")
-    failure = unexpected(commands.TakeStep(), AttributeError("module has no attribute load_model"))
+    failure = unexpected(protocol.TakeStep(), AttributeError("module has no attribute load_model"))
     assert (failure.message, failure.hint) == (failed.value.message, failed.value.hint)
     assert failure.expected
 

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
+from engine.protocol import Command
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 
@@ -24,16 +24,16 @@ class Stopwatch:
     """An engine, and the time that each command takes from its sending to its end."""
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[records.Record] = SimpleQueue()
+        self._inbox: SimpleQueue[protocol.Record] = SimpleQueue()
         self.engine = EngineThread(self._inbox.put)
         self.engine.start()
 
-    def __call__(self, command: Command) -> tuple[list[records.Record], float]:
+    def __call__(self, command: Command) -> tuple[list[protocol.Record], float]:
         """The records that answer a command, and its milliseconds."""
-        found: list[records.Record] = []
+        found: list[protocol.Record] = []
         begun = time.perf_counter()
         self.engine.send(command)
-        while not isinstance(record := self._inbox.get(timeout=60), records.Ended):
+        while not isinstance(record := self._inbox.get(timeout=60), protocol.Ended):
             found.append(record)
         return found, (time.perf_counter() - begun) * 1000
 
@@ -42,9 +42,9 @@ class Stopwatch:
 def stopwatch() -> Iterator[Stopwatch]:
     """The pocket model, ready."""
     made = Stopwatch()
-    made(commands.Load(LoadSettings()))
-    made(commands.Configure(Settings(min_tokens=10**6, candidates=10)))
-    made(commands.Prefill(TEXT, chat=False, echo=False))
+    made(protocol.Load(LoadSettings()))
+    made(protocol.Configure(Settings(min_tokens=10**6, candidates=10)))
+    made(protocol.Prefill(TEXT, chat=False, echo=False))
     yield made
     made.engine.close()
 
@@ -62,8 +62,8 @@ def test_ttft(stopwatch: Stopwatch) -> None:
     another = count().__next__  # the KV of a prompt that was read before is kept
 
     def measure() -> tuple[float, float]:
-        found, outside = stopwatch(commands.Prefill(f"{another()} {TEXT}", chat=False, echo=False))
-        return next(each.ttft_ms for each in found if isinstance(each, records.Prefilled)), outside
+        found, outside = stopwatch(protocol.Prefill(f"{another()} {TEXT}", chat=False, echo=False))
+        return next(each.ttft_ms for each in found if isinstance(each, protocol.Prefilled)), outside
 
     within(0.05, measure)
 
@@ -72,8 +72,8 @@ def test_tpot_of_single_steps(stopwatch: Stopwatch) -> None:
     def measure() -> tuple[float, float]:
         told, outside = [], []
         for _ in range(12):
-            found, took = stopwatch(commands.TakeStep())
-            told.append(next(each.ms.total for each in found if isinstance(each, records.Step)))
+            found, took = stopwatch(protocol.TakeStep())
+            told.append(next(each.ms.total for each in found if isinstance(each, protocol.Step)))
             outside.append(took)
         return statistics.median(told), statistics.median(outside)
 
@@ -82,12 +82,12 @@ def test_tpot_of_single_steps(stopwatch: Stopwatch) -> None:
 
 def test_tpot_of_a_run(stopwatch: Stopwatch) -> None:
     """A pipelined step's time goes from launch to launch: the last step's readings stand outside of it."""
-    stopwatch(commands.Configure(Settings(min_tokens=10**6, candidates=10, max_tokens=20)))
+    stopwatch(protocol.Configure(Settings(min_tokens=10**6, candidates=10, max_tokens=20)))
 
     def measure() -> tuple[float, float]:
-        stopwatch(commands.Prefill("Once upon a time", chat=False, echo=False))
-        found, outside = stopwatch(commands.Run())
-        steps = [each.ms.total for each in found if isinstance(each, records.Step)]
+        stopwatch(protocol.Prefill("Once upon a time", chat=False, echo=False))
+        found, outside = stopwatch(protocol.Run())
+        steps = [each.ms.total for each in found if isinstance(each, protocol.Step)]
         assert len(steps) == 20
         return sum(steps) / 20, outside / 20
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError, TraceError
-from engine.records import Step
+from engine.protocol import Step
 from inspector.state.timeline import Timeline
 from inspector.tools.export.formats import FORMATS
 from inspector.tools.export.recording import read

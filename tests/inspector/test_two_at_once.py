@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from engine.breakpoints import Breakpoints
-from engine.records import Ended
+from engine.protocol import Ended
 from engine.trace import Journal, load
 from inspector.config.presets import Presets
 from inspector.config.saved_breakpoints import SavedBreakpoints

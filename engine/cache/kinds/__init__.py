@@ -14,7 +14,7 @@ from engine.cache.kinds.plain import Plain
 from engine.cache.kinds.quantized import Quantized
 from engine.cache.kinds.recurrent import Recurrent
 from engine.cache.kinds.rotating import Rotating
-from engine.records import CacheKind
+from engine.protocol import CacheKind
 
 __all__ = ["GENERAL", "KINDS", "Kind", "Snapshot", "arrays", "kind_named", "kind_of"]
 

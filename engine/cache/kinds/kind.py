@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
 
 from engine.frozen import frozen
-from engine.records import CacheKind
+from engine.protocol import CacheKind
 from engine.settings import LoadSettings
 
 Array = mx.array

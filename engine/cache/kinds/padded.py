@@ -13,7 +13,7 @@ import mlx.core as mx
 from mlx_lm.models import cache as caches
 
 from engine.cache.kinds import kind_of
-from engine.records import LaneKV
+from engine.protocol import LaneKV
 
 
 def refusal(cache: Any) -> str:

@@ -10,7 +10,7 @@ from mlx_lm.models import cache as caches
 
 from engine.cache.kinds.kind import Array, Kind, Snapshot
 from engine.frozen import frozen
-from engine.records import CacheKind
+from engine.protocol import CacheKind
 
 
 @frozen

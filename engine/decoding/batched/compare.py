@@ -11,14 +11,7 @@ from engine.decoding.batched.rows import SingleRows
 from engine.decoding.batched.run import BatchRun
 from engine.errors import Cancelled
 from engine.model.forward import Runner, Stopped, never
-from engine.records import (
-    BatchCompared,
-    Distribution,
-    LaneCompared,
-    LaneDifference,
-    LaneToken,
-    Measuring,
-)
+from engine.protocol import BatchCompared, Distribution, LaneCompared, LaneDifference, LaneToken, Measuring
 
 
 def compare(

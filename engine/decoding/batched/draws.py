@@ -22,7 +22,7 @@ from engine.errors import StepError
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import Stopped
 from engine.model.tokens import Tokens
-from engine.records import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
+from engine.protocol import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
 from engine.session.detached import copy_runner, run_at
 from engine.session.session import Session
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.decoding.batched.compare import compare
 from engine.decoding.batched.draws import Draws
 from engine.decoding.batched.lane import Batched
@@ -15,6 +14,7 @@ from engine.decoding.batched.rows import LaneRows, PaddedRows, SingleRows
 from engine.decoding.batched.run import BatchRun
 from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled, StepError
+from engine.protocol import Command
 
 
 class BatchCommands:
@@ -34,12 +34,12 @@ class BatchCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.StartBatch: self._start,
-            commands.AdvanceBatch: self._advance,
-            commands.AddLanes: self._add,
-            commands.RemoveLane: self._remove,
-            commands.CompareBatch: self._compare,
-            commands.DrawMany: self._draw,
+            protocol.StartBatch: self._start,
+            protocol.AdvanceBatch: self._advance,
+            protocol.AddLanes: self._add,
+            protocol.RemoveLane: self._remove,
+            protocol.CompareBatch: self._compare,
+            protocol.DrawMany: self._draw,
         }
 
     def forget(self, model: bool) -> None:
@@ -49,7 +49,7 @@ class BatchCommands:
 
     # ---- beginning --------------------------------------------------------------------------
 
-    def _start(self, command: commands.StartBatch, call: Call) -> None:
+    def _start(self, command: protocol.StartBatch, call: Call) -> None:
         session = self._desk.session
         if not command.prompts:
             raise StepError("A batch needs a prompt or more.", "Give one.")
@@ -68,13 +68,13 @@ class BatchCommands:
             run.add(lane)
         self._open(run, shared)
         opened = tuple(lane.opened for lane in lanes)
-        self._desk.emit(records.BatchOpened(opened, command.size, command.static, None, rows.note))
+        self._desk.emit(protocol.BatchOpened(opened, command.size, command.static, None, rows.note))
         self._go(command.steps, call)
 
     def _open(self, run: BatchRun, shared: Batched) -> None:
         self._batch, self._shared, self._going = run, shared, run.go()
 
-    def _draw(self, command: commands.DrawMany, call: Call) -> None:
+    def _draw(self, command: protocol.DrawMany, call: Call) -> None:
         session = self._desk.session
         lane = session.tree[session.node if command.node is None else command.node].depth, session.settings
         if command.tokens > 1:
@@ -101,7 +101,7 @@ class BatchCommands:
             raise StepError("There is no batch to go on with.", "Start one.")
         return self._batch
 
-    def _advance(self, command: commands.AdvanceBatch, call: Call) -> None:
+    def _advance(self, command: protocol.AdvanceBatch, call: Call) -> None:
         if self._run.over:
             raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
         self._go(command.steps, call)
@@ -112,32 +112,32 @@ class BatchCommands:
         for record in self._going:
             if record is not None:
                 self._desk.emit(record)
-            if isinstance(record, records.BatchEnded):
+            if isinstance(record, protocol.BatchEnded):
                 self._open(run, self._shared)  # lanes that are added later have it go on
                 return
             self._batch = run
             self._desk.answer_asides()
             if record is None and steps == 0:
                 return
-            if isinstance(record, records.BatchStep) and steps is not None:
+            if isinstance(record, protocol.BatchStep) and steps is not None:
                 steps -= 1
             if call.stopped():
                 raise Cancelled
             self._batch = None
 
-    def _add(self, command: commands.AddLanes, call: Call) -> None:
+    def _add(self, command: protocol.AddLanes, call: Call) -> None:
         run = self._run
         if not all(lane.opened.ids for lane in run.lanes):
             raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
         lanes = open_lanes(self._desk.session, self._shared, command.prompts, len(run.lanes))
         for lane in lanes:
             run.add(lane)
-        self._desk.emit(records.LanesAdded(tuple(lane.opened for lane in lanes)))
+        self._desk.emit(protocol.LanesAdded(tuple(lane.opened for lane in lanes)))
 
-    def _remove(self, command: commands.RemoveLane, call: Call) -> None:
+    def _remove(self, command: protocol.RemoveLane, call: Call) -> None:
         self._desk.emit(self._run.remove(command.lane))
 
-    def _compare(self, command: commands.CompareBatch, call: Call) -> None:
+    def _compare(self, command: protocol.CompareBatch, call: Call) -> None:
         run = self._run
         if not run.over:
             raise StepError("Some lanes have not ended.", "Run the batch to its end first.")

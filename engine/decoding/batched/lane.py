@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from engine.logits.node_sampler import Position
 from engine.model.rounding import rounding_of
 from engine.model.tokens import Tokens
-from engine.records import Distribution, LaneEnd, LaneEnded, LaneKV, LaneOpened, LaneToken, ModelFacts, Origin
+from engine.protocol import (
+    Distribution,
+    LaneEnd,
+    LaneEnded,
+    LaneKV,
+    LaneOpened,
+    LaneToken,
+    ModelFacts,
+    Origin,
+)
 from engine.sampling.ranking import Row, rank_of
 from engine.session.node_logits import NodeReader
 from engine.session.stops import stop_reached, window_full

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engine.cache.kinds import padded
-from engine.commands import LanePrompt, PreviewPrompt
 from engine.decoding.batched.lane import Batched, Lane
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import StepError
 from engine.model.forward import Runner
 from engine.model.memory import free_bytes
 from engine.model.rounding import rounding_of
-from engine.records import LaneOpened
+from engine.protocol import LaneOpened, LanePrompt, PreviewPrompt
 from engine.sampling.ranking import Row
 from engine.session.conversation import encoded
 from engine.session.session import Session

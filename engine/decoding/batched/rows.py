@@ -13,7 +13,7 @@ from engine.cache.kinds import padded
 from engine.frozen import frozen
 from engine.model.batch import Rows, rows
 from engine.model.forward import CLEAR_EVERY, Runner
-from engine.records import LaneKV
+from engine.protocol import LaneKV
 from engine.sampling.ranking import Row
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from engine.decoding.batched.lane import Lane
 from engine.decoding.batched.rows import LaneRows
 from engine.errors import StepError
-from engine.records import (
+from engine.protocol import (
     BatchEnded,
     BatchStep,
     BatchTotals,

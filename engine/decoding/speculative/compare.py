@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.errors import Cancelled, StepError
 from engine.model.forward import Stopped
-from engine.records import SpeculationVerified
+from engine.protocol import SpeculationVerified
 from engine.sampling.ranking import absolute_difference
 from engine.session.session import Session
 

@@ -17,7 +17,7 @@ from engine.errors import LoadError
 from engine.model.dtype import quantization_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.records import DraftLoading, Loading
+from engine.protocol import DraftLoading, Loading
 from engine.settings import LoadSettings, for_model
 from engine.speculation_settings import SpeculationSettings
 

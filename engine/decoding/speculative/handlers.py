@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from engine import commands, records
+from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
-from engine.commands import Command
 from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.speculative.compare import compare_with_plain
 from engine.decoding.speculative.draft import Drafter
@@ -16,6 +15,7 @@ from engine.decoding.speculative.drafts import make_draft
 from engine.decoding.speculative.round import Round
 from engine.desk import Call, Desk, Handler
 from engine.errors import Cancelled
+from engine.protocol import Command
 from engine.session.stops import window_full
 from engine.speculation_settings import SpeculationSettings, check_speculation
 
@@ -38,10 +38,10 @@ class SpeculationCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.LoadDraft: self._load,
-            commands.TakeRound: self._take,
-            commands.RunRounds: self._run,
-            commands.VerifySpeculation: self._verify,
+            protocol.LoadDraft: self._load,
+            protocol.TakeRound: self._take,
+            protocol.RunRounds: self._run,
+            protocol.VerifySpeculation: self._verify,
         }
 
     def forget(self, model: bool) -> None:
@@ -52,7 +52,7 @@ class SpeculationCommands:
 
     # ---- drafts -----------------------------------------------------------------------------
 
-    def _load(self, command: commands.LoadDraft, call: Call) -> None:
+    def _load(self, command: protocol.LoadDraft, call: Call) -> None:
         self._ready(command.settings, call)
 
     def _ready(self, settings: SpeculationSettings, call: Call) -> Drafter:
@@ -66,7 +66,7 @@ class SpeculationCommands:
         draft = make_draft(settings, self._desk.model, self._desk.emit, call.cancel)
         self._draft = kind, draft
         ms = (time.perf_counter() - begun) * 1000
-        self._desk.emit(records.DraftReady(settings, draft.weight_bytes, ms, draft.note))
+        self._desk.emit(protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note))
         return draft
 
     def _new_round(self, settings: SpeculationSettings, call: Call, *, paused: bool = False) -> Round:
@@ -77,19 +77,19 @@ class SpeculationCommands:
 
     # ---- rounds -----------------------------------------------------------------------------
 
-    def _take(self, command: commands.TakeRound, call: Call) -> None:
+    def _take(self, command: protocol.TakeRound, call: Call) -> None:
         waiting, self._round = self._round, None
         if waiting is None or waiting.over or waiting.settings != command.settings:
             waiting = self._new_round(command.settings, call, paused=command.inside)
 
-        def taken(step: records.Step) -> bool:
+        def taken(step: protocol.Step) -> bool:
             return self._desk.emit_step(step) or call.stopped()
 
         go = waiting.advance if command.inside else waiting.rest
         self._desk.emit(go(call.stopped, taken))
         self._round = None if waiting.over else waiting
 
-    def _run(self, command: commands.RunRounds, call: Call) -> None:
+    def _run(self, command: protocol.RunRounds, call: Call) -> None:
         session, desk, ended = self._desk.session, self._desk, False
         if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
             desk.emit(full)
@@ -98,7 +98,7 @@ class SpeculationCommands:
         breaking = BreakpointEvaluator(session, sets)
         self._ready(command.settings, call)
 
-        def taken(step: records.Step) -> bool:
+        def taken(step: protocol.Step) -> bool:
             nonlocal ended
             broken = breaking.evaluate(session.position.node_logits)
             ended = desk.emit_step(step, breaking.most)
@@ -111,11 +111,11 @@ class SpeculationCommands:
         while not (ended or breaking.hits or call.stopped()):
             desk.emit(self._new_round(command.settings, call).rest(call.stopped, taken))
         if breaking.hits:
-            desk.emit(records.BreakpointHit(session.node, breaking.hits))
+            desk.emit(protocol.BreakpointHit(session.node, breaking.hits))
         elif not ended:
             raise Cancelled
 
     # ---- comparison -------------------------------------------------------------------------
 
-    def _verify(self, command: commands.VerifySpeculation, call: Call) -> None:
+    def _verify(self, command: protocol.VerifySpeculation, call: Call) -> None:
         self._desk.emit(compare_with_plain(self._desk.session, command.node, call.stopped))

@@ -18,7 +18,7 @@ from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.decoding.speculative.verifiers import Verifier, verifier
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import Stopped
-from engine.records import (
+from engine.protocol import (
     AcceptanceRates,
     DraftFate,
     DraftRound,

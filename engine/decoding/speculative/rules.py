@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.records import AcceptanceRates
+from engine.protocol import AcceptanceRates
 from engine.sampling.ranking import ranked, sum_of_products
 
 Probs = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ from engine.cache.kinds import kind_of
 from engine.errors import StepError
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import CLEAR_EVERY, Runner
-from engine.records import KVReading, Origin, Step, StepTimes
+from engine.protocol import KVReading, Origin, Step, StepTimes
 from engine.sampling.ranking import Row
 from engine.session.detached import copy_runner
 from engine.session.node_logits import memory

@@ -13,8 +13,7 @@ from engine.inspection.inside.capture import Capture, capture
 from engine.inspection.inside.taps import AttentionRun
 from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
-from engine.records import AttentionLayer, AttentionRead, Check, Floats
-from engine.records.inside.reading import CheckName
+from engine.protocol import AttentionLayer, AttentionRead, Check, CheckName, Floats
 from engine.session.session import Session
 
 WIDE = 2**20

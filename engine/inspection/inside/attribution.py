@@ -24,7 +24,7 @@ from engine.inspection.inside.tail import tail
 from engine.inspection.inside.taps import LayerRun, Taps
 from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers, layers_in_words
-from engine.records import AttributedToken, AttributionRead, Check, Contribution, Floats, WriterKind
+from engine.protocol import AttributedToken, AttributionRead, Check, Contribution, Floats, WriterKind
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of
 from engine.session.session import Session
 

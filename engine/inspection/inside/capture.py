@@ -16,7 +16,7 @@ from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Runner, Stopped, never
 from engine.model.patches import Patch
 from engine.model.rounding import precision
-from engine.records import CaptureFacts, Check
+from engine.protocol import CaptureFacts, Check
 from engine.session.detached import copy_runner, run_at
 from engine.session.session import Session
 from engine.tree import ROOT

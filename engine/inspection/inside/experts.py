@@ -25,7 +25,7 @@ from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers
 from engine.model.patches import Patch, calls
 from engine.model.tail import hidden
-from engine.records import Check, ExpertLayer, ExpertsRead, StateArray
+from engine.protocol import Check, ExpertLayer, ExpertsRead, StateArray
 from engine.session.session import Session
 
 Vector = npt.NDArray[np.float64]

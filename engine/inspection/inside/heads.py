@@ -7,11 +7,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from engine.commands import TRIANGLE_TOKENS, ReadTriangle, ScoreHeads
 from engine.errors import StepError
 from engine.inspection.inside.whole_path import ChunkAttention, Weights, run_path
 from engine.model.forward import Stopped, never
-from engine.records import CaptureFacts, Floats, HeadScore, HeadsScored, Measuring, TriangleRead
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    CaptureFacts,
+    Floats,
+    HeadScore,
+    HeadsScored,
+    Measuring,
+    ReadTriangle,
+    ScoreHeads,
+    TriangleRead,
+)
 from engine.session.session import Session
 
 LEAST = 2.0**-24

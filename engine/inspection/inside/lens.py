@@ -13,7 +13,7 @@ from engine.inspection.inside.capture import Capture, capture, relative_error
 from engine.inspection.inside.tail import tail
 from engine.model.forward import Stopped, never
 from engine.model.tokens import Tokens
-from engine.records import Check, LensCell, LensColumn, LensRead, LensToken
+from engine.protocol import Check, LensCell, LensColumn, LensRead, LensToken
 from engine.sampling.ranking import Row, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
 

@@ -15,7 +15,7 @@ from engine.model.dtype import dtype_of
 from engine.model.layers import decoder_layers, role_of
 from engine.model.rounding import precision
 from engine.model.weights import is_packed, own_arrays, own_parameters
-from engine.records import (
+from engine.protocol import (
     ExpertFacts,
     LayerBlock,
     LayerSum,

@@ -20,7 +20,7 @@ from engine.cache.kinds import kind_of
 from engine.inspection.inside.taps import flat_caches
 from engine.model.patches import Patch, calls, patched
 from engine.model.tail import hidden
-from engine.records import HeadFacts, NormFacts, RopeFacts
+from engine.protocol import HeadFacts, NormFacts, RopeFacts
 
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
 SWITCHED = (switch_layers.SwitchLinear, switch_layers.QuantizedSwitchLinear)

@@ -15,7 +15,7 @@ import numpy as np
 from engine.errors import StepError
 from engine.model.layers import decoder_layers
 from engine.model.patches import calls, patched
-from engine.records import Check, PositionUse, PositionWay, Rotation
+from engine.protocol import Check, PositionUse, PositionWay, Rotation
 
 rope = mx.fast.rope
 """MLX's own: while a watch is set, the attribute is another function."""

@@ -19,7 +19,7 @@ from engine.inspection.inside.position_watch import PositionWatch, shifted
 from engine.logits.readings import LN2
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
-from engine.records import CaptureFacts, Check, PositionChange, PositionTried, TokenShift
+from engine.protocol import CaptureFacts, Check, PositionChange, PositionTried, TokenShift
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.detached import copy_runner
 from engine.session.session import Session

@@ -19,7 +19,7 @@ from engine.inspection.inside.taps import LayerRun, PartRun
 from engine.model.layers import role_of
 from engine.model.patches import calls
 from engine.model.tail import hidden, with_hidden
-from engine.records import WriterKind
+from engine.protocol import WriterKind
 
 KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurrence": "recurrence"}
 """Of writers, by the roles of modules; the rest are `other`."""

@@ -16,7 +16,7 @@ from engine.inspection.inside.attention import AttentionChecks
 from engine.inspection.inside.capture import tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner, Stopped
-from engine.records import CaptureFacts, Check, Measuring
+from engine.protocol import CaptureFacts, Check, Measuring
 from engine.session.session import Session
 
 CHUNK_BYTES = 32 * 2**20

@@ -9,7 +9,7 @@ from typing import Any
 from engine.errors import PromptError
 from engine.frozen import frozen
 from engine.model.chat import template as chat_template
-from engine.records import ChatOptions, Message
+from engine.protocol import ChatOptions, Message
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""

@@ -12,7 +12,7 @@ from engine.paths import shorter, typed
 from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
 
 if TYPE_CHECKING:  # else where they are used: the help of every command imports this module
-    from engine.records import ChatOptions, Message
+    from engine.protocol import ChatOptions, Message
 
 MENDED = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
 INSTEAD = {
@@ -104,7 +104,7 @@ def chat_from(args: argparse.Namespace) -> Chat:
     Raises:
         PromptError: The file can't be read or is no conversation, or two flags exclude each other.
     """
-    from engine.records import ChatOptions
+    from engine.protocol import ChatOptions
 
     config, response = args.chat_template_config, args.prefill_response
     if config is not None:
@@ -184,7 +184,7 @@ def _message(where: str, value: Any) -> Message:
     Raises:
         PromptError: It is none.
     """
-    from engine.records import Message
+    from engine.protocol import Message
 
     if not isinstance(value, dict):
         raise PromptError(f"{where} must be an object, not {_kind(value)}.", MENDED)
@@ -206,7 +206,7 @@ def _message(where: str, value: Any) -> Message:
 
 def _check_size(where: str, *texts: str) -> None:
     """Refuse what a trace of the session could not hold."""
-    from engine.trace.shapes import TEXT_LIMIT
+    from engine.trace.values import TEXT_LIMIT
 
     if max(map(len, texts)) > TEXT_LIMIT:
         raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")

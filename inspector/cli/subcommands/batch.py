@@ -28,10 +28,10 @@ FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
 """Of such a line, as `inspector.config.prompt_lines` reads it."""
 
 if TYPE_CHECKING:
-    from engine.commands import Command
+    from engine.protocol import Command
 
 SIZE = 32
-"""Lanes at once, as in `engine.commands.StartBatch`."""
+"""Lanes at once, as in `engine.protocol.StartBatch`."""
 
 
 def parser() -> Parser:
@@ -85,13 +85,13 @@ def run(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
     from inspector.cli.driver import drive
-    from inspector.cli.writers.batch import writer
+    from inspector.cli.writers.sequences import batch_writer
     from inspector.cli.writers.trace import TraceWriter, place
 
     path = place(args.output, args.force, "the lanes do")
     texts = prompts_from(args)
     request = batch_request(args, texts)
-    plain = writer(request, output(), sys.stderr)
+    plain = batch_writer(request, output(), sys.stderr)
     commands = list(commands_for(args, request, texts))
     if path is None:
         return exit_status(drive(request, plain, commands, make_backend=backend_from(args)))
@@ -144,7 +144,7 @@ def commands_for(args: Namespace, request: Request, texts: list[str]) -> Iterabl
     Raises:
         PromptError: A line names what is no setting, or a value that can't be.
     """
-    from engine.commands import CompareBatch, DrawMany, LanePrompt, StartBatch
+    from engine.protocol import CompareBatch, DrawMany, LanePrompt, StartBatch
     from inspector.config.prompt_lines import lanes
 
     like = LanePrompt("", request.chat, request.system, request.options)

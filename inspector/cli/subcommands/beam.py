@@ -55,13 +55,13 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> int:
     """Run `inspector beam`."""
-    from engine.commands import SearchBeams
+    from engine.protocol import SearchBeams
     from inspector.cli.driver import drive
-    from inspector.cli.writers.beam import writer
+    from inspector.cli.writers.sequences import beam_writer
 
     request, search = request_from(args), SearchBeams(beam_settings(args))
     return exit_status(
-        drive(request, writer(request, output(), sys.stderr), [search], make_backend=backend_from(args))
+        drive(request, beam_writer(request, output(), sys.stderr), [search], make_backend=backend_from(args))
     )
 
 

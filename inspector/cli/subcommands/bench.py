@@ -45,10 +45,10 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> int:
     """Run `inspector bench`."""
-    from engine.commands import Sweep
+    from engine.protocol import Sweep
     from engine.sweep_settings import SweepSettings, check_sweeps
     from inspector.cli.driver import drive
-    from inspector.cli.writers.bench import BenchText
+    from inspector.cli.writers.measured import BenchText
 
     values = given(args)
     if "sweeps" in values:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping
 
-from engine.setting_field import ORDERS
-from engine.settings import DTYPES
+from engine.settings import BY_NAME
 from inspector.cli.exit import OK, output
 from inspector.cli.flags import Parser, command_parser
 from inspector.cli.subcommand import Subcommand
@@ -63,10 +62,16 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
         under.add_parser(made.prog.partition(" ")[2], parents=[made], add_help=False)
     for each in (screen, *subcommands):
         for action in each._actions:
-            if (values := VALUES.get(action.dest)) is not None and not action.choices:
+            if (values := _known(action.dest)) is not None and not action.choices:
                 setattr(action, "completer", _completer(values))  # noqa: B010 (argcomplete's own attribute)
     # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
     autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
+
+
+def _known(name: str) -> Callable[[], Iterable[str]] | None:
+    """The values of an argument that are known beforehand."""
+    field = BY_NAME.get(name)
+    return field.choices.keys if field is not None and field.choices else VALUES.get(name)
 
 
 def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
@@ -101,9 +106,6 @@ VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "resume": _sessions,
     "preset": _presets,
     "sweeps": _sweeps,
-    "sampler_order": lambda: ORDERS,
-    "dtype": lambda: DTYPES,
-    "blas": lambda: ("auto", "bundled"),
     "model": lambda: ("pocket",),
 }
-"""By the name of an argument: the values that are known beforehand."""
+"""By the name of an argument: the values that are known beforehand, beside those of settings."""

@@ -18,7 +18,7 @@ from inspector.cli.inputs import given_text
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.records import Failure
+    from engine.protocol import Failure
 
 CANDIDATES = 10
 """Most probable tokens of each model in the JSON lines."""
@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, no second model is named, or the text can't be read or is empty.
     """
-    from engine.commands import DiffText
+    from engine.protocol import DiffText
     from inspector.cli.driver import drive
     from inspector.cli.writers.diff import writer
 

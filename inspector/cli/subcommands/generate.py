@@ -15,7 +15,7 @@ from inspector.cli.speculation import PLAIN_STEPS, add_speculation, speculation_
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.commands import Command
+    from engine.protocol import Command
     from engine.speculation_settings import SpeculationSettings
     from inspector.cli.driver import Writer
 
@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
 
 def _run(speculation: SpeculationSettings | None) -> list[Command]:
     """The commands of the run itself."""
-    from engine.commands import LoadDraft, Run, RunRounds
+    from engine.protocol import LoadDraft, Run, RunRounds
 
     if speculation is None:
         return [Run()]

@@ -29,8 +29,7 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.commands import Command
-    from engine.records import Intervention
+    from engine.protocol import Command, Intervention
     from inspector.cli.writers.inside import InsideWriter
 
 VIEWS = ("attention", "lens", "contributions", "interventions")
@@ -101,7 +100,7 @@ def _views(text: str) -> tuple[str, ...]:
 
 def _units(text: str) -> tuple[Intervention, ...]:
     """The units that a list names."""
-    from engine.records import Intervention
+    from engine.protocol import Intervention
 
     found: list[Intervention] = []
     for part in text.split(","):
@@ -137,7 +136,7 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
-    from engine.commands import Intervene, TakeStep
+    from engine.protocol import Intervene, TakeStep
     from inspector.cli.driver import drive
     from inspector.cli.writers.inside import writer
 
@@ -166,7 +165,7 @@ def run(args: Namespace) -> int:
 
 def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
     """By view, the commands about a node."""
-    from engine.commands import ReadAttention, ReadLens, SweepHeads
+    from engine.protocol import ReadAttention, ReadLens, SweepHeads
 
     return {
         "attention": lambda node: [ReadAttention(node)],
@@ -182,8 +181,8 @@ def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Com
     Raises:
         PromptError: What was given is no single token.
     """
-    from engine.commands import Attribute
-    from inspector.state.inside.contributions import compared
+    from engine.protocol import Attribute
+    from inspector.state.contributions import compared
 
     timeline = out.known.timeline
     timeline.select(out.nodes.index(node) + 1)
@@ -195,7 +194,7 @@ def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Com
 
 def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
     """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
-    from engine.commands import Tokenize
+    from engine.protocol import Tokenize
 
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)

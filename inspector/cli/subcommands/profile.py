@@ -18,7 +18,7 @@ TOKENS = 16
 
 def parser() -> Parser:
     """The parser of `inspector profile`."""
-    from engine.commands import Profile
+    from engine.protocol import Profile
 
     made = command_parser(
         "profile",
@@ -43,14 +43,14 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> int:
     """Run `inspector profile`; without a prompt it is the screen's."""
-    from engine.commands import CompareKV, MeasureRoofline, Profile, Run
+    from engine.protocol import CompareKV, MeasureRoofline, Profile, Run
     from inspector.cli.driver import drive
-    from inspector.cli.writers.profile import writer
+    from inspector.cli.writers.measured import profile_writer
 
     request = request_from(args, default_prompt=True)
     then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]
     return exit_status(
-        drive(request, writer(request, output(), sys.stderr), then, make_backend=backend_from(args))
+        drive(request, profile_writer(request, output(), sys.stderr), then, make_backend=backend_from(args))
     )
 
 

@@ -26,7 +26,7 @@ UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
 
 def parser() -> Parser:
     """The parser of `inspector race`."""
-    from engine.commands import Race
+    from engine.protocol import Race
 
     default = Race()
     made = command_parser(
@@ -51,12 +51,12 @@ def parser() -> Parser:
 
 def run(args: Namespace) -> int:
     """Run `inspector race`; without a prompt it is the screen's."""
-    from engine.commands import Race
+    from engine.protocol import Race
     from inspector.cli.driver import drive
-    from inspector.cli.writers.race import writer
+    from inspector.cli.writers.measured import race_writer
 
     request = request_from(args, default_prompt=True)
-    out, race = writer(request, output(), sys.stderr), Race(args.first, args.last)
+    out, race = race_writer(request, output(), sys.stderr), Race(args.first, args.last)
     return exit_status(drive(request, out, [race], make_backend=backend_from(args)))
 
 

@@ -25,7 +25,7 @@ from inspector.cli.prompts.chat import add_chat, chat_from, idle
 from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.records import Failure
+    from engine.protocol import Failure
 
 MOST = 20
 """Candidates that the engine records for a token of the prompt."""
@@ -68,11 +68,11 @@ def run(args: Namespace) -> int:
         EngineError: A value is out of range, the text can't be read or is empty, or the trace can't be written.
     """
     from inspector.cli.driver import drive
-    from inspector.cli.writers.score import writer
+    from inspector.cli.writers.tokens import score_writer
     from inspector.cli.writers.trace import TraceWriter, place
 
     path, request = place(args.output, args.force, "the scores do"), score_request_from(args)
-    trace = TraceWriter(writer(request, args.summary, output(), sys.stderr), request)
+    trace = TraceWriter(score_writer(request, args.summary, output(), sys.stderr), request)
     outcome = drive(request, trace, [], make_backend=backend_from(args))
     if path is not None and outcome.failure is None:
         trace.save(path, args.force)

@@ -49,15 +49,15 @@ def run(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    from engine.commands import CutText
+    from engine.protocol import CutText
     from inspector.cli.driver import drive
-    from inspector.cli.writers.tokens import writer
+    from inspector.cli.writers.tokens import token_writer
 
     request = tokens_request_from(args)
     cut = CutText(
         request.load, request.prompt, request.chat, request.system, request.messages, request.options
     )
-    made = writer(request, args.summary, output(), sys.stderr)
+    made = token_writer(request, args.summary, output(), sys.stderr)
     return exit_status(drive(request, made, [cut], loads=False))
 
 

@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator
 from typing import TextIO
 
-from engine import records
-from engine.records import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
+from engine import protocol
+from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import Json, JsonLines, number
-from inspector.cli.writers.jsonl import model as model_event
+from inspector.cli.writers.jsonl import JsonLines, candidate, model
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
 from inspector.state.divergence import PERCENTILES, Divergences, Mean, mean, percentile
+from inspector.state.record_json import Json, number, pick, plain
 
 FIGURES = ("model",)
 WORST = 5
@@ -42,7 +42,7 @@ class DiffReading:
         self.total = 0
         self.ms = self.other_ms = 0.0
 
-    def take(self, record: records.Record) -> tuple[LockstepSpan, ...]:
+    def take(self, record: protocol.Record) -> tuple[LockstepSpan, ...]:
         """Take in a record; returns the spans that it has."""
         match record:
             case LockstepMemory():
@@ -70,75 +70,44 @@ class DiffLines(JsonLines):
         super().__init__(out, request)
         self._reading = DiffReading()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         spans = self._reading.take(record)
-        if isinstance(record, records.ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             super().take(record, text)
         if isinstance(record, LockstepOpened):
-            memory = self._reading.memory
-            facts = model_event(record.facts, self._request)
-            for name in ("seed", "settings"):
-                del facts[name]
-            self._write({
-                **facts, "event": "against", "title": record.title, "aligned": record.aligned,
-                "notes": list(record.notes), "free_bytes": memory.free_bytes if memory else None,
-            })  # fmt: skip
+            facts = model(record.facts, self._request)
+            del facts["seed"], facts["settings"]
+            self._write("against", facts, pick(record, "title", "aligned", "notes"),
+                        pick(self._reading.memory, "free_bytes"))  # fmt: skip
         for span in spans:
-            self._write(span_event(span))
+            self._write("span", span_json(span))
 
     def end(self, summary: Summary) -> None:
         """Write the figures."""
-        self._write(diff_event(self._reading))
+        self._write("diff", figures_json(self._reading))
 
 
-def span_event(span: LockstepSpan) -> Json:
+def span_json(span: LockstepSpan) -> Json:
     """One token, or one piece between two common borders."""
     return {
-        "event": "span",
-        "position": span.position,
-        "tokens": span.tokens,
-        "other_tokens": span.other_tokens,
-        "text": span.text,
-        "raw": span.raw.hex(),
-        "logprob": number(span.logprob),
-        "other_logprob": number(span.other_logprob),
-        "kl_bits": number(span.kl_bits),
-        "rank": span.rank,
-        "other_rank": span.other_rank,
-        "entropy_bits": number(span.entropy_bits),
-        "other_entropy_bits": number(span.other_entropy_bits),
-        "same_top": span.same_top,
-        "candidates": [_candidate(each) for each in span.candidates],
-        "other_candidates": [_candidate(each) for each in span.other_candidates],
-    }
+        **pick(span, "position", "tokens", "other_tokens", "text", "raw", "logprob", "other_logprob",
+               "kl_bits", "rank", "other_rank", "entropy_bits", "other_entropy_bits", "same_top"),
+        "candidates": [*map(candidate, span.candidates)],
+        "other_candidates": [*map(candidate, span.other_candidates)],
+    }  # fmt: skip
 
 
-def _candidate(candidate: records.Candidate) -> Json:
-    raw, logprob = candidate.raw.hex(), number(candidate.logprob)
-    return {
-        "id": candidate.id,
-        "text": candidate.text,
-        "raw": raw,
-        "logprob": logprob,
-        "rank": candidate.rank,
-    }
-
-
-def diff_event(reading: DiffReading) -> Json:
+def figures_json(reading: DiffReading) -> Json:
     """The whole text, or as much of it as was read; errors are standard errors."""
     made, ended = reading.figures, reading.ended
     event: Json = {
-        "event": "diff",
         "complete": ended is not None,
         "spans": len(made.spans),
-        "scored": list(made.scored),
-        "bytes": made.bytes,
-        "logprobs": [number(value) for value in made.totals],
+        **pick(made, "scored", "bytes"),
+        "logprobs": plain(made.totals),
         "ms": [reading.ms, reading.other_ms],
-        "peak_bytes": ended.peak_bytes if ended else None,
-        "window": ended.window if ended else None,
-        "context": ended.context if ended else None,
+        **pick(ended, "peak_bytes", "window", "context"),
     }
     if made.logprobs and made.bytes:
         event["bits_per_byte"] = [_pair(each) for each in made.bits_per_byte]
@@ -176,14 +145,14 @@ class DiffTable(PlainText):
         super().__init__(out, err, request)
         self._reading = DiffReading()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in a record, and show how far it is."""
         self._reading.take(record)
         match record:
             case LockstepMemory():
                 self._show("")
                 self._say(needs(record) + "\n")
-            case records.Measuring():
+            case protocol.Measuring():
                 self._show(f"second model: {record.detail} {record.done}/{record.total}")
             case LockstepOpened():
                 self._notes += record.notes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.errors import EngineError
 from engine.paths import free, typed
-from engine.records import ModelFacts, Record
+from engine.protocol import ModelFacts, Record
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import Request

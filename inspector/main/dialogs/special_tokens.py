@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from engine.frozen import frozen
-from engine.records import ModelFacts, SpecialToken
+from engine.protocol import ModelFacts, SpecialToken
 from inspector.display import visible, visible_lines
 
 ROWS = 200

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from engine.commands import (
+from engine.protocol import (
     AddLanes,
     AdvanceBatch,
+    BatchOpened,
     CompareBatch,
     LanePrompt,
     Prefill,
+    Prefilled,
+    Record,
     RemoveLane,
     StartBatch,
     Take,
 )
-from engine.records import BatchOpened, Ended, Prefilled, Record
 from inspector.config.prompt_lines import lanes
 from inspector.session.controller import Controller
-from inspector.session.job import Job
-from inspector.session.prefill import Prompt
+from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS
-from inspector.state.batch import BatchSoFar, LaneSoFar
+from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Lanes at once."""
@@ -39,15 +41,15 @@ class BatchControl:
         """Of the next batch."""
         self.prompts: list[LanePrompt] = []
         """Those of the lanes of the batch that was begun here, by number."""
+        self._begun = 0
+        """Id of the command that began it."""
         self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
-        self._then: tuple[Prefill, tuple[int, ...]] | None = None
-        """The prompt of a lane that is opened, and the ids to be taken after it."""
-        """Tokens to take after the prompt that is being read."""
+        controller.client.listeners.append(self._receive)
 
     @property
     def batch(self) -> BatchSoFar | None:
         """The last batch of prompts; in a recording of draws alone their continuations."""
-        batches = self.controller.timeline.batches
+        batches = self.controller.timeline.of(Batches)
         return batches.last or (batches.continued if self.controller.transport.recorded else None)
 
     @property
@@ -69,7 +71,9 @@ class BatchControl:
         self.job.stop()
         prompts = tuple(prompts)
         self.prompts = list(prompts)
-        self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
+        begin = StartBatch(prompts, self.size, self.static, steps=0)
+        self._begun = begin.id
+        self.job.start(begin)
 
     def add(self, prompts: Sequence[LanePrompt]) -> None:
         """Add prompts to the batch, while the others go on; begin one where there is none to add to."""
@@ -78,13 +82,13 @@ class BatchControl:
             return
         self.prompts += prompts
         self.job.failures.clear()
-        self.controller.client.ask(AddLanes(tuple(prompts)))
+        self.job.start(AddLanes(tuple(prompts)))
         if self.batch.over:
             self.job.start(AdvanceBatch(steps=0))
 
     def remove(self, lane: int) -> None:
         """Take a lane out, while the others go on."""
-        self.controller.client.ask(RemoveLane(lane))
+        self.job.start(RemoveLane(lane))
 
     def step(self) -> None:
         """Let every lane grow by a token, or pause."""
@@ -118,22 +122,14 @@ class BatchControl:
         self.controller.timeline.select(None)
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
-        self.controller.setup.give(Prompt(known.text, known.chat, known.system, options=known.options))
-        prefills = self.controller.client.under_way(Prefill)
-        self._then = (prefills[-1], ids) if prefills else None
+        prompt = Prefill(known.text, known.chat, known.system, options=known.options)
+        self.controller.setup.give(prompt, partial(self._take_lane, ids))
 
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)
-        if self._then is not None:
-            self._open(record, *self._then)
-        if isinstance(record, BatchOpened) and record.node is None and len(record.lanes) != len(self.prompts):
-            self.prompts = []  # it was not begun here
-
-    def _open(self, record: Record, prefill: Prefill, ids: tuple[int, ...]) -> None:
-        """Take the ids of a lane once its prompt, and no other, was read."""
-        if isinstance(record, Prefilled) and self.controller.client.doing is prefill:
-            self._then = None
+    def _take_lane(self, ids: tuple[int, ...], record: Record) -> None:
+        """Take the ids of a lane once its prompt was read."""
+        if isinstance(record, Prefilled):
             self.controller.client.do(Take(record.next.node, ids))
-        elif isinstance(record, Ended) and record.id == prefill.id:
-            self._then = None
+
+    def _receive(self, record: Record) -> None:
+        if isinstance(record, BatchOpened) and record.node is None and record.request != self._begun:
+            self.prompts = []  # it was not begun here

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.records import KVCompared, KVCost, Profiled, RooflineMeasured, Work
+from engine.protocol import KVCompared, KVCost, Profiled, RooflineMeasured, Work
 from inspector.display import pad, visible
 from inspector.scales import amount, count, milliseconds, size
 from inspector.tools.costs.tables import NAMES, ROLES, by_role, works

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.records import Candidate, Distribution, PromptToken, Step
+from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import KL_BITS, METRIC, others_prob
-from inspector.state.branch import ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import TextCondition, by_token
+from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
 from inspector.tools.export import figures, lockstep
 from inspector.tools.export.looks import looks
@@ -51,7 +52,7 @@ def data(recording: Recording) -> Json:
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),
-        "inside": looks(recording.timeline.looks, places),
+        "inside": looks(recording.timeline.of(Looks), places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
 

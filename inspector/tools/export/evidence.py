@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from engine.records import (
+from engine.protocol import (
     AttentionRead,
     AttributionRead,
     CaptureFacts,
@@ -20,9 +20,8 @@ from engine.records import (
 )
 from inspector.display import quoted, token_label
 from inspector.scales import KL_BITS, bits, count, percent
-from inspector.state.inside.checks import checks_words
-from inspector.state.inside.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.contributions import ContributionRow, head_rows, part_rows
+from inspector.state.inside import Looks, checks_words, interventions_words
 from inspector.state.session_tree import Item
 from inspector.tools.export.element import element, row
 from inspector.tools.export.recording import Recording
@@ -52,7 +51,7 @@ def evidence(recording: Recording, places: Mapping[int, int]) -> list[Element]:
         recording: Whose views they are.
         places: Row of each node.
     """
-    seen = recording.timeline.looks
+    seen = recording.timeline.of(Looks)
     nodes = {
         *seen.attention,
         *seen.lens,
@@ -89,7 +88,7 @@ def _named(item: Item) -> str:
 def _looks(recording: Recording, places: Mapping[int, int], node: int) -> Iterator[tuple[str, Look]]:
     """The views of one token, each with the name of its kind."""
     timeline = recording.timeline
-    seen = timeline.looks
+    seen = timeline.of(Looks)
     if (read := seen.attention.get(node)) is not None:
         yield "attention", ("Where the model looked", attention(read, timeline.tree.path(node)))
     if (lens := seen.lens.get(node)) is not None:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from engine.records import Candidate, LockstepSpan
+from engine.protocol import Candidate, LockstepSpan
 from inspector.display import token_label, visible
 from inspector.scales import bits, count, percent
 from inspector.state.divergence import Divergences, mean
+from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.export.element import element, row, table
 from inspector.tools.export.figures import Figure
 from inspector.tools.export.numbers import millionths, number
@@ -24,7 +25,7 @@ LISTED = 12
 
 def spans(recording: Recording) -> dict[int, LockstepSpan]:
     """What was read of the exported path, by the last node of each span; nothing without a second model."""
-    known = recording.timeline.lockstep
+    known = recording.timeline.of(LockstepSoFar)
     if known.opened is None:
         return {}
     return {span.node: span for span in known.along(recording.items) if span is not None}
@@ -49,7 +50,7 @@ def column(recording: Recording, places: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _names(recording: Recording) -> tuple[str, str]:
-    facts, opened = recording.timeline.facts, recording.timeline.lockstep.opened
+    facts, opened = recording.timeline.facts, recording.timeline.of(LockstepSoFar).opened
     return visible(facts.name) if facts else "first model", visible(
         opened.title
     ) if opened else "second model"

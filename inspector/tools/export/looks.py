@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.records import AttentionRead
-from inspector.state.inside.looks import Looks
+from engine.protocol import AttentionRead
+from inspector.state.inside import Looks
 
 LEAST = 0.004
 """Weights below are left out: no token's colour shows them."""

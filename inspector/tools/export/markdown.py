@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine.records import Step
+from engine.protocol import Step
 from inspector.display import token_label, visible
 from inspector.scales import METRIC, bits, count, milliseconds, percent, size
 from inspector.state.session_tree import Item

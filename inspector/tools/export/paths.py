@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from inspector.display import truncate, visible
-from inspector.state.branch import ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

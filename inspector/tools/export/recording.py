@@ -8,13 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import EngineError
-from engine.records import Step
+from engine.protocol import Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import TraceReader, Unknown
 from inspector.recordings.unfit import UNFIT, unfit
-from inspector.state.branch import ROOT
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import ROOT
 from inspector.state.conditions import Made, made_with
+from inspector.state.inside import Looks
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
+from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 
 
@@ -108,9 +112,12 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
-    held.looks = timeline.looks.copy()
-    held.speculation = replace(timeline.speculation, rounds=list(timeline.speculation.rounds))
-    held.lockstep = replace(timeline.lockstep, spans=dict(timeline.lockstep.spans))
+    speculation, lockstep = timeline.of(Speculation), timeline.of(LockstepSoFar)
+    held.states = timeline.states | {
+        Looks: timeline.of(Looks).copy(),
+        Speculation: replace(speculation, rounds=list(speculation.rounds)),
+        LockstepSoFar: replace(lockstep, spans=dict(lockstep.spans)),
+    }
     held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))
@@ -156,7 +163,7 @@ def _node(timeline: Timeline, to: str | int) -> int:
                 f"No branch is named {to!r}.", f"Its names: {known}." if known else "Give a node's number."
             ) from None
     if named[0] not in timeline.tree.nodes:
-        beam = named[0] in timeline.beams.nodes
+        beam = named[0] in timeline.of(BeamHistory).nodes
         what = (
             f"Node {named[0]} is of a beam that was never stepped on."
             if beam

@@ -10,10 +10,10 @@ import io
 import math
 from collections.abc import Sequence
 
-from engine.records import Distribution, PromptToken, Step
+from engine.protocol import Distribution, PromptToken, Step
 from inspector.display import guarded
 from inspector.scales import METRIC
-from inspector.state.branch import ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

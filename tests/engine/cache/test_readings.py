@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.cache.live import KV
-from engine.records import KVReading
+from engine.protocol import KVReading
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.zoo import Zoo

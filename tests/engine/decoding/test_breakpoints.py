@@ -9,7 +9,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.breakpoints import BY_NAME, CONDITIONS, REACH, UNSURE, Breakpoints, check_breakpoints
 from engine.decoding.breakpoint_evaluation import (
     PATIENCE_MS,
@@ -22,7 +22,7 @@ from engine.decoding.breakpoint_evaluation import (
 from engine.decoding.run import paced, run
 from engine.errors import SettingsError
 from engine.model.forward import never
-from engine.records import Distribution, Record, Step
+from engine.protocol import Distribution, Record, Step
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
@@ -47,7 +47,7 @@ def first(steps: list[Step], holds: Callable[[Distribution, Step], bool]) -> int
     return next(n for n, step in enumerate(steps, 1) if holds(step.next, step))
 
 
-def picked(coming: Distribution) -> records.Candidate:
+def picked(coming: Distribution) -> protocol.Candidate:
     return next(each for each in coming.candidates if each.id == coming.picked)
 
 
@@ -303,13 +303,13 @@ def test_the_margin_is_that_of_the_two_most_probable(zoo: Zoo) -> None:
 # ---- through the worker -------------------------------------------------------------------------
 
 
-def works(*sent: commands.Command, stop_after: int | None = None) -> list[Record]:
+def works(*sent: protocol.Command, stop_after: int | None = None) -> list[Record]:
     """The records of some commands on the pocket model; the first run is cancelled after so many steps."""
     found: list[Record] = []
-    settings = commands.Configure(Settings(temp=0.8, seed=3, max_tokens=20))
-    prompt = commands.Prefill(STORY, chat=False, echo=False)
-    tasks = [Task(command) for command in (commands.Load(LoadSettings()), settings, prompt, *sent)]
-    runs = [task for task in tasks if isinstance(task.command, commands.Run)]
+    settings = protocol.Configure(Settings(temp=0.8, seed=3, max_tokens=20))
+    prompt = protocol.Prefill(STORY, chat=False, echo=False)
+    tasks = [Task(command) for command in (protocol.Load(LoadSettings()), settings, prompt, *sent)]
+    runs = [task for task in tasks if isinstance(task.command, protocol.Run)]
 
     def emit(record: Record) -> None:
         found.append(record)
@@ -323,24 +323,24 @@ def works(*sent: commands.Command, stop_after: int | None = None) -> list[Record
 
 
 def test_a_hit_is_told_and_the_run_counts_as_done() -> None:
-    records_ = works(commands.Run(until=Breakpoints(tokens=3)))
+    records_ = works(protocol.Run(until=Breakpoints(tokens=3)))
     steps = [record for record in records_ if isinstance(record, Step)]
     assert len(steps) == 3
     assert records_[-2:] == [
-        records.BreakpointHit(steps[-1].node, ("3 tokens were taken",)),
-        records.Ended("Run"),
+        protocol.BreakpointHit(steps[-1].node, ("3 tokens were taken",)),
+        protocol.Ended("Run"),
     ]
 
 
 def test_a_stop_and_a_hit_may_both_come() -> None:
-    told = works(commands.Run(until=Breakpoints(tokens=20, prob_below=1, all_of=True)))
+    told = works(protocol.Run(until=Breakpoints(tokens=20, prob_below=1, all_of=True)))
     assert [type(record).__name__ for record in told[-4:]] == ["Step", "Finished", "BreakpointHit", "Ended"]
 
 
 def test_skipping_stops_where_the_token_to_come_is_not_sure() -> None:
-    told = works(commands.Run(over_sure=True), commands.Run(over_sure=True, until=Breakpoints(tokens=1)))
+    told = works(protocol.Run(over_sure=True), protocol.Run(over_sure=True, until=Breakpoints(tokens=1)))
     steps = [record for record in told if isinstance(record, Step)]
-    hits = [record for record in told if isinstance(record, records.BreakpointHit)]
+    hits = [record for record in told if isinstance(record, protocol.BreakpointHit)]
     assert all(picked(step.next).prob >= 0.5 for step in steps[:-2])
     assert hits[0].conditions == (f"probability {picked(steps[-2].next).prob * 100:.3g} % is below 50 %",)
     assert "1 token was taken" in hits[1].conditions
@@ -350,9 +350,9 @@ def test_skipping_stops_where_the_token_to_come_is_not_sure() -> None:
 def test_a_run_taken_up_at_another_pace_keeps_its_count() -> None:
     until = Breakpoints(tokens=8)
     told = works(
-        commands.Run(until=until), commands.Run(1000.0, until, goes_on=True), commands.Run(1000.0, until), stop_after=3
+        protocol.Run(until=until), protocol.Run(1000.0, until, goes_on=True), protocol.Run(1000.0, until), stop_after=3
     )  # fmt: skip
-    hits = [record for record in told if isinstance(record, records.BreakpointHit)]
+    hits = [record for record in told if isinstance(record, protocol.BreakpointHit)]
     taken = [step.index for step in told if isinstance(step, Step)]
     assert taken == list(range(16))
     assert [hit.conditions for hit in hits] == [("8 tokens were taken",)] * 2
@@ -360,13 +360,13 @@ def test_a_run_taken_up_at_another_pace_keeps_its_count() -> None:
 
 def test_a_run_that_was_broken_while_its_pace_changed_does_not_go_past_the_breakpoint() -> None:
     until = Breakpoints(tokens=3)
-    told = works(commands.Run(until=until), commands.Run(until=until, goes_on=True), stop_after=3)
+    told = works(protocol.Run(until=until), protocol.Run(until=until, goes_on=True), stop_after=3)
     assert sum(isinstance(record, Step) for record in told) == 3
-    assert told[-2] == records.BreakpointHit(told[-2].node, ("3 tokens were taken",))  # type: ignore[union-attr]
+    assert told[-2] == protocol.BreakpointHit(told[-2].node, ("3 tokens were taken",))  # type: ignore[union-attr]
 
 
 def test_breakpoints_that_cannot_hold_are_refused() -> None:
-    told = works(commands.Run(until=Breakpoints(rank_above=0)))
-    assert [record.message for record in told if isinstance(record, records.Failure)] == [
+    told = works(protocol.Run(until=Breakpoints(rank_above=0)))
+    assert [record.message for record in told if isinstance(record, protocol.Failure)] == [
         "rank above must be a whole number from 1 up, not 0."
     ]

@@ -12,13 +12,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.decoding.lookahead import GreedyLine, look_ahead
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.batch import SequentialRows, rows
 from engine.model.forward import Runner
 from engine.model.load import Loaded
-from engine.records import AheadLine, LookedAhead
+from engine.protocol import AheadLine, LookedAhead
 from engine.session.detached import run_at
 from engine.session.session import Session
 from engine.session.uncached import open_session
@@ -432,8 +432,8 @@ class Desk:
     """A worker on a session that has read a prompt, and what it hands out."""
 
     def __init__(self, loaded: Loaded) -> None:
-        self.told: list[records.Record] = []
-        self.waiting: list[commands.Command] = []
+        self.told: list[protocol.Record] = []
+        self.waiting: list[protocol.Command] = []
         self.cancel_after: int | None = None
         self.task: Task | None = None
         self.worker = Worker(self._take, lambda: False, self._aside)
@@ -443,7 +443,7 @@ class Desk:
     def _aside(self) -> Task | None:
         return Task(self.waiting.pop()) if self.waiting else None
 
-    def _take(self, record: records.Record) -> None:
+    def _take(self, record: protocol.Record) -> None:
         self.told.append(record)
         if self.task and len(self.all(LookedAhead)) == self.cancel_after:
             self.task.cancel.set()
@@ -451,7 +451,7 @@ class Desk:
     def all(self, kind: type[Any]) -> list[Any]:
         return [record for record in self.told if isinstance(record, kind)]
 
-    def do(self, command: commands.Command) -> None:
+    def do(self, command: protocol.Command) -> None:
         self.task = Task(command)
         self.worker.carry_out(self.task)
 
@@ -461,35 +461,35 @@ def test_the_worker_tells_cancels_and_answers_between_tokens(zoo: Zoo) -> None:
     session = desk.session
     ids = best(session)
     desk.cancel_after = 2
-    desk.do(commands.LookAhead(session.node, ids))
+    desk.do(protocol.LookAhead(session.node, ids))
     assert len(desk.all(LookedAhead)) == 2
-    assert desk.told[-1] == records.Ended("LookAhead", cancelled=True)
+    assert desk.told[-1] == protocol.Ended("LookAhead", cancelled=True)
 
     desk.told.clear()
     desk.cancel_after = None
-    desk.waiting = [commands.Explain(session.node)]
-    desk.do(commands.LookAhead(session.node, ids, 3))
+    desk.waiting = [protocol.Explain(session.node)]
+    desk.do(protocol.LookAhead(session.node, ids, 3))
     kinds = [type(record).__name__ for record in desk.told]
     assert kinds == ["LookedAhead", "Explained", "Ended", "LookedAhead", "LookedAhead", "Ended"]
 
     desk.told.clear()
-    desk.do(commands.LookAhead(9999, ids))
+    desk.do(protocol.LookAhead(9999, ids))
     failure, ended = desk.told
-    assert isinstance(failure, records.Failure)
+    assert isinstance(failure, protocol.Failure)
     assert failure.expected
     assert "9999" in failure.message
-    assert ended == records.Ended("LookAhead")
+    assert ended == protocol.Ended("LookAhead")
 
 
 def test_taking_a_line_makes_its_tokens_steps(zoo: Zoo) -> None:
     desk = Desk(zoo.load("pocket"))
     session = desk.session
     node, (_, second, *_) = session.node, best(session)
-    desk.do(commands.LookAhead(node, (second,), 4))
+    desk.do(protocol.LookAhead(node, (second,), 4))
     line = desk.all(LookedAhead)[-1].lines[0]
     desk.told.clear()
-    desk.do(commands.Take(node, (line.id, *line.ids)))
-    steps = desk.all(records.Step)
+    desk.do(protocol.Take(node, (line.id, *line.ids)))
+    steps = desk.all(protocol.Step)
     assert [step.id for step in steps] == [line.id, *line.ids]
     assert sum(step.logprob for step in steps) == pytest.approx(line.logprob, abs=TOLERANCE)
     assert session.node == steps[-1].node

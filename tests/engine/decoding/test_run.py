@@ -11,7 +11,7 @@ import pytest
 
 from engine.decoding.run import paced, run
 from engine.model.forward import never
-from engine.records import Step
+from engine.protocol import Step
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.engine.session.test_walks import KINDS

@@ -23,7 +23,7 @@ from engine.grammar_settings import Grammar
 from engine.model.forward import never
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.records import BeamEnded
+from engine.protocol import BeamEnded
 from engine.session.session import Session
 from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings

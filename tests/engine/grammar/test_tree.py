@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as walk
 
 from engine.beam_settings import BeamSettings
-from engine.commands import Grown, Restore
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
@@ -23,6 +22,7 @@ from engine.grammar.matcher import Matcher
 from engine.grammar_settings import Grammar
 from engine.model.forward import never
 from engine.model.load import Loaded
+from engine.protocol import Grown, Restore
 from engine.session.restore import restore
 from engine.session.session import Session
 from engine.settings import Settings

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import commands, records
-from engine.records import ChatOptions, Message
+from engine import protocol
+from engine.protocol import ChatOptions, Message
 from engine.settings import LoadSettings
 from tests.engine.test_thread import Engine
 
@@ -25,7 +25,7 @@ MESSAGES = (Message("user", "Hi"), Message("assistant", "Yes?"), Message("user",
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     engine = Engine()
-    engine.do(commands.Load(LoadSettings()))
+    engine.do(protocol.Load(LoadSettings()))
     yield engine
     assert engine.thread.close(10)
 
@@ -34,15 +34,15 @@ def same(
     engine: Engine, text: str, chat: bool, system: str | None, messages: tuple[Message, ...] = ()
 ) -> None:
     """The preview and the prefill of one prompt, which are refused alike or have the same tokens."""
-    asked = commands.PreviewPrompt(text, chat, system, messages, ChatOptions(), 100_000)
+    asked = protocol.PreviewPrompt(text, chat, system, messages, ChatOptions(), 100_000)
     shown = engine.do(asked)[0]
-    opened = engine.do(commands.Prefill(text, chat, system, False, None, messages))[0]
-    if isinstance(shown, records.Failure):
-        assert isinstance(opened, records.Failure)
+    opened = engine.do(protocol.Prefill(text, chat, system, False, None, messages))[0]
+    if isinstance(shown, protocol.Failure):
+        assert isinstance(opened, protocol.Failure)
         assert (opened.message, opened.hint) == (shown.message, shown.hint)
         return
-    assert isinstance(shown, records.PromptPreview)
-    assert isinstance(opened, records.PromptOpened)
+    assert isinstance(shown, protocol.PromptPreview)
+    assert isinstance(opened, protocol.PromptOpened)
     assert [piece.id for piece in shown.first] == [token.id for token in opened.tokens]
     assert [(piece.text, piece.special) for piece in shown.first] == [
         (t.text, t.special) for t in opened.tokens
@@ -50,7 +50,7 @@ def same(
     assert (shown.tokens, shown.last, shown.notes) == (len(opened.tokens), (), opened.notes)
     assert shown.special == sum(token.special for token in opened.tokens)
     again = engine.do(asked)[0]
-    assert isinstance(again, records.PromptPreview)
+    assert isinstance(again, protocol.PromptPreview)
     assert again.shared == again.tokens  # the path on show is that prompt
 
 
@@ -80,20 +80,20 @@ def test_many_prompts(engine: Engine, text: str, chat: bool, system: str | None)
 
 
 def test_of_a_long_prompt_both_ends_are_handed_out_and_nothing_changes(engine: Engine) -> None:
-    engine.do(commands.Prefill("Once upon a time", False))
-    told = engine.do(commands.PreviewPrompt("Once upon a day" + " dog" * 300, False, most=11))
+    engine.do(protocol.Prefill("Once upon a time", False))
+    told = engine.do(protocol.PreviewPrompt("Once upon a day" + " dog" * 300, False, most=11))
     assert [type(record).__name__ for record in told] == ["PromptPreview", "Ended"]
     shown = told[0]
-    assert isinstance(shown, records.PromptPreview)
+    assert isinstance(shown, protocol.PromptPreview)
     assert (shown.tokens, shown.shared, len(shown.first), len(shown.last)) == (304, 3, 5, 6)
     assert {piece.text for piece in shown.last} == {" dog"}
-    step = engine.do(commands.TakeStep())[0]
-    assert isinstance(step, records.Step)
+    step = engine.do(protocol.TakeStep())[0]
+    assert isinstance(step, protocol.Step)
     assert step.position == 4  # after the prompt, as if nobody had asked
 
 
 def test_a_long_prompt_may_be_shown_though_it_is_refused(engine: Engine) -> None:
-    shown = engine.do(commands.PreviewPrompt("dog " * 600, False))[0]
-    assert isinstance(shown, records.PromptPreview)
+    shown = engine.do(protocol.PreviewPrompt("dog " * 600, False))[0]
+    assert isinstance(shown, protocol.PromptPreview)
     assert shown.tokens > 512
-    assert isinstance(engine.do(commands.PreviewPrompt("dog " * 20_000, False))[0], records.Failure)
+    assert isinstance(engine.do(protocol.PreviewPrompt("dog " * 20_000, False))[0], protocol.Failure)

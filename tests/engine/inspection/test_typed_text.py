@@ -12,7 +12,7 @@ import pytest
 from mlx_lm import utils
 from tokenizers import Tokenizer, decoders, models, normalizers
 
-from engine import commands, pocket, records
+from engine import pocket, protocol
 from engine.chunks import of_prompt
 from engine.errors import PromptError, StepError
 from engine.inspection.typed_text import check_room, cut, tokenize
@@ -34,8 +34,8 @@ def tokens(zoo: Zoo) -> Tokens:
 @pytest.fixture
 def ready() -> Any:
     engine = Engine()
-    engine.do(commands.Load(LoadSettings()))
-    engine.do(commands.Prefill("Once upon a time", chat=False))
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
     yield engine
     assert engine.thread.close(10)
 
@@ -100,13 +100,13 @@ def test_no_space_is_inserted_that_was_not_typed(spaced: Tokens, text: str) -> N
 
 
 def test_more_than_the_window_holds_is_refused_before_anything_is_taken(ready: Engine) -> None:
-    failure, ended = ready.do(commands.Insert(3, " dog" * 600))
-    assert isinstance(failure, records.Failure)
+    failure, ended = ready.do(protocol.Insert(3, " dog" * 600))
+    assert isinstance(failure, protocol.Failure)
     assert failure.message == "600 tokens don't fit: 3 of the context window's 512 are taken there."
     assert failure.hint == "Type less, or go further back."
-    assert ended == records.Ended("Insert")
-    step, _ = ready.do(commands.TakeStep())
-    assert isinstance(step, records.Step)
+    assert ended == protocol.Ended("Insert")
+    step, _ = ready.do(protocol.TakeStep())
+    assert isinstance(step, protocol.Step)
     assert (step.parent, step.position) == (4, 4)
 
 
@@ -124,8 +124,8 @@ def test_what_just_fits_is_taken(zoo: Zoo) -> None:
 @pytest.mark.wide(1)
 @pytest.mark.parametrize(("node", "message"), [(0, "before the first token"), (99, "no token number 99")])
 def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, message: str) -> None:
-    failure = ready.do(commands.Insert(node, "x"))[0]
-    assert isinstance(failure, records.Failure)
+    failure = ready.do(protocol.Insert(node, "x"))[0]
+    assert isinstance(failure, protocol.Failure)
     assert message in failure.message
 
 
@@ -157,9 +157,9 @@ def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: s
 
 
 def test_each_typed_token_tells_what_the_model_thought_of_it(ready: Engine) -> None:
-    found = ready.do(commands.Insert(2, " a dragon<|im_end|>"))
+    found = ready.do(protocol.Insert(2, " a dragon<|im_end|>"))
     assert kinds(found)[0] == "Moved"
-    steps = [record for record in found if isinstance(record, records.Step)]
+    steps = [record for record in found if isinstance(record, protocol.Step)]
     assert steps[0].text == " a"
     assert steps[-1].id == 2
     for step in steps:
@@ -169,16 +169,16 @@ def test_each_typed_token_tells_what_the_model_thought_of_it(ready: Engine) -> N
 
 
 def test_a_long_insertion_can_be_stopped_and_what_was_taken_stays(ready: Engine) -> None:
-    command = commands.Insert(4, " dog" * 400)
+    command = protocol.Insert(4, " dog" * 400)
     ready.send(command)
     first = ready.queue.get(timeout=60)
-    assert isinstance(first, records.Step)
-    ready.send(commands.Cancel(command.id))
+    assert isinstance(first, protocol.Step)
+    ready.send(protocol.Cancel(command.id))
     rest = ready.until_ended()
-    assert rest[-1] == records.Ended("Insert", cancelled=True)
+    assert rest[-1] == protocol.Ended("Insert", cancelled=True)
     assert len(rest) < 100
-    step = ready.do(commands.TakeStep())[0]
-    assert isinstance(step, records.Step)
+    step = ready.do(protocol.TakeStep())[0]
+    assert isinstance(step, protocol.Step)
     assert step.position == 4 + len(rest)
 
 
@@ -220,18 +220,18 @@ def test_odd_pieces_taken_by_id_are_shown_as_they_are(ready: Engine) -> None:
     assert {step.origin for step in steps} == {"chosen"}
     assert b"".join(step.raw for step in steps) == b" little"
     assert len(steps) > len(pieces_of(ready, " little"))
-    ready.do(commands.Insert(4, " little"))
-    back = ready.do(commands.MoveTo(steps[-1].node))[0]
-    assert isinstance(back, records.Moved)
+    ready.do(protocol.Insert(4, " little"))
+    back = ready.do(protocol.MoveTo(steps[-1].node))[0]
+    assert isinstance(back, protocol.Moved)
     assert [step.node for step in taken(ready, ids)] == [step.node for step in steps]
 
 
-def pieces_of(ready: Engine, text: str) -> tuple[records.Piece, ...]:
-    told = ready.do(commands.Tokenize(text))[0]
-    assert isinstance(told, records.Tokenized)
+def pieces_of(ready: Engine, text: str) -> tuple[protocol.Piece, ...]:
+    told = ready.do(protocol.Tokenize(text))[0]
+    assert isinstance(told, protocol.Tokenized)
     return told.pieces
 
 
-def taken(ready: Engine, ids: tuple[int, ...]) -> list[records.Step]:
-    found = ready.do(commands.Take(4, ids, "chosen"))
-    return [record for record in found if isinstance(record, records.Step)]
+def taken(ready: Engine, ids: tuple[int, ...]) -> list[protocol.Step]:
+    found = ready.do(protocol.Take(4, ids, "chosen"))
+    return [record for record in found if isinstance(record, protocol.Step)]

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from engine import commands
-from engine.commands import Command
-from engine.records import LockstepRead, LockstepSpan, Record
+from engine import protocol
+from engine.protocol import Command, LockstepRead, LockstepSpan, Record
 from engine.settings import LoadSettings
 from engine.task import Task
 from engine.worker import Worker
@@ -29,7 +28,7 @@ class Two:
         self.first = first or LoadSettings()
         self.found: list[Record] = []
         self.worker = Worker(self.found.append, lambda: False)
-        self.do(commands.Load(self.first))
+        self.do(protocol.Load(self.first))
 
     def do(self, command: Command) -> list[Record]:
         """Carry out a command; returns what it emitted."""

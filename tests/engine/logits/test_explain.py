@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.decoding.run import run
 from engine.errors import SettingsError, StepError
 from engine.logits.explain import explain, what_if
 from engine.model.forward import never
 from engine.sampling.pipeline import uniform
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings, check
+from engine.settings import ORDERS, LoadSettings, Settings, check
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo
 
@@ -146,21 +145,23 @@ def test_dropped_logits_are_said_and_can_be_recalled(zoo: Zoo) -> None:
 
 def test_asides_are_answered_between_the_steps_of_a_run() -> None:
     engine = Engine()
-    engine.do(commands.Load(LoadSettings()))
-    engine.do(commands.Configure(BASE))
-    engine.do(commands.Prefill("Once upon a time", chat=False))
-    run_ = commands.Run()
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Configure(BASE))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    run_ = protocol.Run()
     engine.send(run_)
-    engine.send(commands.Explain(4))
-    engine.send(commands.WhatIf(replace(BASE, temp=0.0), 4))
-    found: list[records.Record] = []
-    while sum(isinstance(record, records.Ended) for record in found) < 2:
+    engine.send(protocol.Explain(4))
+    engine.send(protocol.WhatIf(replace(BASE, temp=0.0), 4))
+    found: list[protocol.Record] = []
+    while sum(isinstance(record, protocol.Ended) for record in found) < 2:
         found.append(engine.queue.get(timeout=20))
-    assert any(isinstance(record, records.Explained) for record in found)
-    assert any(isinstance(record, records.WhatIfAnswered) for record in found)
-    assert not any(isinstance(record, records.Ended) and record.command == "Run" for record in found)
-    engine.send(commands.Cancel(run_.id))
-    while not (isinstance(record := engine.queue.get(timeout=20), records.Ended) and record.command == "Run"):
+    assert any(isinstance(record, protocol.Explained) for record in found)
+    assert any(isinstance(record, protocol.WhatIfAnswered) for record in found)
+    assert not any(isinstance(record, protocol.Ended) and record.command == "Run" for record in found)
+    engine.send(protocol.Cancel(run_.id))
+    while not (
+        isinstance(record := engine.queue.get(timeout=20), protocol.Ended) and record.command == "Run"
+    ):
         pass
     assert engine.thread.close(10)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
 from engine.logits.vocabulary import Vocabulary, find
 from engine.model.forward import never
 from engine.model.tokens import Tokens
-from engine.records import Candidate, TokensFound
+from engine.protocol import Candidate, TokensFound
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
@@ -239,15 +239,15 @@ def test_a_first_search_that_is_stopped_goes_on_where_it_was(session: Session) -
 
 def test_the_engine_answers_a_search_and_tells_what_fails() -> None:
     engine = Engine()
-    engine.do(commands.Load(LoadSettings()))
-    engine.do(commands.Prefill("Once upon a time", chat=False))
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
     node = 4
-    found, ended = engine.do(commands.FindTokens(node, " toy", 10))
+    found, ended = engine.do(protocol.FindTokens(node, " toy", 10))
     assert isinstance(found, TokensFound)
     assert (found.node, found.query) == (node, " toy")
     assert " toys" in texts(found)
-    assert ended == records.Ended("FindTokens")
-    failure, _ = engine.do(commands.FindTokens(99, "x"))
-    assert isinstance(failure, records.Failure)
+    assert ended == protocol.Ended("FindTokens")
+    failure, _ = engine.do(protocol.FindTokens(99, "x"))
+    assert isinstance(failure, protocol.Failure)
     assert failure.message == "There is no token number 99."
     assert engine.thread.close(10)

@@ -14,7 +14,7 @@ from engine.errors import Cancelled, StepError
 from engine.measuring.fenced import profile
 from engine.measuring.fences import Fences, places
 from engine.model.layers import decoder_layers
-from engine.records import Measuring, Profiled
+from engine.protocol import Measuring, Profiled
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings

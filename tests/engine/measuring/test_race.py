@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import Cancelled, StepError
 from engine.measuring.race import race
 from engine.model.forward import Runner
-from engine.records import RaceEnded, RaceOpened, RaceStep
+from engine.protocol import RaceEnded, RaceOpened, RaceStep
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
@@ -169,21 +169,21 @@ def _thirds(steps: list[RaceStep]) -> list[tuple[float, float]]:
 
 
 def test_the_worker_races_and_a_cancel_ends_it(zoo: Zoo) -> None:
-    found: list[records.Record] = []
-    asked = Task(commands.Race(12, 400))
+    found: list[protocol.Record] = []
+    asked = Task(protocol.Race(12, 400))
 
-    def emit(record: records.Record) -> None:
+    def emit(record: protocol.Record) -> None:
         found.append(record)
         if sum(isinstance(each, RaceStep) for each in found) == 3:
             asked.cancel.set()
 
     worker = Worker(emit, lambda: False)
-    worker.carry_out(Task(commands.Load(LoadSettings(str(zoo.path("llama"))))))
-    worker.carry_out(Task(commands.Prefill("Once upon a time there was", chat=False)))
+    worker.carry_out(Task(protocol.Load(LoadSettings(str(zoo.path("llama"))))))
+    worker.carry_out(Task(protocol.Prefill("Once upon a time there was", chat=False)))
     begun = time.perf_counter()
     worker.carry_out(asked)
     assert time.perf_counter() - begun < 5
-    assert found[-1] == records.Ended("Race", cancelled=True)
+    assert found[-1] == protocol.Ended("Race", cancelled=True)
     assert sum(isinstance(each, RaceStep) for each in found) == 3
-    worker.carry_out(Task(commands.TakeStep()))
-    assert isinstance(found[-2], records.Step)
+    worker.carry_out(Task(protocol.TakeStep()))
+    assert isinstance(found[-2], protocol.Step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.measuring.machine_rates import Rate
 from engine.measuring.roofline import _above, _busy
-from engine.records import RooflineMeasured, Work
+from engine.protocol import RooflineMeasured, Work
 
 QUIET = Rate(10.0, 9.8, "an array")
 DECODE = Work(1, 12, 10_000_000, 0, 20_000_000, 10.0, 10.5)

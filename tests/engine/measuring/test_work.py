@@ -12,7 +12,7 @@ from engine.errors import Cancelled, StepError
 from engine.measuring import machine_rates, work
 from engine.measuring.roofline import NO_HEADS, roofline
 from engine.model.forward import never
-from engine.records import KVGroup, Measuring, ModelFacts, RooflineMeasured
+from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings

@@ -10,10 +10,10 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from engine import commands, pocket, records
+from engine import pocket, protocol
 from engine.errors import EngineError, LoadError
 from engine.model.load import load, load_tokenizer
-from engine.records import NO_OPTIONS, conversation
+from engine.protocol import NO_OPTIONS, conversation
 from engine.settings import LoadSettings
 from engine.task import Task
 from engine.worker import Worker
@@ -94,16 +94,16 @@ def complaint(path: Path) -> str:
 
 
 def test_the_command_needs_no_model_and_leaves_a_loaded_one_as_it_is() -> None:
-    told: list[records.Record] = []
+    told: list[protocol.Record] = []
     worker = Worker(told.append, lambda: False)
-    worker.carry_out(Task(commands.CutText(LoadSettings(), "Hi", chat=True, system="Be good")))
-    cut = next(record for record in told if isinstance(record, records.Tokenized))
+    worker.carry_out(Task(protocol.CutText(LoadSettings(), "Hi", chat=True, system="Be good")))
+    cut = next(record for record in told if isinstance(record, protocol.Tokenized))
     assert cut.text.startswith("<|im_start|>system\nBe good<|im_end|>")
     assert "".join(piece.text for piece in cut.pieces) == cut.text
     assert [piece.special for piece in cut.pieces].count(True) == 5
-    worker.carry_out(Task(commands.Load(LoadSettings())))
+    worker.carry_out(Task(protocol.Load(LoadSettings())))
     session = worker._desk.session
-    worker.carry_out(Task(commands.CutText(LoadSettings(), "Hi")))
-    worker.carry_out(Task(commands.CutText(LoadSettings(model="/nowhere/at/all"), "Hi")))
+    worker.carry_out(Task(protocol.CutText(LoadSettings(), "Hi")))
+    worker.carry_out(Task(protocol.CutText(LoadSettings(model="/nowhere/at/all"), "Hi")))
     assert worker._desk.session is session
-    assert isinstance(told[-2], records.Failure)
+    assert isinstance(told[-2], protocol.Failure)

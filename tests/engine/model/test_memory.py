@@ -13,7 +13,7 @@ from engine.model import load as loading
 from engine.model import memory
 from engine.model.load import load
 from engine.model.memory import free_bytes, warning_of
-from engine.records import Loading
+from engine.protocol import Loading
 from engine.settings import LoadSettings
 from tests.zoo import Zoo
 

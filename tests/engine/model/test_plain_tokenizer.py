@@ -17,7 +17,7 @@ from mlx_lm import utils
 from engine import pocket
 from engine.model.plain_tokenizer import _FAMILIES, PlainTokenizer, PlainWrapper, plain_tokenizer
 from engine.model.tokens import Tokens
-from engine.records import NO_OPTIONS, Message
+from engine.protocol import NO_OPTIONS, Message
 from tests.zoo import CONFIGS, Zoo
 
 CONFIG = json.loads((pocket.directory() / "config.json").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from engine.errors import Cancelled, LoadError
 from engine.model.load import load
-from engine.records import Loading
+from engine.protocol import Loading
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.zoo import Zoo

@@ -16,7 +16,7 @@ from engine.model import special_tokens as module
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.special_tokens import special_tokens
 from engine.model.tokens import Tokens
-from engine.records import SpecialToken
+from engine.protocol import SpecialToken
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|header|>{{ m.role }}{% endfor %}"
 

@@ -20,7 +20,7 @@ from engine import pocket
 from engine.errors import LoadError, PromptError
 from engine.logits.token_texts import decode
 from engine.model.tokens import Tokens, alphabet
-from engine.records import NO_OPTIONS, Message
+from engine.protocol import NO_OPTIONS, Message
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 WORDS = ["once upon a time", " there was", "héllo 🙂 wörld", "日本語", "a\nb\tc", "  two  spaces "]

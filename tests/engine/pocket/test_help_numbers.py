@@ -19,10 +19,9 @@ from engine.decoding.beam import search
 from engine.inspection.inside.attention import read_attention
 from engine.measuring.work import attention
 from engine.model.load import Loaded, load
-from engine.records import BeamEnded, Prefilled
+from engine.protocol import BeamEnded, Prefilled
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
 
 HELP = Path(__file__).parents[3] / "inspector" / "help"
 NUMBER = r"(−?\d(?:[\d,.]*\d)?)"

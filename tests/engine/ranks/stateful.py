@@ -22,8 +22,8 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import Cancelled
+from engine.protocol import BeamEnded
 from engine.ranks.ring import RING
-from engine.records import BeamEnded
 from engine.session.session import Session
 from tests.engine.ranks.walks import Compared, model_at, sessions
 

@@ -22,9 +22,9 @@ from engine.decoding.run import run
 from engine.errors import EngineError
 from engine.model import synthetic
 from engine.model.load import load
+from engine.protocol import BeamEnded
 from engine.ranks.ring import RING
 from engine.ranks.spread import RanksSpread
-from engine.records import BeamEnded
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings

@@ -9,7 +9,7 @@ import pytest
 from engine.decoding.run import run
 from engine.model.first_uses import FirstUses
 from engine.model.load import Loaded
-from engine.records import PrefillChunk, Prefilled, Step
+from engine.protocol import PrefillChunk, Prefilled, Step
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings

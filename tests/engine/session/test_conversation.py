@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from engine.commands import AddTurn, Prefill
 from engine.errors import PromptError
 from engine.model.forward import never
 from engine.model.load import Loaded
-from engine.records import Message, Prefilled, PromptOpened, TurnDiffers
+from engine.protocol import AddTurn, Message, Prefill, Prefilled, PromptOpened, TurnDiffers
 from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
 from engine.session.session import Session
 from engine.settings import Settings

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import AddTurn, Prefill
 from engine.model.load import Loaded
-from engine.records import ChatOptions, Message, PromptOpened, TurnDiffers
+from engine.protocol import AddTurn, ChatOptions, Message, Prefill, PromptOpened, TurnDiffers
 from engine.session import conversation
 from engine.session.session import Session
 from engine.settings import Settings

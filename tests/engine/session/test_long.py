@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import Cancelled
 from engine.model.load import Loaded
-from engine.records import PrefillChunk, Step
+from engine.protocol import PrefillChunk, Step
 from engine.session.prefill import ECHO_BYTES
 from engine.session.session import Session
 from engine.settings import Settings

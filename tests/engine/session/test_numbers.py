@@ -13,7 +13,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from engine.logits.readings import RowReader
-from engine.records import Candidate, PromptToken
+from engine.protocol import Candidate, PromptToken
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import Row, log_softmax
 from engine.settings import Settings

@@ -16,10 +16,9 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
 
 from engine.chunks import of_prompt
-from engine.commands import Prefill
 from engine.errors import Cancelled, PromptError
 from engine.model.load import Loaded
-from engine.records import NO_OPTIONS, ChatOptions, Message, Prefilled
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Prefilled
 from engine.session import conversation
 from engine.session.session import Session
 from engine.session.uncached import open_session

@@ -28,7 +28,7 @@ from engine.decoding.beam import search
 from engine.decoding.run import run
 from engine.errors import Cancelled
 from engine.model.load import Loaded
-from engine.records import BeamEnded, Moved
+from engine.protocol import BeamEnded, Moved
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.session import Session
 from engine.settings import Settings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.errors import Cancelled
 from engine.model.load import Loaded
-from engine.records import BeamEnded, Moved, Step
+from engine.protocol import BeamEnded, Moved, Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
@@ -76,19 +76,19 @@ def test_untold_are_the_last_nodes_of_a_path() -> None:
 
 
 def test_tokens_are_taken_by_id(zoo: Zoo) -> None:
-    came: list[records.Record] = []
+    came: list[protocol.Record] = []
     worker = Worker(came.append, lambda: False)
-    worker.carry_out(Task(commands.Load(LoadSettings())))
-    worker.carry_out(Task(commands.Prefill("Once upon a time", chat=False)))
-    (prompt,) = (record for record in came if isinstance(record, records.Prefilled))
+    worker.carry_out(Task(protocol.Load(LoadSettings())))
+    worker.carry_out(Task(protocol.Prefill("Once upon a time", chat=False)))
+    (prompt,) = (record for record in came if isinstance(record, protocol.Prefilled))
     came.clear()
     node = prompt.tokens[-1].node
-    worker.carry_out(Task(commands.TakeStep()))
-    worker.carry_out(Task(commands.Take(node, (44, 45, 46))))
+    worker.carry_out(Task(protocol.TakeStep()))
+    worker.carry_out(Task(protocol.Take(node, (44, 45, 46))))
     steps = [record for record in came if isinstance(record, Step)]
     assert [step.id for step in steps[1:]] == [44, 45, 46]
     assert {step.origin for step in steps[1:]} == {"chosen"}
     came.clear()
-    worker.carry_out(Task(commands.Take(node, (44, 10**9))))
+    worker.carry_out(Task(protocol.Take(node, (44, 10**9))))
     assert [type(record).__name__ for record in came] == ["Failure", "Ended"]
     assert "outside the model's vocabulary" in came[0].message  # type: ignore[union-attr]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands, records
-from engine.records import Record
+from engine import protocol
+from engine.protocol import Record
 from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import batch
-from inspector.cli.writers.batch import writer
+from inspector.cli.writers.sequences import batch_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
@@ -28,11 +28,11 @@ class Run(ScriptedRun):
         texts = batch.prompts_from(args)
         request = batch.batch_request(args, texts)
         answers = {
-            commands.StartBatch: told,
-            commands.CompareBatch: COMPARED,
-            commands.DrawMany: (DRAWN, *draws(1)),
+            protocol.StartBatch: told,
+            protocol.CompareBatch: COMPARED,
+            protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), writer)
+        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), batch_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def test_the_flags_reach_the_engine() -> None:
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "StartBatch", "CompareBatch"]
     started = run.backend.sent[2]
-    assert isinstance(started, commands.StartBatch)
+    assert isinstance(started, protocol.StartBatch)
     assert [(prompt.text, prompt.chat) for prompt in started.prompts] == [("Once", False), ("a\tb", False)]
     assert (started.size, started.static, started.steps) == (4, True, None)
 
@@ -65,7 +65,7 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
     )
     run = Run("--prompt-file", str(file), "--lines", "--seed", "1", "--temp", "1")
     started = run.then[-1]
-    assert isinstance(started, commands.StartBatch)
+    assert isinstance(started, protocol.StartBatch)
     text, dog, tom, broken = started.prompts
     assert (text.text, text.settings) == ('{"name": "no prompt"}', None)
     assert dog.text == "The dog"
@@ -75,7 +75,7 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
     assert (tom.text, tom.system, tom.settings) == ("Tom", "é", None)
     assert broken.text == '{ "a'
     plain = Run("-p", json.dumps(own)).then[-1]
-    assert isinstance(plain, commands.StartBatch)
+    assert isinstance(plain, protocol.StartBatch)
     assert plain.prompts[0].text == json.dumps(own)  # --lines was not given
 
 
@@ -107,7 +107,7 @@ def test_draws_begin_after_their_prompt() -> None:
     run = Run("-p", "Once", "-n", "40", "--max-tokens", "5")
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "DrawMany"]
-    assert run.backend.sent[-1] == commands.DrawMany(40, tokens=5)
+    assert run.backend.sent[-1] == protocol.DrawMany(40, tokens=5)
     text = "\n".join(run.lines)
     assert "chi-square 1.50" in text
     assert "└   2  a" in text
@@ -161,7 +161,7 @@ def test_the_table_has_a_line_a_lane() -> None:
 def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
     assert run.go() == Outcome(0)
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [(event["event"], event.get("row")) for event in events] == [
         ("batch", None), ("join", None), ("prefill", None), ("prompt", 0), ("prompt", 1),
         ("step", 0), ("step", 1), ("step", 0), ("step", 1), ("end", 1), ("step", 0), ("end", 0),
@@ -174,9 +174,9 @@ def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
 
 def test_what_came_before_ctrl_c_is_written() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl")
-    run.backend.interrupt = commands.StartBatch
+    run.backend.interrupt = protocol.StartBatch
     assert run.go().code == 130
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [event["event"] for event in events][-3:] == ["end", "end", "batch_end"]
     assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
 
@@ -201,4 +201,4 @@ def test_a_real_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     from engine.trace import load
 
     kept = [type(entry.value) for entry in load(trace).entries]
-    assert kept.count(records.BatchStep) == 4
+    assert kept.count(protocol.BatchStep) == 4

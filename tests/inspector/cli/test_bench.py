@@ -7,7 +7,7 @@ import json
 import pytest
 
 from inspector.cli import main as cli
-from inspector.cli.writers.bench import as_object
+from inspector.cli.writers.measured import as_object
 from tests.inspector.tools.sweeps.test_tables import SWEPT
 
 
@@ -24,6 +24,7 @@ def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
     assert cli.main(["bench", *flags]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert not {"id", "request"} & found.keys(), "the program's own number of a command"
     assert [(point["sweep"], point["at"]) for point in found["points"]] == [
         ("tpot", 16), ("tpot", 32), ("inspection", 2),
     ]  # fmt: skip

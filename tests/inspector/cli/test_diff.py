@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.commands import OpenLockstep
 from engine.errors import EngineError
+from engine.protocol import OpenLockstep
 from engine.settings import LoadSettings
 from inspector.cli import main as cli
 from inspector.cli import screen

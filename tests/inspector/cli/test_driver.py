@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
+from engine.protocol import Command
 from inspector.cli.driver import Outcome
 from tests.inspector.cli.scripted import Run, script
 
@@ -19,23 +19,23 @@ def test_the_settings_come_before_the_prompt() -> None:
     run = Run(script())
     run.go()
     assert run.kinds == ["Load", "Configure", "Prefill", "Run"]
-    assert run.backend.sent[1] == commands.Configure(run.request.settings)
+    assert run.backend.sent[1] == protocol.Configure(run.request.settings)
 
 
 # ---- failures ---------------------------------------------------------------------------------
 
 
 def test_an_expected_failure_is_bad_input() -> None:
-    failure = records.Failure("Load", "No such directory: x.", "Check the path's spelling.")
-    run = Run({commands.Load: [failure]})
+    failure = protocol.Failure("Load", "No such directory: x.", "Check the path's spelling.")
+    run = Run({protocol.Load: [failure]})
     assert run.go() == Outcome(2, failure)
     assert run.out.getvalue() == ""
     assert len(run.backend.sent) == 1
 
 
 def test_an_unexpected_failure_is_a_fault() -> None:
-    failure = records.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
-    run = Run({**script(), commands.Run: [failure]})
+    failure = protocol.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
+    run = Run({**script(), protocol.Run: [failure]})
     assert run.go() == Outcome(1, failure)
     assert [event["event"] for event in run.events][-1] == "prompt"
 
@@ -71,18 +71,18 @@ def test_a_full_disk_is_told() -> None:
 # ---- Ctrl-C -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [commands.Load, commands.Prefill, commands.Run])
+@pytest.mark.parametrize("command", [protocol.Load, protocol.Prefill, protocol.Run])
 def test_an_interrupt_ends_with_the_end_event_and_130(command: type[Command]) -> None:
     run = Run(script())
     run.backend.interrupt = command
     before = signal.getsignal(signal.SIGINT)
     assert run.go() == Outcome(130)
     assert signal.getsignal(signal.SIGINT) is before
-    assert run.backend.sent[-1] == commands.Cancel(run.backend.sent[-2].id)
+    assert run.backend.sent[-1] == protocol.Cancel(run.backend.sent[-2].id)
     end = run.events[-1]
     assert (end["event"], end["finish_reason"]) == ("end", "cancelled")
-    assert end["steps"] == (1 if command is commands.Run else 0)
-    assert (end["ttft_ms"] is None) == (command is not commands.Run)
+    assert end["steps"] == (1 if command is protocol.Run else 0)
+    assert (end["ttft_ms"] is None) == (command is not protocol.Run)
 
 
 def test_a_second_interrupt_breaks_in() -> None:
@@ -101,7 +101,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run = Run(script())
-        run.backend.interrupt = commands.Configure
+        run.backend.interrupt = protocol.Configure
         assert run.go() == Outcome(0)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.records import LogitsRow, Step
+from engine.protocol import LogitsRow, Step
 from engine.trace import load
 from inspector.cli import main as cli
 from inspector.cli.subcommands import generate

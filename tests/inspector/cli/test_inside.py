@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from engine.inspection.inside import lens
-from engine.records import AttentionLayer, AttentionRead, CaptureFacts, Check
-from engine.records.floats import floats
+from engine.protocol import AttentionLayer, AttentionRead, CaptureFacts, Check, floats
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from engine import commands, records
-from engine.records import RaceEnded
+from engine import protocol
+from engine.protocol import RaceEnded
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import race
-from inspector.cli.writers.race import writer
+from inspector.cli.writers.measured import race_writer
 from tests.inspector.cli.scripted import ScriptedRun
 from tests.inspector.cli.test_main import complaint, light
 from tests.inspector.tools.race.test_report import OPENED, steps
@@ -22,11 +20,11 @@ from tests.inspector.tools.race.test_report import OPENED, steps
 class Run(ScriptedRun):
     """One run of the command on a script."""
 
-    def __init__(self, *argv: str, answers: list[records.Record] | None = None) -> None:
+    def __init__(self, *argv: str, answers: list[protocol.Record] | None = None) -> None:
         args = parsed(race.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
-        then = [commands.Race(args.first, args.last)]
-        super().__init__(request_from(args, default_prompt=True), {commands.Race: told}, then, writer)
+        then = [protocol.Race(args.first, args.last)]
+        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, race_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -36,14 +34,14 @@ def test_the_flags_reach_the_engine() -> None:
     run = Run("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "Race"]
-    assert run.backend.sent[-1] == commands.Race(16, 76)
-    assert isinstance(configure := run.backend.sent[1], commands.Configure)
+    assert run.backend.sent[-1] == protocol.Race(16, 76)
+    assert isinstance(configure := run.backend.sent[1], protocol.Configure)
     assert (configure.settings.temp, configure.settings.seed) == (0.7, 4)
 
 
 def test_without_a_prompt_it_is_the_screens() -> None:
     args = parsed(race.parser(), [])
-    assert (args.first, args.last) == (commands.Race().first, commands.Race().last)
+    assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
     assert request_from(args, default_prompt=True).prompt == "Once upon a time"
 
 
@@ -108,7 +106,7 @@ def test_a_single_step_is_enough() -> None:
 def test_json_lines_hold_every_step() -> None:
     run = Run("--jsonl")
     run.go()
-    begin, *all_steps, end = [json.loads(line) for line in run.lines]
+    begin, *all_steps, end = run.events
     assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
     assert [each["tokens"] for each in all_steps] == list(range(17, 77))
     assert all(each["event"] == "race_step" and each["equal"] for each in all_steps)
@@ -117,14 +115,14 @@ def test_json_lines_hold_every_step() -> None:
 
 def test_an_interrupt_ends_with_what_there_is() -> None:
     run = Run(answers=[OPENED])
-    run.backend.interrupt = commands.Race
+    run.backend.interrupt = protocol.Race
     assert run.go().code == 130
     assert run.out.getvalue() == ""
     assert "race        cancelled" in run.err.getvalue()
     lines = Run("--jsonl", answers=[OPENED])
-    lines.backend.interrupt = commands.Race
+    lines.backend.interrupt = protocol.Race
     lines.go()
-    assert json.loads(lines.lines[-1]) == {"event": "race_end", "reason": "cancelled"}
+    assert lines.events[-1] == {"event": "race_end", "reason": "cancelled"}
 
 
 # ---- as a person runs it ----------------------------------------------------------------------

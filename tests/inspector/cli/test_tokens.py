@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import PromptError
-from engine.records import Piece, Tokenized
+from engine.protocol import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
 from inspector.cli.arguments import Request
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import tokens
-from inspector.cli.writers.tokens import writer
+from inspector.cli.writers.tokens import token_writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 
 CUT = Tokenized(
@@ -39,15 +39,17 @@ def run(*argv: str) -> Request:
 
 def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:
     """What a request gives for `CUT`."""
-    backend = ScriptedBackend({commands.CutText: [CUT]})
+    backend = ScriptedBackend({protocol.CutText: [CUT]})
 
     def make(emit):  # type: ignore[no-untyped-def]
         backend.emit = emit
         return backend
 
     to = out or io.StringIO()
-    cut = commands.CutText(request.load, request.prompt)
-    assert drive(request, writer(request, summary, to, Terminal()), [cut], make, loads=False) == Outcome(0)
+    cut = protocol.CutText(request.load, request.prompt)
+    assert drive(
+        request, token_writer(request, summary, to, Terminal()), [cut], make, loads=False
+    ) == Outcome(0)
     assert backend.sent == [cut]
     return to.getvalue()
 
@@ -138,6 +140,6 @@ def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[
 
 def test_records_of_loading_are_progress_and_no_output() -> None:
     request, out = asked(), io.StringIO()
-    made = writer(request, False, out, Terminal())
-    made.take(records.Loading("tokenizer", 0, 0, "pocket"), "")
+    made = token_writer(request, False, out, Terminal())
+    made.take(protocol.Loading("tokenizer", 0, 0, "pocket"), "")
     assert out.getvalue() == ""

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError
-from engine.setting_field import ORDERS
-from engine.settings import Settings, check
+from engine.settings import ORDERS, Settings, check
 from inspector.cli import main as cli
 from inspector.cli import terminal
 from inspector.config.presets import LONGEST_NAME, SHIPPED, Presets

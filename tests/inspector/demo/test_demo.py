@@ -8,7 +8,7 @@ import pytest
 
 from engine import pocket
 from engine.model.fingerprint import fingerprint
-from engine.records import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
+from engine.protocol import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Trace, load
 from inspector.demo import DEMONSTRATION, LESSON

@@ -12,7 +12,7 @@ import pytest
 
 from engine import pocket
 from engine.model.fingerprint import fingerprint
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     LaneCompared,

@@ -135,6 +135,22 @@ def test_a_class_is_taken_through_a_lesson(runtime: Path) -> None:
     learn(LESSON, body)
 
 
+def test_a_blank_screen_shows_no_panel_and_comes_back() -> None:
+    """Not the steps and not the tree either, which are made of widgets of their own."""
+
+    async def body(learner: LearnerKeys) -> None:
+        for panel in ("steps", "tree"):
+            await learner.press("K")
+            learner.app.main.host.go_to(panel)
+            await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
+            await learner.press("full_stop")
+            await learner.until(lambda: "─" not in learner.text())
+            assert not [line for line in learner.text().splitlines()[1:-3] if line.strip()]
+            await learner.press("full_stop")
+            await learner.until(lambda panel=panel: panel.title() in learner.text())
+            await learner.press("K")
+
+
 def test_the_help_begins_with_what_is_on_show(runtime: Path) -> None:
     """In a lesson with its keys, before a class with the presenter's; elsewhere with those of the screen."""
 

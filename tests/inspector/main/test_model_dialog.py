@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.errors import Cancelled, LoadError
 from engine.models_on_disk import download as downloading
 from engine.models_on_disk import listing
@@ -50,7 +50,7 @@ def names(picks: ModelList) -> list[str]:
 def loaded(rig: Rig) -> str:
     """What the engine was told to load; exactly one model."""
     (command,) = rig.engine.sent
-    assert isinstance(command, commands.Load)
+    assert isinstance(command, protocol.Load)
     return command.settings.model
 
 

@@ -35,9 +35,11 @@ while True:
     if b"q" in data:
         os.write(1, b"[left]")
         break
-    os.write(1, data if len(data) < 100 else f"[{total}]".encode())
+    os.write(1, data if total < 1000 else f"[{total}]".encode())
 """
-"""Answers what is typed with itself, and long texts with how much came so far; `q` ends it."""
+"""Answers what is typed with itself, and once that was long, with how much came so far; `q` ends it.
+
+How a long text is cut into reads is the system's: its last part may be a few bytes."""
 SECONDS = 60.0
 
 

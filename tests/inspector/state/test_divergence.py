@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.records import LockstepSpan
+from engine.protocol import LockstepSpan
 from inspector.state.divergence import Divergences, mean, percentile
 
 

@@ -11,7 +11,7 @@ from engine.inspection.inside.capture import refuse
 from engine.inspection.inside.interventions.intervene import ground
 from engine.inspection.inside.interventions.scaling import Scaling, check_interventions, edited
 from engine.model.forward import Compute, Stopped, never
-from engine.records import Intervention, InterventionsHeld, Moved, Step
+from engine.protocol import Intervention, InterventionsHeld, Moved, Step
 from engine.session.session import Session
 from engine.tree import ROOT
 

@@ -15,7 +15,7 @@ from engine.inspection.inside.taps import Edits
 from engine.logits.readings import LN2, entropy_bits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.rounding import rounding_of
-from engine.records import CandidateChange, CaptureFacts, Check, Intervened, Intervention, Scope
+from engine.protocol import CandidateChange, CaptureFacts, Check, Intervened, Intervention, Scope
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked, sum_of_products
 from engine.session.detached import copy_runner
 from engine.session.session import Session

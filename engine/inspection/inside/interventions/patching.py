@@ -23,14 +23,7 @@ from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner, Stopped, never
 from engine.model.layers import decoder_layers
 from engine.model.tail import hidden, with_hidden
-from engine.records import (
-    ActivationsPatched,
-    Check,
-    Floats,
-    Measuring,
-    PatchColumn,
-    PatchKind,
-)
+from engine.protocol import ActivationsPatched, Check, Floats, Measuring, PatchColumn, PatchKind
 from engine.session.session import Session
 
 MOST_POSITIONS = 256

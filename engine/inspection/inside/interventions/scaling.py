@@ -14,7 +14,7 @@ from engine.errors import StepError
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.layers import decoder_layers, parts_of, role_of
 from engine.model.tail import hidden, with_hidden
-from engine.records import Intervention, InterventionKind, Role
+from engine.protocol import Intervention, InterventionKind, Role
 
 MOST = 64
 """Interventions at once at most."""

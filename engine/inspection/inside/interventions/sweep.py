@@ -20,7 +20,7 @@ from engine.inspection.inside.interventions.intervene import (
 from engine.inspection.inside.interventions.rows import forward_rows, row_bytes, rows_at_once
 from engine.inspection.inside.interventions.scaling import Scaling
 from engine.model.forward import Stopped, never
-from engine.records import Check, HeadsSwept, Intervention, Measuring, SweptUnit
+from engine.protocol import Check, HeadsSwept, Intervention, Measuring, SweptUnit
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 

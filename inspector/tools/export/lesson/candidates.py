@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree.ElementTree import Element
 
 from engine.frozen import frozen
-from engine.records import Candidate, Distribution, PromptToken, Step
+from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import token_label, visible
 from inspector.scales import count, others_prob, percent
 from inspector.state.session_tree import Item

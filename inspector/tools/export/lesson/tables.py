@@ -6,11 +6,12 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from engine.records import AttentionRead, BeamEnded, Hypothesis, LensRead, RaceStep, Record, Step
+from engine.protocol import AttentionRead, BeamEnded, Hypothesis, LensRead, RaceStep, Record, Step
 from inspector.display import token_label, visible
 from inspector.lessons.expressions import Expression
 from inspector.lessons.lesson import Beat
 from inspector.scales import bits, count, milliseconds, percent, size
+from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.element import element, row, table
@@ -111,7 +112,7 @@ def _beam(place: str, found: Hypothesis) -> Element:
 
 def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """Where the heads look that the beat asks about, from the last token."""
-    read = timeline.looks.attention.get(timeline.tip)
+    read = timeline.of(Looks).attention.get(timeline.tip)
     for layer, head in _heads(beat) if read is not None else ():
         found = (
             next((each for each in read.layers if each.layer == layer - 1), None)
@@ -162,7 +163,7 @@ def _head(
 
 def lens(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """What each layer would predict after the last token."""
-    read = timeline.looks.lens.get(timeline.tip)
+    read = timeline.of(Looks).lens.get(timeline.tip)
     if read is not None and read.columns:
         rows = list(_layers(read))
         yield table(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from engine.frozen import frozen
-from engine.records import PromptToken
+from engine.protocol import PromptToken
 from inspector.lessons.lesson import Beat
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.scales import METRIC

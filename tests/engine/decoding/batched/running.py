@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from engine import records
-from engine.commands import Command, Configure, LanePrompt, Load, StartBatch
+from engine import protocol
 from engine.model.load import Loaded
-from engine.records import BatchOpened, LaneCompared, LaneToken, Record
+from engine.protocol import (
+    BatchOpened,
+    Command,
+    Configure,
+    LaneCompared,
+    LanePrompt,
+    LaneToken,
+    Load,
+    Record,
+    StartBatch,
+)
 from engine.session.session import Session
 from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
@@ -62,7 +71,7 @@ class Batch:
         """The tokens of each lane of the last batch."""
         begun = max(n for n, each in enumerate(self.records) if isinstance(each, BatchOpened))
         found: dict[int, list[LaneToken]] = {}
-        for step in self.of(records.BatchStep, self.records[begun:]):
+        for step in self.of(protocol.BatchStep, self.records[begun:]):
             for token in step.tokens:
                 found.setdefault(token.lane, []).append(token)
         return found

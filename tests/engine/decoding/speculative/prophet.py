@@ -10,7 +10,7 @@ from engine.decoding.speculative.draft_paths import DraftPaths
 from engine.decoding.speculative.round import Round
 from engine.model.forward import Stopped, never
 from engine.model.load import Loaded
-from engine.records import DraftRound, Step
+from engine.protocol import DraftRound, Step
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings

@@ -7,24 +7,28 @@ from typing import TypeVar
 
 import pytest
 
-from engine import records
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.commands import (
+from engine.decoding.speculative import compare
+from engine.protocol import (
     Choose,
     Command,
     Configure,
+    DraftReady,
+    DraftRound,
     Load,
     LoadDraft,
     MoveTo,
     Prefill,
+    Record,
     Run,
     RunRounds,
+    SpeculationVerified,
+    Step,
     TakeRound,
     TakeStep,
     VerifySpeculation,
 )
-from engine.decoding.speculative import compare
-from engine.records import DraftReady, DraftRound, Record, SpeculationVerified, Step
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.task import Task
@@ -51,7 +55,7 @@ class Bench:
         self.do(Load(LoadSettings(model=model)))
         self.do(Configure(settings))
         self.do(Prefill(TEXT, chat=False))
-        self.begin = self.told(records.Prefilled)[-1].next.node
+        self.begin = self.told(protocol.Prefilled)[-1].next.node
 
     def _emit(self, record: Record) -> None:
         self.records.append(record)
@@ -83,8 +87,8 @@ def ids(found: list[Record]) -> list[int]:
     return [record.id for record in found if isinstance(record, Step)]
 
 
-def ended(found: list[Record]) -> records.Ended:
-    assert isinstance(found[-1], records.Ended)
+def ended(found: list[Record]) -> protocol.Ended:
+    assert isinstance(found[-1], protocol.Ended)
     return found[-1]
 
 
@@ -95,7 +99,7 @@ def test_a_run_of_rounds_is_a_run_and_is_proved(desk: Bench) -> None:
         desk.again()
         found = desk.do(RunRounds(settings, plain=3))
         assert ids(found) == plain
-        assert len(desk.told(records.Finished)) == 1
+        assert len(desk.told(protocol.Finished)) == 1
         rounds = desk.told(DraftRound)
         assert sum(each.taken for each in rounds) == 17
         assert rounds[-1].end == desk.told(Step)[-1].node
@@ -137,7 +141,7 @@ def test_a_draft_stays_loaded_until_another_is_asked_for_or_the_model_goes(zoo: 
     desk.do(LoadDraft(SpeculationSettings()))
     desk.do(LoadDraft(SpeculationSettings("self-4bit")))
     assert [each.settings.draft for each in desk.told(DraftReady)] == ["self-4bit", "lookup", "self-4bit"]
-    assert len(desk.told(records.ModelFacts)) == 1  # a draft's model is not the session's
+    assert len(desk.told(protocol.ModelFacts)) == 1  # a draft's model is not the session's
     desk.do(Load(LoadSettings(model=str(zoo.path("llama")))))
     desk.do(Prefill(TEXT, chat=False))
     desk.do(TakeRound(SpeculationSettings("self-4bit")))
@@ -150,7 +154,7 @@ def test_a_breakpoint_and_a_cancel_stop_a_run_where_they_hold(desk: Bench) -> No
     desk.again()
     found = desk.do(RunRounds(SpeculationSettings("self-4bit"), Breakpoints(tokens=5)))
     assert ids(found) == plain[:5]
-    assert [each for each in found if isinstance(each, records.BreakpointHit)]
+    assert [each for each in found if isinstance(each, protocol.BreakpointHit)]
     desk.cancel = lambda record: isinstance(record, Step) and record.index == 8
     found = desk.do(RunRounds(SpeculationSettings("self-4bit")))
     desk.cancel = lambda record: False
@@ -186,6 +190,6 @@ def test_the_stages_of_a_round_go_on_until_something_else_is_done(desk: Bench) -
 def test_a_draft_that_is_not_there_is_a_failure_in_words(desk: Bench) -> None:
     desk.again()
     found = desk.do(LoadDraft(SpeculationSettings("model", "nowhere/at-all")))
-    [failure] = [each for each in found if isinstance(each, records.Failure)]
+    [failure] = [each for each in found if isinstance(each, protocol.Failure)]
     assert failure.expected
     assert ids(desk.do(TakeStep()))

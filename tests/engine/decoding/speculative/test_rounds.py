@@ -20,7 +20,7 @@ from engine.decoding.speculative.verifiers import CopyVerifier, TrimmingVerifier
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import never
-from engine.records import DraftRound, Step
+from engine.protocol import DraftRound, Step
 from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings

@@ -11,7 +11,7 @@ from engine.errors import Cancelled, StepError
 from engine.inspection.inside import experts
 from engine.inspection.inside.experts import read_experts
 from engine.model.patches import calls, patched
-from engine.records import ExpertsRead
+from engine.protocol import ExpertsRead
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.zoo import Zoo

@@ -15,7 +15,7 @@ from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.heads import read_triangle, score_heads
 from engine.inspection.inside.taps import AttentionRun
 from engine.model.load import load
-from engine.records import HeadsScored, TriangleRead
+from engine.protocol import HeadsScored, TriangleRead
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.zoo import Zoo

@@ -10,9 +10,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
-from engine.commands import Grown
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
@@ -22,7 +21,7 @@ from engine.inspection.inside.interventions.holding import hold
 from engine.inspection.inside.interventions.intervene import intervene
 from engine.model.batch import rows
 from engine.model.layers import decoder_layers
-from engine.records import Intervention
+from engine.protocol import Grown, Intervention
 from engine.sampling.ranking import Row
 from engine.session.detached import run_at
 from engine.session.session import Session
@@ -63,8 +62,8 @@ def assert_right(session: Session) -> None:
 def held(session: Session, interventions: tuple[Intervention, ...] = OFF) -> int:
     """Hold interventions at the current node; returns the first node of the branch."""
     *_, step, last = hold(session, session.node, interventions)
-    assert isinstance(step, records.Step)
-    assert isinstance(last, records.InterventionsHeld)
+    assert isinstance(step, protocol.Step)
+    assert isinstance(last, protocol.InterventionsHeld)
     assert (last.node, last.interventions) == (session.node, interventions)
     assert step.origin == "intervened"
     return session.node
@@ -176,7 +175,7 @@ def test_a_session_that_held_and_released_is_the_one_that_never_did(zoo: Zoo) ->
     for _ in range(3):
         session.step()
     *_, last = hold(session, session.node, ())
-    assert last == records.InterventionsHeld(own, own, (), last.ms)  # type: ignore[union-attr]
+    assert last == protocol.InterventionsHeld(own, own, (), last.ms)  # type: ignore[union-attr]
     assert session.runner.compute is model
     for _ in range(5):
         assert session.step().next.candidates == never.step().next.candidates
@@ -211,7 +210,7 @@ def test_looking_ahead_and_beams_follow_the_branch(zoo: Zoo) -> None:
         *_, ahead = look_ahead(session, here, (picked,), 4)
         assert list(ahead.lines[0].ids) == stepped[1:5]
     *_, ended = search(session, BeamSettings(2, max_tokens=4))
-    assert isinstance(ended, records.BeamEnded)
+    assert isinstance(ended, protocol.BeamEnded)
     best = ended.ranking[0]
     assert session.tree[best.node].held
     for _ in session.move_and_step(best.node):
@@ -338,10 +337,10 @@ def test_the_inside_of_the_models_own_tokens_can_be_seen_from_a_branch_and_not_t
 # ---- through the worker ---------------------------------------------------------------------------------
 
 
-def told(*sent: commands.Command) -> tuple[list[records.Record], Worker]:
-    found: list[records.Record] = []
+def told(*sent: protocol.Command) -> tuple[list[protocol.Record], Worker]:
+    found: list[protocol.Record] = []
     worker = Worker(found.append, lambda: False)
-    for command in (commands.Load(LoadSettings()), *sent):
+    for command in (protocol.Load(LoadSettings()), *sent):
         worker.carry_out(Task(command))
     return found, worker
 
@@ -349,12 +348,12 @@ def told(*sent: commands.Command) -> tuple[list[records.Record], Worker]:
 def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
     head = (Intervention("head", 5, 0), Intervention("mlp", 3, scale=0.5))
     found, worker = told(
-        commands.Prefill("Once upon a time, there was a girl", chat=False),
-        commands.HoldInterventions(8, head), commands.TakeStep(), commands.TakeStep(), commands.Race(),
+        protocol.Prefill("Once upon a time, there was a girl", chat=False),
+        protocol.HoldInterventions(8, head), protocol.TakeStep(), protocol.TakeStep(), protocol.Race(),
     )  # fmt: skip
-    steps = [record for record in found if isinstance(record, records.Step)]
+    steps = [record for record in found if isinstance(record, protocol.Step)]
     assert [step.origin for step in steps] == ["intervened"] * 3
-    refused = next(record for record in found if isinstance(record, records.Failure))
+    refused = next(record for record in found if isinstance(record, protocol.Failure))
     assert "measurements are for the model's own" in refused.message
     tree, logits = worker._desk.session.tree, worker._desk.session.logits
     grown = [
@@ -362,11 +361,11 @@ def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
               interventions=head if node == steps[0].node else ())
         for node in range(1, len(tree))
     ]  # fmt: skip
-    again, other = told(commands.Restore(tuple(grown), steps[-1].node))
-    restored = next(record for record in again if isinstance(record, records.Restored))
+    again, other = told(protocol.Restore(tuple(grown), steps[-1].node))
+    restored = next(record for record in again if isinstance(record, protocol.Restored))
     assert max(abs(a - b.logprob) for a, b in zip(restored.logprobs, steps, strict=True)) < 1e-4
     assert np.abs(other._desk.session.logits - logits).max() < 1e-3
     assert other._desk.session.held.at(steps[-1].node) == head
-    without = [commands.Grown(each.node, each.parent, each.id, each.origin, each.has_step) for each in grown]
-    failed, _ = told(commands.Restore(tuple(without), steps[-1].node))
-    assert any(isinstance(record, records.Failure) for record in failed)
+    without = [protocol.Grown(each.node, each.parent, each.id, each.origin, each.has_step) for each in grown]
+    failed, _ = told(protocol.Restore(tuple(without), steps[-1].node))
+    assert any(isinstance(record, protocol.Failure) for record in failed)

@@ -9,11 +9,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.interventions.intervene import intervene
 from engine.model.layers import decoder_layers
-from engine.records import Intervened, Intervention
+from engine.protocol import Intervened, Intervention
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
@@ -260,18 +260,18 @@ def test_a_node_that_is_not_there_is_refused(zoo: Zoo) -> None:
 
 
 def test_the_commands_are_answered_by_their_records() -> None:
-    found: list[records.Record] = []
+    found: list[protocol.Record] = []
     worker = Worker(found.append, lambda: False)
     for command in (
-        commands.Load(LoadSettings()),
-        commands.Prefill("Once upon a time, there was a girl", chat=False),
-        commands.Prefill("Once upon a time, there was a boy", chat=False),
-        commands.Intervene(8, (Intervention("head", 0, 0),)),
-        commands.SweepHeads(8),
-        commands.Intervene(8, (Intervention("layer", 99),)),
+        protocol.Load(LoadSettings()),
+        protocol.Prefill("Once upon a time, there was a girl", chat=False),
+        protocol.Prefill("Once upon a time, there was a boy", chat=False),
+        protocol.Intervene(8, (Intervention("head", 0, 0),)),
+        protocol.SweepHeads(8),
+        protocol.Intervene(8, (Intervention("layer", 99),)),
     ):
         worker.carry_out(Task(command))
-    assert next(record for record in found if isinstance(record, records.Intervened)).node == 8
+    assert next(record for record in found if isinstance(record, protocol.Intervened)).node == 8
     assert [type(record).__name__ for record in found[-5:]] == [
         "Measuring", "HeadsSwept", "Ended", "Failure", "Ended",
     ]  # fmt: skip

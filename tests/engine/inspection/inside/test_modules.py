@@ -10,7 +10,7 @@ from mlx.utils import tree_flatten
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.wiring import Ran, joined, mlp_facts
 from engine.model.load import load
-from engine.records import HeadFacts, ModelModules, ModulePart
+from engine.protocol import HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.zoo import CONFIGS, Zoo

@@ -14,7 +14,7 @@ from engine.inspection.inside.interventions.patching import Kept, Patch, patch_a
 from engine.inspection.inside.interventions.rows import forward_rows
 from engine.inspection.inside.taps import Edits
 from engine.model.layers import decoder_layers
-from engine.records import ActivationsPatched, Measuring
+from engine.protocol import ActivationsPatched, Measuring
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.engine.inspection.inside.swapped import logits, stream_of, swapped, with_stream

@@ -11,9 +11,9 @@ from engine.errors import Cancelled, StepError
 from engine.inspection.inside.interventions import rows
 from engine.inspection.inside.interventions.intervene import intervene
 from engine.inspection.inside.interventions.sweep import sweep_heads
-from engine.records import HeadsSwept, Measuring
+from engine.protocol import HeadsSwept, Measuring
 from engine.session.session import Session
-from inspector.state.inside.sweeps import joined
+from inspector.state.inside import joined
 from tests.engine.inspection.inside.test_interventions import opened
 from tests.zoo import Zoo
 

@@ -15,7 +15,7 @@ from engine import pocket
 from engine.model.chat.places import Conversation, Fill, message_places
 from engine.model.chat.template_process import _environment
 from engine.model.tokens import Tokens
-from engine.records import NO_OPTIONS, ChatOptions, Message
+from engine.protocol import NO_OPTIONS, ChatOptions, Message
 from engine.tree import common_prefix
 from tests.engine.model.chat.templates import TEMPLATES
 

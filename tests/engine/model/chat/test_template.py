@@ -16,7 +16,7 @@ from engine.errors import PromptError
 from engine.model.chat import template as chat_template
 from engine.model.chat import template_process
 from engine.model.tokens import Tokens
-from engine.records import NO_OPTIONS, Message
+from engine.protocol import NO_OPTIONS, Message
 from tests.system import peak
 
 CHATML = (

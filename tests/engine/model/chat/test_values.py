@@ -13,7 +13,7 @@ from engine import pocket
 from engine.errors import PromptError
 from engine.model.plain_tokenizer import plain_tokenizer
 from engine.model.tokens import Tokens
-from engine.records import NO_OPTIONS, ChatOptions, Message
+from engine.protocol import NO_OPTIONS, ChatOptions, Message
 
 LLAMA3 = (
     "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"

@@ -16,7 +16,7 @@ from mlx_lm.server import process_message_content
 
 from engine import pocket
 from engine.errors import PromptError
-from engine.records import Message
+from engine.protocol import Message
 from inspector.cli import screen
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed

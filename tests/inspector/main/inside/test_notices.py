@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from engine.records import CaptureFacts, Check
-from inspector.main.inside.notices import tabs
 from inspector.state.inside.checks import checked
+
+from engine.protocol import CaptureFacts, Check
+from inspector.main.inside.notices import tabs
 from inspector.tools.registry import TOOLS
 
 FAMILY = [tool for tool in TOOLS if tool.family == "inside"]
@@ -18,12 +18,12 @@ def test_the_present_view_is_in_sight(room: int) -> None:
         shown = tabs(FAMILY, tool.id, room)
         place = next(span for span in shown.spans if span.style == "reverse bold")
         assert place.end <= room
-        assert tool.keys[0].shown in shown.plain[place.start : place.end]
+        assert tool.actions[0].shown in shown.plain[place.start : place.end]
 
 
 def test_at_80_columns_there_is_room_for_all() -> None:
     plain = tabs(FAMILY, FAMILY[0].id, 78).plain
-    assert all(f" {tool.keys[0].shown} {tool.keys[0].label} " in plain for tool in FAMILY)
+    assert all(f" {tool.actions[0].shown} {tool.actions[0].label} " in plain for tool in FAMILY)
     assert len(plain) <= 78
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import KVGroup, KVReading, StepTimes
+from engine.protocol import KVGroup, KVReading, StepTimes
 from engine.settings import Settings
 from engine.timing import tpot
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel, reading_at, slope
-from inspector.main.panels.series import Series, StepMs
+from inspector.main.panels.steps import Series, StepMs
 from inspector.main.panels.timing import TimingPanel, split
 from inspector.state.timeline import Timeline
 from tests.inspector.cold import cold_start

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import Attribute
-from engine.records import Check, Loading
+from engine.protocol import Attribute, Check, Loading
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp

@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import AddLanes, AdvanceBatch, CompareBatch, Prefill, RemoveLane, StartBatch, Take
-from engine.records import Failure, LanesAdded
+from engine.protocol import (
+    AddLanes,
+    AdvanceBatch,
+    CompareBatch,
+    Failure,
+    LanesAdded,
+    Prefill,
+    RemoveLane,
+    StartBatch,
+    Take,
+)
 from inspector.tools.batch.dialog import BatchDialog, TypedPrompts
 from inspector.tools.batch.lanes import laid_out
 from inspector.tools.batch.screen import BatchScreen

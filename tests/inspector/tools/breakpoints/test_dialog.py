@@ -10,9 +10,8 @@ import pytest
 from textual.widgets import Button
 
 from engine.breakpoints import SURE, Breakpoints
-from engine.commands import Run
 from engine.errors import EngineError
-from engine.records import BreakpointHit, Candidate, Step
+from engine.protocol import BreakpointHit, Candidate, Run, Step
 from inspector.cli import flags, screen
 from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker

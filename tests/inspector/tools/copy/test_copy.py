@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import Marked
+from engine.protocol import Marked
 from engine.settings import Settings
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.panels.text import TextPanel

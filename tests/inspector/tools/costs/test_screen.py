@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import CompareKV, MeasureRoofline, Profile
-from engine.records import (
+from engine.protocol import (
+    CompareKV,
     Failure,
     KVCompared,
     KVCost,
+    MeasureRoofline,
     Measuring,
+    Profile,
     Profiled,
     ProfilePart,
     RooflineMeasured,

@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.records import Deleted, Marked, Step
+from engine.protocol import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
 from inspector.cli.picture import picture
 from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
+from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.export import figures
 from inspector.tools.export.formats import FORMATS
@@ -319,7 +320,7 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
 
 def test_rounds_of_speculation_are_told_on_their_path_and_stay_as_they_were() -> None:
     timeline = session(9).timeline()
-    timeline.speculation.plain = [10.0]
+    timeline.of(Speculation).plain = [10.0]
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
     taken = snapshot(timeline, Settings(), LoadSettings(), "test 1")
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))

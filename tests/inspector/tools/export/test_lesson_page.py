@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import RaceStep
+from engine.protocol import RaceStep
 from inspector.cli.main import main
 from inspector.demo import DEMONSTRATION
 from inspector.lessons.catalogue import Listed, of_recording, shipped

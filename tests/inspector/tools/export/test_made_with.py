@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from engine.grammar_settings import Grammar
-from engine.records import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
-from engine.setting_field import ORDERS
-from engine.settings import Settings
+from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
+from engine.settings import ORDERS, Settings
 from engine.trace import Entry, save_as
 from inspector.cli.picture import picture
 from inspector.recordings import sessions

@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import ReadExperts, ReadModules
-from engine.records import CaptureFacts, Check, ExpertLayer, ExpertsRead, Failure, ModelModules, StateArray
+from engine.protocol import (
+    CaptureFacts,
+    Check,
+    ExpertLayer,
+    ExpertsRead,
+    Failure,
+    ModelModules,
+    ReadExperts,
+    ReadModules,
+    StateArray,
+)
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.experts import ExpertsScreen, experts_summary, states_summary
 from inspector.tools.modules.screen import ModulesScreen
@@ -215,6 +224,7 @@ def test_experts_and_states_have_a_summary() -> None:
         await rig.ready()
         await rig.press("ampersand")
         await rig.push([experts(rig.timeline.before)])
+        await rig.end("ReadExperts")
         assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
 
     run(test)

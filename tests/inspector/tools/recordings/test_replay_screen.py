@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.beam_settings import BeamSettings
-from engine.records import (
+from engine.protocol import (
     AheadLine,
     Beam,
     BeamOpened,
@@ -31,8 +31,9 @@ from engine.records import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
+from inspector.keys import with_keys
 from inspector.main.dialogs.help import HelpDialog
-from inspector.main.refusals import OPENING
+from inspector.main.key_table import OPENING
 from inspector.session.playback import Opening
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.beams.screen import BeamScreen
@@ -193,9 +194,9 @@ def test_a_key_that_needs_a_model_says_so(path):
     async def test(rig: Rig) -> None:
         async def refused(key: str) -> None:
             rig.app.main.host.answer()
-            assert rig.status != REFUSED
+            assert rig.status != with_keys(REFUSED)
             await rig.press(key)
-            assert rig.status == REFUSED
+            assert rig.status == with_keys(REFUSED)
             assert rig.app.screen is rig.app.main
             assert rig.engine.sent == []
 
@@ -219,7 +220,7 @@ def test_beams_and_look_ahead_open_where_they_were_recorded(path):
         await rig.press("escape", "l")
         assert rig.status == "Look-ahead on, as far as it was recorded. l hides it"
         await rig.press("L")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
 
     replayed(test, path)
 
@@ -227,7 +228,7 @@ def test_beams_and_look_ahead_open_where_they_were_recorded(path):
 def test_a_key_before_a_recording_is_open_does_nothing(path):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
-        rig.app.controller.client.send(commands.Verify())  # the recording waits for its end
+        rig.app.controller.client.request(protocol.Verify())  # the recording waits for its end
         sent = list(rig.engine.sent)
         rig.app.playback.open(Opening(path))
         for key in (*"psorGdBzPyl", "space", "enter", "backspace", "plus", "ctrl+s"):
@@ -289,7 +290,7 @@ def test_the_tree_goes_to_branches_and_comparing_works(path):
 
 def test_searching_finds_what_was_recorded(path):
     async def test(rig: Rig) -> None:
-        asked = commands.FindTokens(rig.timeline.before, "#" + str(rig.timeline.next.candidates[0].id))
+        asked = protocol.FindTokens(rig.timeline.before, "#" + str(rig.timeline.next.candidates[0].id))
         told = []
         rig.app.controller.client.listeners.append(told.append)
         rig.app.controller.client.backend.send(asked)
@@ -327,7 +328,7 @@ def test_a_recorded_explanation_is_told_again(path):
 
 def test_measuring_and_beams_are_refused_without_a_model(path):
     async def test(rig: Rig) -> None:
-        for command in (commands.SearchBeams(BeamSettings()), commands.Verify(), commands.Profile()):
+        for command in (protocol.SearchBeams(BeamSettings()), protocol.Verify(), protocol.Profile()):
             rig.app.controller.client.do(command)
         await rig.until(lambda: not rig.app.controller.client.outstanding)
         assert rig.engine.sent == []
@@ -386,7 +387,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
     async def test(rig: Rig) -> None:
         await rig.press("G")
         assert rig.engine.started
-        assert rig.engine.sent == [commands.Load(LoadSettings("pocket", dtype="bfloat16"))]  # as recorded
+        assert rig.engine.sent == [protocol.Load(LoadSettings("pocket", dtype="bfloat16"))]  # as recorded
         assert "RETURNING" in rig.screen_text()
         assert rig.timeline.steps[2].text.strip() in rig.screen_text()
         await rig.press("home", "left")  # what was recorded can be looked at meanwhile
@@ -395,7 +396,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
         await rig.push([Loading("weights", 1, 2, "x"), facts, Ended("Load")])
         assert rig.engine.names == ["Load", "Configure", "Restore"]
-        assert rig.engine.sent[1] == commands.Configure(USED)
+        assert rig.engine.sent[1] == protocol.Configure(USED)
         assert rig.engine.sent[2].node == rig.timeline.tip
         assert len(rig.engine.sent[2].nodes) == len(PROMPT) + 9
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
@@ -436,7 +437,7 @@ def test_another_model_is_refused_with_both_names_and_compared_when_asked_again(
         assert rig.app.playback.player is not None
         assert rig.engine.names == ["Load"]
         await rig.press("v")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
         await rig.press("G")
         assert rig.engine.names == ["Load", "Configure", "Restore"]
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
@@ -471,7 +472,7 @@ def test_a_model_that_isnt_there_leaves_the_recording_and_another_place_can_be_n
         await rig.press("o")
         rig.app.screen.query_one("#model-name").value = "/elsewhere"
         await rig.press("enter")
-        assert rig.engine.sent[-1] == commands.Load(LoadSettings("/elsewhere"))
+        assert rig.engine.sent[-1] == protocol.Load(LoadSettings("/elsewhere"))
 
     replayed(test, path)
 
@@ -536,7 +537,7 @@ def test_an_adapter_stays_with_its_model(path, given, model, adapter):
     async def test(rig: Rig) -> None:
         while not rig.engine.sent:
             await rig.pilot.pause(0.01)
-        asked = rig.engine.last(commands.Load).settings
+        asked = rig.engine.last(protocol.Load).settings
         assert (asked.model, asked.adapter_path) == (model, adapter)
         assert asked.kept_kv_mib == given.get("kept_kv_mib", LoadSettings().kept_kv_mib)
 
@@ -554,7 +555,7 @@ def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
             await rig.press("G")
         while not rig.engine.sent:
             await rig.pilot.pause(0.01)
-        load = rig.engine.last(commands.Load).settings
+        load = rig.engine.last(protocol.Load).settings
         assert (load.model, load.trust_remote_code) == ("some/model", given)
         assert (load.ranks, load.hostfile) == (1, "")
 
@@ -569,7 +570,7 @@ def test_a_recording_never_has_a_library_of_its_choosing_loaded(path, recorded, 
     async def test(rig: Rig) -> None:
         await rig.press("G")
         await rig.until(lambda: rig.engine.sent)
-        assert rig.engine.last(commands.Load).settings.blas == used
+        assert rig.engine.last(protocol.Load).settings.blas == used
 
     replayed(test, path)
 
@@ -591,7 +592,7 @@ def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
 
     async def test(rig: Rig) -> None:
         await rig.until(lambda: rig.engine.sent)
-        assert rig.engine.sent == [commands.Load(LoadSettings("pocket", kv_bits=8))]
+        assert rig.engine.sent == [protocol.Load(LoadSettings("pocket", kv_bits=8))]
         assert "incomplete" in next(iter(rig.app._notifications)).message
         facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
         await rig.push([facts, Ended("Load")])

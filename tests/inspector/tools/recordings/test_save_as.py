@@ -16,7 +16,7 @@ import pytest
 from textual.widgets import OptionList
 from textual.worker import WorkerCancelled
 
-from engine.records import Ended, Failure, LogitsRow, ModelVocabulary, Packed, Step
+from engine.protocol import Ended, Failure, LogitsRow, ModelVocabulary, Packed, Step
 from engine.settings import LoadSettings
 from engine.trace import load
 from inspector.cli import main as cli

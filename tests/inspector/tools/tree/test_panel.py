@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
-from inspector.state.branch import Sums, Token
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
+from inspector.state.branches import Sums, Token
 from inspector.state.mark_words import written
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, sums_phrase
