@@ -211,7 +211,7 @@ def _rests(app: App[Any]) -> bool:
     if not isinstance(app, InspectorApp):
         return True
     controller = app.controller
-    asking = controller.queries._explain is not None or controller.queries._what_if is not None
+    asking = controller.queries._explain.waiting or controller.queries._what_if.waiting
     return controller.resting and not (asking or app.inbox.waiting or app.main._stale)
 
 
