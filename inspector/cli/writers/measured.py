@@ -88,7 +88,7 @@ def as_object(swept: Swept) -> Json:
     whole = record_json(
         swept, how={"how": dict(swept.how)}, points={"points": points}, last={}
     )  # it always is
-    return {**pick(swept, "id"), **whole}
+    return whole
 
 
 # ---- a profile --------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class BatchLines(JsonLines):
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the events of a record, if it has any."""
         self._seen.apply(record)
-        batch = self._seen.last
+        batch = self._seen.current
         match record:
             case protocol.BatchOpened():
                 self._write("batch", pick(record, "size", "static", "node", "note"))
@@ -82,7 +82,7 @@ class BatchLines(JsonLines):
 
     def end(self, summary: Summary) -> None:
         """Write the ends of lanes that were broken off, and the last event."""
-        batch = self._seen.last
+        batch = self._seen.current
         if batch is None:
             return
         for lane in batch.lanes:
@@ -152,7 +152,7 @@ class BatchTable(PlainText):
     def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record, and show how far the batch is."""
         self._seen.apply(record)
-        batch = self._seen.last
+        batch = self._seen.current
         match record:
             case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
@@ -169,7 +169,7 @@ class BatchTable(PlainText):
     def end(self, summary: Summary) -> None:
         """Write the lanes and the figures."""
         self._show("")
-        batch, drawn = self._seen.last, self._seen.drawn
+        batch, drawn = self._seen.current, self._seen.drawn
         if drawn is not None:
             self._out.write("\n".join(frequency_lines(drawn)) + "\n")
         if batch is not None and drawn is not None:

@@ -510,7 +510,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def undo(self) -> None:
         if not self.done:
-            assert self.desk.undo() == NOTHING
+            assert self.desk.undo() == with_keys(NOTHING)
             return
         entry = self.done.pop()
         assert self.desk.undo().startswith("Undone: ")
@@ -520,7 +520,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def redo(self) -> None:
         if not self.undone:
-            assert self.desk.redo() == NOTHING_AGAIN
+            assert self.desk.redo() == with_keys(NOTHING_AGAIN)
             return
         entry = self.undone.pop()
         assert self.desk.redo().startswith("Done again: ")
@@ -544,7 +544,7 @@ class Changes(RuleBasedStateMachine):
         end = moved[0] if moved else self.timeline.tip
         while self.done:
             self.undo()
-        assert self.desk.undo() == NOTHING
+        assert self.desk.undo() == with_keys(NOTHING)
         assert self.facts() == (*self.start[:-1], end)
 
 
