@@ -85,10 +85,9 @@ def as_object(swept: Swept) -> Json:
         }
         for point in swept.points
     ]
-    whole = record_json(
+    return record_json(
         swept, how={"how": dict(swept.how)}, points={"points": points}, last={}
     )  # it always is
-    return whole
 
 
 # ---- a profile --------------------------------------------------------------------------------
