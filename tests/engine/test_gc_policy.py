@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.gc_policy import EVERY, TRIM_EVERY, GCPolicy, collect_all, collect_and_freeze
+from engine.gc_policy import EVERY, GCPolicy, collect_all, collect_and_freeze
 from engine.session.rss import resident
 
 
@@ -65,7 +65,7 @@ def test_holes_between_what_is_kept_are_given_back() -> None:
     del kept[::2]
     before, policy = resident(), GCPolicy()
     try:
-        for _ in range(TRIM_EVERY):
+        for _ in range(EVERY):
             policy.count_step()
         assert resident() < before - 400 * size
     finally:
