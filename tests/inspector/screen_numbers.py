@@ -70,7 +70,7 @@ class Told:
 
     def __init__(self, app: InspectorApp) -> None:
         self._client = app.controller.client
-        self._client.parts.append(self.receive)
+        self._client.listeners.append(self.receive)
         self._app, self._settings = app, app.controller.setup.settings
         self._forget()
 
