@@ -37,6 +37,7 @@ from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
+from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import key_table
 from inspector.main.notices import notice
 from inspector.main.palette import KeyCommands, Palette, save_picture
@@ -253,7 +254,9 @@ class InspectorApp(App[int]):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""
-        super().copy_to_clipboard(text.encode("utf-8", "replace").decode())
+        taken = text.encode("utf-8", "replace").decode()
+        super().copy_to_clipboard(taken)
+        copy_on_mac(taken)
 
     async def on_event(self, event: events.Event) -> None:
         """Take in an event, unless the program is being left, or it is a press on what has gone.

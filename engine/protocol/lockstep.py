@@ -1,7 +1,7 @@
 """Two models in lockstep: the second one beside the session's, and both distributions along one text.
 
-The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats, as
-llama.cpp prints it; entropies are in bits, as everywhere else.
+The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats
+here, as recordings hold it, and shown in bits (`kl_bits`), as entropies are.
 """
 
 from __future__ import annotations

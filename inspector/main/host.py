@@ -176,12 +176,17 @@ class ScreenHost:
             actions.point(*place)
 
     def help(self, tool: str = "") -> None:
-        """Show the help of the main screen, or of the screen that a tool opened."""
+        """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
         opened = next((each for each in self._table.tools if each.id == tool), None)
-        keys = keys_markdown(self._table) if opened is None else screen_markdown(opened)
-        self.open(HelpDialog(keys))
+        told = self.narrator.narration() if self.narrator is not None else None
+        first = told.help if told is not None else ()
+        self.open(
+            HelpDialog(
+                keys_markdown(self._table, first) if opened is None else screen_markdown(opened, first)
+            )
+        )
 
     def family(self, tool: str) -> Sequence[Tool]:
         """The tools of the same family as one of them, that one included."""

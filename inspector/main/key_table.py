@@ -221,17 +221,22 @@ def _not_yet(action: Action, timeline: Timeline) -> str:
 # ---- the help on keys -------------------------------------------------------------------------
 
 
-def keys_markdown(table: KeyTable) -> str:
+def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = ()) -> str:
     """The page of keys: a table for each group, then what the tools have to say of their own.
 
     `inspector/help/keys.md` is that of the tools that come with the program.
+
+    Args:
+        table: All keys.
+        first: The tables that it begins with.
     """
-    return _page((*_groups(table), MOUSE, *table.tables, DIALOGS, OWN, EVERYWHERE))
+    others = (each for each in table.tables if each not in first)
+    return _page((*first, *_groups(table), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
 
 
-def screen_markdown(tool: Tool) -> str:
-    """The page of keys of a screen that a tool opens."""
-    return _page((*tool.contexts, *tool.owners, EVERYWHERE))
+def screen_markdown(tool: Tool, first: Sequence[ActionTable] = ()) -> str:
+    """The page of keys of a screen that a tool opens, after the tables that it begins with."""
+    return _page((*first, *tool.contexts, *tool.owners, EVERYWHERE))
 
 
 def _page(tables: Iterable[ActionTable | str]) -> str:

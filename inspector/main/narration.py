@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.frozen import frozen
-from inspector.widgets.actions import Action, Hint, line
+from inspector.widgets.actions import Action, ActionTable, Hint, line
 from inspector.widgets.canvas import looks_same
 
 MORE = Hint((Action("lesson.read_on"),), "more", 10)
@@ -40,6 +40,8 @@ class Narration:
     """For the status line: the keys that do something now; printable, empty for what it says without a narrator."""
     keys: frozenset[str] = frozenset()
     """The keys that the narrator takes now, as Textual names them."""
+    help: tuple[ActionTable, ...] = ()
+    """The tables that the help begins with now."""
 
 
 class Narrator(Protocol):

@@ -57,15 +57,16 @@ def under_way(now: Measuring | None) -> str:
     return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
 
 
-def told(answers: Replies[Any], key: Hashable) -> str:
+def told(answers: Replies[Any], key: Hashable, width: int) -> str:
     """The checks of an answer and its costs; or why it isn't there, or how far it is.
 
     Args:
         answers: That it is among.
         key: What it is about.
+        width: Cells of the line.
     """
     if (answer := answers.get(key)) is not None:
-        return checked(answer.facts)
+        return checked(answer.facts, width)
     if (failure := answers.failure(key)) is not None:
         return visible(failure.message)
     return under_way(answers.progress) if answers.waiting else ""

@@ -164,12 +164,17 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def _trouble(self, answer: Answer | None) -> bool:
         return self._failure is not None or (answer is not None and self._failed(answer))
 
+    @property
+    def status_room(self) -> int:
+        """Cells of the line of the situation."""
+        return self.size.width - 2
+
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
         answer = self.answer
         facts = self.facts_of(answer) if answer is not None else None
         if facts is not None:
-            return checked(facts)
+            return checked(facts, self.status_room)
         if (failure := self._failure) is not None:
             return visible(failure.message)
         return under_way(self.answers.progress) if self.answers.waiting else ""

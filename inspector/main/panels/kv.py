@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.color import Color, blend_rgb
 from rich.segment import Segment
 from rich.style import Style
@@ -386,9 +387,12 @@ class KVPanel(Canvas, can_focus=True):
             return []
         parts = [f"kept {scales.count(paid.kept)}"]
         parts += [f"restored {scales.count(paid.restored)}"] if paid.restored else []
-        parts[-1] += f" ({scales.size(paid.restored_bytes)})" if paid.restored_bytes else ""
-        parts += [f"{'recomputed' if paid is moved else 'read'} {scales.count(ran)}"]
-        text = f"{' · '.join(parts)} · {scales.milliseconds(ms)}"
+        came = f"{'recomputed' if paid is moved else 'read'} {scales.count(ran)} · {scales.milliseconds(ms)}"
+        sized = f" ({scales.size(paid.restored_bytes)})" if paid.restored_bytes else ""
+        kept = " · ".join(parts)
+        text = f"{kept}{sized} · {came}"
+        if cell_len(name + text) > width:
+            text = f"{kept} · {came}"
         row = [Segment(name, self.ink("warn" if ran and paid is moved else "good")), Segment(text)]
         if not paid.note:
             return [row]

@@ -294,15 +294,17 @@ class TimingPanel(Canvas, can_focus=True):
                     f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
                 )
             )
-        first = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
-        first += [self._cold()] if prefilled.cold else []
-        return first + self._then(tpot, deep, width - Segment.get_line_length(first))
+        ttft = ("first token", scales.milliseconds(prefilled.ttft_ms))
+        first = self._pairs(ttft) + ([self._cold()] if prefilled.cold else [])
+        row = first + self._then(tpot, deep, width - Segment.get_line_length(first))
+        if tpot is None and prefilled.cold and Segment.get_line_length(row) > width + GAP:
+            row = [*self._pairs(ttft, self._cold_step()), self._cold("both ")]
+        return row
 
     def _then(self, tpot: Tpot | None, deep: bool, room: int) -> Row:
         """Time per output token; where the line is short, without what is told elsewhere too."""
         if tpot is None:
-            cold = self._pairs(*(("then", scales.milliseconds(value)) for value in self._ms.values[:1]))
-            return [*cold, self._cold()] if cold else []
+            return [*self._pairs(self._cold_step()), self._cold()] if self._ms.values else []
         pairs = {
             "then": scales.milliseconds(tpot.mean),
             "p50": scales.ms(tpot.p50),
@@ -317,8 +319,11 @@ class TimingPanel(Canvas, can_focus=True):
                 break
         return row
 
-    def _cold(self) -> Segment:
-        return Segment(scales.COLD + " " * GAP, self.ink("warn"))
+    def _cold_step(self) -> tuple[str, str]:
+        return "then", scales.milliseconds(self._ms.values[0])
+
+    def _cold(self, which: str = "") -> Segment:
+        return Segment(which + scales.COLD + " " * GAP, self.ink("warn"))
 
     def _throughput(self, timeline: Timeline) -> Row:
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()

@@ -166,10 +166,10 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         control = self.control
         if control.triangle and (head := self._single) is not None:
             whole = self._over(control.triangles, *head)
-            return told(control.triangles, (whole.node if whole else self.end, *head))
+            return told(control.triangles, (whole.node if whole else self.end, *head), self.status_room)
         if control.order and not control.triangle:
             scored = self._over(control.scores)
-            return told(control.scores, (scored.node if scored else self.end,))
+            return told(control.scores, (scored.node if scored else self.end,), self.status_room)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:

@@ -10,7 +10,6 @@ from engine.protocol import (
     AdvanceBatch,
     BatchOpened,
     CompareBatch,
-    DrawMany,
     LanePrompt,
     Prefill,
     Prefilled,
@@ -44,13 +43,14 @@ class BatchControl:
         """Those of the lanes of the batch that was begun here, by number."""
         self._begun = 0
         """Id of the command that began it."""
-        self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, DrawMany)
+        self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
         controller.client.listeners.append(self._receive)
 
     @property
     def batch(self) -> BatchSoFar | None:
-        """The last batch, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.of(Batches).last
+        """The last batch of prompts; in a recording of draws alone their continuations."""
+        batches = self.controller.timeline.of(Batches)
+        return batches.last or (batches.continued if self.controller.transport.recorded else None)
 
     @property
     def running(self) -> bool:
@@ -76,8 +76,8 @@ class BatchControl:
         self.job.start(begin)
 
     def add(self, prompts: Sequence[LanePrompt]) -> None:
-        """Add prompts to the batch, while the others go on; begin one where there is none."""
-        if self.batch is None or self.batch.opened.node is not None:
+        """Add prompts to the batch, while the others go on; begin one where there is none to add to."""
+        if self.batch is None or self.batch.replaced:
             self.begin(prompts)
             return
         self.prompts += prompts
@@ -104,11 +104,11 @@ class BatchControl:
 
     @property
     def _goes_on(self) -> bool:
-        return self.batch is not None and not self.batch.over
+        return self.batch is not None and not (self.batch.over or self.batch.replaced)
 
     def compare(self) -> None:
         """Run each prompt alone, or stop that."""
-        if not self.job.stop() and self.batch is not None and self.batch.over:
+        if not self.job.stop() and self.batch is not None and self.batch.over and not self.batch.replaced:
             self.job.start(CompareBatch())
 
     def resize(self, by: int) -> None:
@@ -118,11 +118,8 @@ class BatchControl:
     def open_lane(self, lane: LaneSoFar) -> None:
         """Have the session go to the end of a lane: by its prompt and its ids, so that all panels show it."""
         self.job.stop()
-        ids, batch = tuple(token.id for token in lane.tokens), self.batch
+        ids = tuple(token.id for token in lane.tokens)
         self.controller.timeline.select(None)
-        if batch is not None and batch.opened.node is not None:
-            self.controller.client.do(Take(batch.opened.node, ids))
-            return
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
         prompt = Prefill(known.text, known.chat, known.system, options=known.options)
@@ -134,5 +131,5 @@ class BatchControl:
             self.controller.client.do(Take(record.next.node, ids))
 
     def _receive(self, record: Record) -> None:
-        if isinstance(record, BatchOpened) and record.request != self._begun:
+        if isinstance(record, BatchOpened) and record.node is None and record.request != self._begun:
             self.prompts = []  # it was not begun here

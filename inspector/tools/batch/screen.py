@@ -24,6 +24,7 @@ from inspector.widgets.actions import ActionTable, KeyLine
 
 EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
 """After the session's own prompt, until a person types others."""
+REPLACED = "Draws took the place of this batch"
 LOW = 20
 """Rows below which one panel is shown at a time."""
 
@@ -138,6 +139,9 @@ class BatchScreen(ToolScreen[int]):
         if batch is None:
             new, static = key_for("batch.new"), key_for("batch.static")
             return f"Press {new} to give prompts, {static} for static, ← → for lanes at once"
+        if batch.replaced:
+            new, opens = key_for("batch.new"), key_for("batch.open")
+            return f"{REPLACED}. {new} begins another batch, {opens} opens this lane"
         if batch.over:
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
             add, new = key_for("batch.add"), key_for("batch.new")
@@ -163,8 +167,15 @@ class BatchScreen(ToolScreen[int]):
         self._ask_first()
 
     def _ask_first(self) -> None:
-        if self.current is None:
+        if not self._replaced() and self.current is None:
             self.say(f"Press {key_for('batch.new')} to give prompts first")
+
+    def _replaced(self) -> bool:
+        """Say so where nothing can be done with the batch any more; returns whether that is the case."""
+        replaced = self.current is not None and self.current.replaced
+        if replaced:
+            self.say(f"{REPLACED}. Press {key_for('batch.new')} to begin another")
+        return replaced
 
     def highlight(self, by: int) -> None:
         """Highlight another lane."""
@@ -181,9 +192,11 @@ class BatchScreen(ToolScreen[int]):
         self._ask(self._typed or "\n".join([" ".join(own.split()) or EXAMPLES[0], *EXAMPLES]), begins=True)
 
     def add(self) -> None:
-        """Ask for prompts to add."""
-        begins = self.current is None or self.current.opened.node is not None
-        self._ask(self._typed if begins else "", begins)
+        """Ask for prompts to add, or for those of a batch, where there is none to add to."""
+        if self.current is None or self.current.replaced:
+            self.begin_another()
+        else:
+            self._ask("", begins=False)
 
     def _ask(self, text: str, begins: bool) -> None:
         own = self.host.controller.setup.prompt.chat
@@ -213,11 +226,13 @@ class BatchScreen(ToolScreen[int]):
             self.say(
                 "This lane has ended. Highlight one that goes on with ↑ ↓" if lane else "There is no lane yet"
             )
-        else:
+        elif not self._replaced():
             self.control.remove(lane.number)
 
     def compare(self) -> None:
         """Run each prompt alone, or stop that."""
+        if self._replaced():
+            return
         if self.current is None or not self.current.over:
             self.say(f"Run the batch to its end first: {key_for('batch.run')}")
         else:

@@ -7,7 +7,6 @@ from typing import Any
 
 from inspector.keys import key_for
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.state.batch import Batches
 from inspector.tools.batch.control import BatchControl
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
@@ -30,7 +29,7 @@ class BatchActions(ToolActions):
         batch = self.control.batch
         if number is not None and batch is not None:
             self.control.open_lane(batch.lanes[number])
-        waits = batch is not None and not batch.over and not self.controller.transport.recorded
+        waits = batch is not None and not (batch.over or batch.replaced or self.controller.transport.recorded)
         self.host.answer(
             f"The batch waits: {key_for('batch')} goes on with it" if waits and number is None else ""
         )
@@ -41,9 +40,16 @@ def _begun(word: str) -> Callable[[Any], str]:
     return lambda own: word if own.current is not None else ""
 
 
+def _growing(word: str) -> Callable[[Any], str]:
+    """A word for the line of keys while the engine has the batch."""
+    return lambda own: word if own.current is not None and not own.current.replaced else ""
+
+
 def _going(word: Callable[[Any], str]) -> Callable[[Any], str]:
     """A word for the line of keys while lanes go on."""
-    return lambda own: word(own) if own.current is not None and not own.current.over else ""
+    return lambda own: (
+        word(own) if own.current is not None and not (own.current.over or own.current.replaced) else ""
+    )
 
 
 BATCH_SCREEN = screen_table(
@@ -58,12 +64,12 @@ BATCH_SCREEN = screen_table(
     Action("batch.open", "Open", "Open the highlighted lane in the session, with all the panels.",
            lambda own: own.open_lane(), Needs.ENGINE, hint=_begun("open"), worth=6),
     Action("batch.add", "Add", "Add prompts while the others go on.", lambda own: own.add(), Needs.ENGINE,
-           hint=_begun("add"), worth=6),
+           hint=_growing("add"), worth=6),
     Action("batch.take_out", "Take out", "Take the highlighted lane out while the others go on.",
-           lambda own: own.take_out(), Needs.ENGINE, hint=_begun("take out"), worth=5),
+           lambda own: own.take_out(), Needs.ENGINE, hint=_growing("take out"), worth=5),
     Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, for equal ids and the time of both.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
-           hint=lambda own: "alone" if own.current is not None and own.current.over else ""),
+           hint=lambda own: "alone" if own.current and own.current.over and not own.current.replaced else ""),
     Action("batch.new", "New batch",
            "Begin another batch: a prompt on each line, or an object with settings of its own.",
            lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),
@@ -86,7 +92,7 @@ BATCH = Tool(
         Action("batch", "Batch",
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
             BatchActions.open, Needs.MODEL | Needs.ENGINE,
-            recorded=lambda own: own.timeline.of(Batches).last is not None,
+            recorded=lambda own: own.control.batch is not None,
             group=LOOK, synonyms="several prompts many throughput parallel continuous"),
     ),
     owners=(BATCH_SCREEN,),

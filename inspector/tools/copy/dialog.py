@@ -19,8 +19,8 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.pick_list import PickDialog, PickList
 
 WHERE = (
-    "To the clipboard of this terminal (OSC 52). Where that has no effect, as in macOS Terminal, or in tmux without "
-    "set-clipboard on, {export} writes files."
+    "To the clipboard of this terminal (OSC 52), and of a Mac where its Terminal takes none. Where that has no effect, "
+    "as in tmux without set-clipboard on, {export} writes files."
 )
 _KEY, _NAME = 3, 29
 """Cells of the letter and of the name."""

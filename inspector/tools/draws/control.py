@@ -31,8 +31,7 @@ class DrawControl:
     @property
     def continued(self) -> BatchSoFar | None:
         """The continuations of those draws; None where they have only a first token."""
-        last, drawn = self.controller.timeline.of(Batches).last, self.drawn
-        return last if last is not None and drawn is not None and last.opened.node == drawn.node else None
+        return self.controller.timeline.of(Batches).continued
 
     def toggle(self) -> None:
         """Draw after the token that is looked at, or stop."""

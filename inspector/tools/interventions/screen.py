@@ -106,7 +106,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return under_way(self.control.sweeps.progress)
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (words := told(self.control.tried, key)):
+            if self._tried(swept) is None and (words := told(self.control.tried, key, self.status_room)):
                 return words
         return super().situation()
 

@@ -231,7 +231,8 @@ class LessonActions(ToolActions):
         """What the card says now."""
         told = card(self.play, self._hint, self.exploring) if self.play is not None else None
         told = self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
-        return replace(told, keys=frozenset(self._keys())) if told is not None else None
+        help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
+        return replace(told, keys=frozenset(self._keys()), help=help) if told is not None else None
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -137,8 +136,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         figures.add(known.values())
         if figures.kl and figures.tops:
             same = 100 * figures.same_top.value
-            apart = mean(figures.kl).value / math.log(2)
-            return f"{len(figures.kl)} tokens · mean KL {apart:.3g} bits · same top {same:.1f} %"
+            return f"{len(figures.kl)} tokens · mean KL {mean(figures.kl).value:.3g} bits · same top {same:.1f} %"
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
     def _sides(self) -> None:

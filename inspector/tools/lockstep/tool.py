@@ -92,7 +92,7 @@ LOCKSTEP_SCREEN = screen_table(
     back("lockstep.leave", "Go back; the second model stays.", worth=10),
     text="P is the session's model, Q the second one: `--against MODEL`, `--against-bits 4`, `--against-adapter DIR`, "
     "`--against-system-prompt TEXT` or `--against-chat-template FILE` open it at the start. KL(P||Q) is in bits, over "
-    "the whole vocabulary (inspector diff: nats, as llama.cpp). Where the two cut the text into different tokens, only "
+    "the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
     "logprobs between common borders are compared.",
 )  # fmt: skip
 

@@ -66,10 +66,11 @@ class ModulesScreen(InsideScreen[ModelModules]):
         answer = self.answer
         if answer is None:
             return super().situation()
-        return (
+        sums = (
             f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
-            " · read off the arrays and one token's forward"
         )
+        source = " · read off the arrays and one token's forward"
+        return sums + source if len(sums + source) <= self.status_room else sums
 
     # ---- drawing ----------------------------------------------------------------------------------
 
@@ -111,6 +112,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
         if not line.part and line.layers:  # what is added: there are no numbers to the right of it
             return [*row, Segment(line.label, muted)]
         row.append(Segment(pad(line.label, name), own))
+        if not (line.parameters or (line.shape and widths["shape"])):
+            return [*row, Segment(f"  {line.says}" if widths["says"] else "", muted)]
         for column, text in texts.items():
             if widths[column]:
                 right = column not in ("says", "shape")

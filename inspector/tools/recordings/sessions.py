@@ -76,10 +76,10 @@ def line(saved: SavedSession, width: int) -> Content:
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
-    tokens = f"{saved.tokens:,} tokens" + (" · runs" if saved.peek.in_use else "")
+    tokens = f"{saved.tokens:,} tokens"
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
     columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
-    made = f"{saved.made} · " if saved.made else ""
-    prompt = truncate(made + visible(saved.peek.user_message), max(0, width - len(left)))
+    told = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
+    prompt = truncate(" · ".join(filter(None, told)), max(0, width - len(left)))
     return Content(truncate(left, width)) + Content.styled(prompt, "$ink-muted")
