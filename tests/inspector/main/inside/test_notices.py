@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from inspector.state.inside.checks import checked
+from inspector.state.inside import checked
 
 from engine.protocol import CaptureFacts, Check
 from inspector.main.inside.notices import tabs
