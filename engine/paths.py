@@ -28,6 +28,7 @@ _HINTS = {
     errno.EPERM: "Check the permissions, or choose another place.",
     errno.EROFS: "Choose another place.",
     errno.ENAMETOOLONG: "Give a shorter one.",
+    errno.EFBIG: "Give a smaller one.",
     errno.ELOOP: "It is a link that leads in a circle; name the file itself.",
 }
 _SPECIAL = {

@@ -133,7 +133,7 @@ class EngineThread:
     def _emit(self, record: Record) -> None:
         """Emit a record. A task is removed before its `Ended` is emitted: no later `Cancel` finds it."""
         if isinstance(record, Ended):
-            self._tasks.pop(record.id, None)
+            self._tasks.pop(record.request, None)
         self._receive(record)
 
     def _work(self) -> None:
@@ -171,8 +171,8 @@ class EngineThread:
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get(lambda: False)) is not None:
             kind, id = task.command.kind, task.command.id
-            self._emit(Failure(kind, *_cause(error), id=id))
-            self._emit(Ended(kind, id=id))
+            self._emit(Failure(kind, *_cause(error), request=id))
+            self._emit(Ended(kind, request=id))
 
 
 def _cause(error: Exception) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 A message is one JSON object in ASCII, without a line break:
 
     {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421, "leave_grammar": false}}
-    {"wire": 1, "record": "Ended", "fields": {"id": 7, "command": "Choose", "cancelled": false}}
+    {"wire": 1, "record": "Ended", "fields": {"request": 7, "command": "Choose", "cancelled": false}}
 
 A command is named by its `kind`, a record by its class. All fields are present by name, also those that a trace leaves
 out; dataclasses inside them are objects of their fields, and candidates are columns as in a trace. Single values

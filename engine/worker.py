@@ -56,7 +56,7 @@ class Worker:
     ) -> None:
         self._receive, self._closing, self._aside = emit, closing, aside
         self._carried_out = 0
-        """Id of the command that is carried out: an aside between the steps of another."""
+        """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
         self._desk = Desk(self._emit, self._answer_asides, waiting)
         self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
@@ -71,7 +71,7 @@ class Worker:
         return self._handlers.keys()
 
     def carry_out(self, task: Task) -> None:
-        """Execute a command; what answers it, its `Failure`, if it fails, and its `Ended` carry its id."""
+        """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
         command, cancelled = task.command, False
         before, self._carried_out = self._carried_out, command.id
         try:
@@ -87,7 +87,7 @@ class Worker:
         self._carried_out = before
 
     def _emit(self, record: Record) -> None:
-        """Emit a record, in the name of the command that is carried out."""
+        """Emit a record, with the id of the command that is carried out."""
         self._receive(protocol.addressed(record, self._carried_out))
 
     def use_idle_time(self) -> bool:
@@ -125,7 +125,7 @@ def unexpected(command: Command, error: BaseException) -> protocol.Failure:
     from engine.libraries import unsupported
 
     if (other := unsupported(error)) is not None:
-        return protocol.Failure(command.kind, *other, id=command.id)
+        return protocol.Failure(command.kind, *other)
     text = str(error).strip().splitlines()
     return protocol.Failure(
         command.kind,

@@ -181,6 +181,9 @@ def prepare(
         quantize(model, quantization.bits, quantization.group_size)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
     keep_in_memory()
+    mx.eval(
+        mx.random.state
+    )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
     whole = whole_of(model, config)
     dtype = settings.dtype
     if dtype == "auto":

@@ -5,6 +5,7 @@ A directory is read as far as its names, and no deeper than models are put: a li
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import os
 import re
@@ -56,7 +57,7 @@ def _places(
         return
     yield DiskModel("pocket", pocket.directory(), "bundled")
     for path in recent:
-        if os.path.isdir(path):
+        if os.path.isdir(path) and not _is_bundled(Path(path)):
             yield _at(Path(path), "recent")
     for given in filter(None, environ.get(VARIABLE, "").split(os.pathsep)):
         yield from _below(_typed(given, environ), "given", DEPTH, given=True)
@@ -64,6 +65,15 @@ def _places(
     home = _home(environ)
     for folder in (home / ".lmstudio/models", home / ".cache/lm-studio/models"):
         yield from _below(folder, "LM Studio", DEPTH)
+
+
+def _is_bundled(path: Path) -> bool:
+    """Whether a directory has the bundled model's weights: that of another installation of the program."""
+    name = "model.safetensors"
+    try:
+        return filecmp.cmp(path / name, pocket.directory() / name, shallow=False)
+    except OSError:
+        return False
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from engine.protocol.attention import *
 from engine.protocol.attribution import *
 from engine.protocol.base import *
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.batch import *
 from engine.protocol.beams import *
 from engine.protocol.floats import *
@@ -37,7 +37,7 @@ from engine.protocol.speculation import *
 from engine.protocol.steps import *
 from engine.protocol.tokens import *
 
-_BASES = (Command, Inside, Measure, Record, Answer)
+_BASES = (Command, Inside, Measure, Record)
 _CLASSES = [each for _, each in sorted(globals().items()) if isinstance(each, type) and each not in _BASES]
 COMMANDS: Mapping[str, type[Command]] = {each.kind: each for each in _CLASSES if issubclass(each, Command)}
 """Every command by its kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
 from engine.protocol.floats import Floats
 from engine.protocol.inside import CaptureFacts, Inside
 
@@ -76,7 +76,7 @@ class AttentionLayer:
 
 
 @frozen
-class AttentionRead(Answer):
+class AttentionRead(Record):
     """Where each head of each layer looked while one token went through the model."""
 
     node: int
@@ -97,7 +97,7 @@ class AttentionRead(Answer):
 
 
 @frozen
-class TriangleRead(Answer):
+class TriangleRead(Record):
     """Where one head looks from each token of a path."""
 
     node: int
@@ -151,7 +151,7 @@ class HeadScore:
 
 
 @frozen
-class HeadsScored(Answer):
+class HeadsScored(Record):
     """How much each head does what heads are known to do, over one path."""
 
     node: int

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
 from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Inside
 
@@ -74,7 +74,7 @@ class Contribution:
 
 
 @frozen
-class AttributionRead(Answer):
+class AttributionRead(Record):
     """The logit of a token, or the difference of two tokens' logits, as a sum of contributions."""
 
     node: int

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from itertools import count
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from engine.frozen import frozen
 
@@ -51,34 +51,44 @@ class Cancel(Command):
     """The `id` of that command."""
 
 
-Told = TypeVar("Told")
-
-
 @frozen
 class Record:
-    """Base of what the engine emits, and of a person's marks on the tree."""
+    """Base of what the engine emits, and of a person's marks on the tree. Equal records of two commands are equal."""
+
+    request: int = field(default=0, compare=False, repr=False, kw_only=True, metadata={"traced": False})
+    """`Command.id` of the command during which the engine emitted it. 0 for what belongs to none: what the engine does
+    in idle time, a person's marks, and a recording, which does not keep it, since an id means something in the sending
+    process alone."""
 
 
-@frozen
-class Answer(Record):
-    """Base of the records that answer a command. Equal answers to two commands are equal: ids are not compared."""
-
-    id: int = field(default=0, compare=False, repr=False, kw_only=True, metadata={"traced": False})
-    """`Command.id`; 0 in a recording, which does not keep it: it has a meaning only in the sending process."""
+Stamped = TypeVar("Stamped", bound=Record)
 
 
-def addressed(record: Told, id: int) -> Told:
-    """A record with the id of the command that is carried out, if it is an answer; others belong to the session.
+def addressed(record: Stamped, request: int) -> Stamped:
+    """A record with the id of the command during which it is emitted.
 
     Args:
-        record: As the handler of the command made it.
-        id: Of the command.
+        record: Written to if it has no id yet: somebody just made it. One that was emitted before is copied, since its
+            receiver may not have looked at it yet.
+        request: `Command.id`.
     """
-    return replace(record, id=id) if isinstance(record, Answer) else record
+    if record.request == request:
+        return record
+    if record.request:
+        return replace(record, request=request)
+    object.__setattr__(record, "request", request)
+    return record
+
+
+def contents(record: Record) -> dict[str, Any]:
+    """The fields of a record as `asdict` gives them, but for `request`: what a file may say of it."""
+    fields = asdict(record)
+    del fields["request"]
+    return fields
 
 
 @frozen
-class Ended(Answer):
+class Ended(Record):
     """A command is done; the engine waits for the next."""
 
     command: str
@@ -87,7 +97,7 @@ class Ended(Answer):
 
 
 @frozen
-class Failure(Answer):
+class Failure(Record):
     """A command failed; the session's current node is the one before."""
 
     command: str
@@ -102,7 +112,7 @@ class Failure(Answer):
 
 
 @frozen
-class Measuring(Answer):
+class Measuring(Record):
     """The progress of a measurement."""
 
     command: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Inside
 from engine.protocol.steps import Candidate
@@ -66,7 +66,7 @@ class CandidateChange:
 
 
 @frozen
-class Intervened(Answer):
+class Intervened(Record):
     """What the model predicts after a node under interventions, beside what it predicts itself."""
 
     node: int
@@ -110,7 +110,7 @@ class SweptUnit:
 
 
 @frozen
-class HeadsSwept(Answer):
+class HeadsSwept(Record):
     """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward: all of them,
     or those that were asked for."""
 
@@ -169,7 +169,7 @@ class PatchColumn:
 
 
 @frozen
-class ActivationsPatched(Answer):
+class ActivationsPatched(Record):
     """Activation patching: at one layer and position after another, what the source's path has there is put in.
 
     A share is how much of the way from this path's logit difference to the source's the replacement goes: 0 changes

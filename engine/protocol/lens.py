@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
 from engine.protocol.inside import CaptureFacts, Inside
 
 
@@ -58,7 +58,7 @@ class LensColumn:
 
 
 @frozen
-class LensRead(Answer):
+class LensRead(Record):
     """The logit lens (nostalgebraist 2020): final norm and head over the residual stream after each layer.
 
     Early layers were not trained to be read by the model's end: what the lens says of them is rough.

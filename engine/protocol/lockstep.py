@@ -1,7 +1,7 @@
 """Two models in lockstep: the second one beside the session's, and both distributions along one text.
 
-The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats, as
-llama.cpp prints it; entropies are in bits, as everywhere else.
+The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats
+here, as recordings hold it, and shown in bits (`kl_bits`), as entropies are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless
 from engine.protocol.model import ModelFacts
 from engine.protocol.steps import Candidate
@@ -224,7 +224,7 @@ class WayPart:
 
 
 @frozen
-class WaysParted(Answer):
+class WaysParted(Record):
     """Both models went on from one token, each with its own picks, the same settings and the same draws."""
 
     node: int

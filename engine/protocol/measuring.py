@@ -6,7 +6,7 @@ import statistics
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless
 from engine.sweep_settings import SweepName, SweepSettings
 
@@ -151,7 +151,7 @@ class ProfilePart:
 
 
 @frozen
-class Profiled(Answer):
+class Profiled(Record):
     """One step taken apart, on a copy of the cache."""
 
     node: int
@@ -210,7 +210,7 @@ class Work:
 
 
 @frozen
-class RooflineMeasured(Answer):
+class RooflineMeasured(Record):
     """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
 
     node: int
@@ -274,7 +274,7 @@ class KVCost:
 
 
 @frozen
-class KVCompared(Answer):
+class KVCompared(Record):
     """The path in caches of several precisions; emitted after each of them, with all results so far."""
 
     node: int
@@ -331,7 +331,7 @@ class Machine:
 
 
 @frozen
-class Swept(Answer):
+class Swept(Record):
     """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
 
     machine: Machine

@@ -6,7 +6,7 @@ Shapes come from the arrays, and what a part does from one observed forward of o
 from __future__ import annotations
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
 from engine.protocol.floats import Endless
 from engine.protocol.inside import CaptureFacts, Inside
 from engine.protocol.measuring import Role
@@ -173,7 +173,7 @@ class LayerBlock:
 
 
 @frozen
-class ModelModules(Answer):
+class ModelModules(Record):
     """The modules of the loaded model in the order in which a token goes through them."""
 
     model: str
@@ -240,7 +240,7 @@ class StateArray:
 
 
 @frozen
-class ExpertsRead(Answer):
+class ExpertsRead(Record):
     """Which experts a token went through, and what recurrent layers keep after it."""
 
     node: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer
+from engine.protocol.base import Record
 from engine.protocol.floats import Endless
 from engine.protocol.inside import CaptureFacts, Inside
 
@@ -63,7 +63,7 @@ class TokenShift:
 
 
 @frozen
-class PositionTried(Answer):
+class PositionTried(Record):
     """What the model predicts after a node with a position, or the mask, changed."""
 
     node: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Record
+from engine.protocol.base import Record
 from engine.protocol.measuring import Measure
 
 
@@ -71,7 +71,7 @@ class RankTime:
 
 
 @frozen
-class RanksMeasured(Answer):
+class RanksMeasured(Record):
     """What ranks hold now, and the time of one more token on each; the session did not change."""
 
     sharding: Sharding

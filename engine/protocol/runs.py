@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from engine.breakpoints import Breakpoints
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless
 
 
@@ -55,7 +55,7 @@ class AheadLine:
 
 
 @frozen
-class LookedAhead(Answer):
+class LookedAhead(Record):
     """The state of a look-ahead: emitted after every token, with all lines so far."""
 
     node: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command
+from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless
 from engine.protocol.steps import Distribution
 from engine.settings import Settings
@@ -52,7 +52,7 @@ class StageColumn:
 
 
 @frozen
-class Explained(Answer):
+class Explained(Record):
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
     node: int
@@ -81,7 +81,7 @@ class WhatIfStep:
 
 
 @frozen
-class WhatIfAnswered(Answer):
+class WhatIfAnswered(Record):
     """The steps of a path under other settings: each after the unchanged path before it."""
 
     tip: int

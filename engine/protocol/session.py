@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
-from engine.protocol.base import Answer, Command, Record
+from engine.protocol.base import Command, Failure, Record
 from engine.protocol.floats import Endless
 from engine.protocol.interventions import Intervention
-from engine.protocol.model import KVReading
+from engine.protocol.model import KVReading, Loading
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
 from engine.settings import LoadSettings, Settings
 
@@ -19,6 +19,17 @@ class Load(Command):
 
     needs_model: ClassVar[bool] = False
     settings: LoadSettings
+
+
+def ends_model(record: Record) -> bool:
+    """Whether the engine let go of the model that it had: another is on its way, or failed to come.
+
+    Args:
+        record: Of any command; MLX's own import, which the engine tells at its start, ends none.
+    """
+    if isinstance(record, Loading):
+        return record.stage != "import"
+    return isinstance(record, Failure) and record.command == Load.kind
 
 
 @frozen
@@ -214,7 +225,7 @@ class Moved(Record):
 
 
 @frozen
-class Verified(Answer):
+class Verified(Record):
     """The path was recomputed from nothing, and its logits compared with those of the live cache."""
 
     node: int
@@ -231,7 +242,7 @@ class Verified(Answer):
 
 
 @frozen
-class Recalled(Answer):
+class Recalled(Record):
     """The logits after some nodes were recomputed and are kept."""
 
     nodes: tuple[int, ...]

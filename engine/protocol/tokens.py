@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar
-from engine.protocol.base import Answer, Command
+from engine.protocol.base import Command, Record
 from engine.protocol.steps import NO_OPTIONS, Candidate, ChatOptions, GrammarReading, Message
 from engine.settings import LoadSettings
 
@@ -89,7 +89,7 @@ class ReadLogits(Command):
 
 
 @frozen
-class TokensFound(Answer):
+class TokensFound(Record):
     """Tokens of the vocabulary that a search found, with what model and sampler make of them after one node."""
 
     node: int
@@ -116,7 +116,7 @@ class Piece:
 
 
 @frozen
-class Tokenized(Answer):
+class Tokenized(Record):
     """A text was cut into tokens; nothing was taken."""
 
     text: str
@@ -124,7 +124,7 @@ class Tokenized(Answer):
 
 
 @frozen
-class PromptPreview(Answer):
+class PromptPreview(Record):
     """A prompt as it would be prefilled, the chat template filled and cut into tokens; nothing was taken."""
 
     tokens: int
@@ -153,7 +153,7 @@ class ExpectedBeginning:
 
 
 @frozen
-class GrammarExpected(Answer):
+class GrammarExpected(Record):
     """A grammar that can be used, and what it expects after a node."""
 
     node: int

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine import wire
 from engine.errors import EngineError, WireError
-from engine.protocol import Answer, Cancel, Command, Ended, Failure, Load, Record
+from engine.protocol import Cancel, Command, Ended, Failure, Load, Record, addressed
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, SILENCE_SECONDS
 from engine.remote.connection import Connection, Stage
 from engine.remote.handshake import Busy, Gone, shake_hands
@@ -271,22 +271,20 @@ class RemoteEngine:
         if isinstance(message, Command):
             if not own <= message.id < own + CLIENT_IDS:
                 self.adopt(message)
-        elif isinstance(message, Answer):
-            mine = own <= message.id < own + CLIENT_IDS
+        else:
+            mine = own <= message.request < own + CLIENT_IDS
             if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
                 raise Gone(message.message)  # not its hint: a fresh process has all ranks again
             if mine or not isinstance(message, Failure) or message.command == Load.kind:
                 self._hand_out(
-                    replace(message, id=message.id - own if mine else 0)
+                    addressed(message, message.request - own if mine else 0)
                 )  # others' failures are told
-        else:
-            self.emit(message)
         self._note_caught_up()
 
     def _hand_out(self, record: Record) -> None:
         if isinstance(record, Ended):
             with self._state:
-                self._outstanding.pop(record.id, None)
+                self._outstanding.pop(record.request, None)
         self.emit(record)
 
     def _note_caught_up(self) -> None:
@@ -302,8 +300,8 @@ class RemoteEngine:
     def _refuse(self, command: Command, why: str, hint: str) -> None:
         # A `Failure` of a `Load` says that the model before it is gone, and here the engine still has it.
         kind = "Open" if isinstance(command, Load) else command.kind
-        self.emit(Failure(kind, why, hint, id=command.id))
-        self._hand_out(Ended(command.kind, cancelled=True, id=command.id))
+        self.emit(Failure(kind, why, hint, request=command.id))
+        self._hand_out(Ended(command.kind, cancelled=True, request=command.id))
 
     def _answered(self, pinged: int) -> None:
         with self._state:
@@ -357,5 +355,5 @@ class RemoteEngine:
         self._link.close(0.1)
         for command in left:
             if isinstance(command, Load):  # there is no model, and no screen to tell it but in its place
-                self.emit(Failure(command.kind, why, "Press o to try again.", id=command.id))
-            self.emit(Ended(command.kind, cancelled=True, id=command.id))
+                self.emit(Failure(command.kind, why, "Press o to try again.", request=command.id))
+            self.emit(Ended(command.kind, cancelled=True, request=command.id))

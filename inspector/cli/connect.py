@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.remote.link import AddressLink
     from engine.settings import LoadSettings
     from inspector.cli.driver import MakeBackend
-    from inspector.session.backend import Backend
+    from inspector.session.client import Backend
 
 OPEN_ANYWAY = (
     "allow an address that is not this machine's: nothing on the way is encrypted, the token neither"

@@ -17,7 +17,7 @@ from engine.thread import EngineThread
 from inspector.cli.arguments import Request
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK
 from inspector.cli.summary import Summary, Tally
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
 
 MakeBackend = Callable[[Callable[[Record], None]], Backend]
 

@@ -12,7 +12,7 @@ from engine.errors import EngineError
 if TYPE_CHECKING:
     from inspector.cli.driver import Outcome
 
-OK, FAULT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 LONGEST_LINE = 1000
 
 
@@ -74,6 +74,12 @@ def _discard(descriptor: int) -> None:
 
 
 # ---- messages -----------------------------------------------------------------------------------
+
+
+def not_shown(message: str) -> int:
+    """Report that something was left out, because its check failed; returns the exit status."""
+    _print_error(message)
+    return NOT_SHOWN
 
 
 def bad_input(message: str) -> int:

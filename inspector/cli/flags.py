@@ -63,11 +63,15 @@ def add_generation(parser: Parser) -> None:
     add_setting(load, BY_NAME["record_logits"])
 
 
-def add_jsonl(to: argparse._ActionsContainer, instead_of: str) -> None:
-    """The flag that asks for JSON lines."""
-    to.add_argument(
-        "--jsonl", action="store_true", help=f"one JSON object a line instead of the {instead_of}"
-    )
+def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one JSON object a line") -> None:
+    """The flag that asks for JSON lines, in both of its spellings.
+
+    Args:
+        to: The parser or group.
+        instead_of: What is written without it.
+        what: What the lines hold.
+    """
+    to.add_argument("--jsonl", "--json", action="store_true", help=f"{what} instead of the {instead_of}")
 
 
 def add_trace(to: argparse._ActionsContainer) -> None:

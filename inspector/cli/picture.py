@@ -82,7 +82,7 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         client = app.controller.client
-        client.outstanding.clear()
+        client.requests.clear()
         client.timeline = _timeline(recording)
         app.main.show()
         before, heading, made = "", figures.heading(recording), recording.made

@@ -15,6 +15,7 @@ from inspector.cli.subcommands import (
     export,
     generate,
     inside,
+    keys,
     learn,
     lesson,
     models,
@@ -47,6 +48,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "notes": notes.SUBCOMMAND,
     "models": models.SUBCOMMAND,
     "sessions": sessions.SUBCOMMAND,
+    "keys": keys.SUBCOMMAND,
     "export": export.SUBCOMMAND,
     "completion": completion.SUBCOMMAND,
 }

@@ -51,7 +51,6 @@ FOREIGN: Mapping[str, str] = {
     "--lora": "--adapter-path",
     "--ctx-size": "--max-kv-size",
     "--use-cache": "--no-kv-cache",
-    "--json": "--jsonl",
     "--json-lines": "--jsonl",
     "--format": "--to",
     "--n": "--max-tokens",

@@ -113,7 +113,6 @@ def record_scene(scene: Scene, path: Path) -> int:
             if isinstance(act, Said):
                 client.receive(Marked(session.controller.timeline.tip, caption=act.text, tool=act.tool))
                 continue
-            command = act(session.controller)
-            client.ask(command) if command.aside else client.send(command)
-            session.until(lambda: not client.outstanding)
+            request = client.request(act(session.controller))
+            session.until(lambda request=request: request.done)  # type: ignore[misc]
     return written.bytes

@@ -101,8 +101,8 @@ class Verb:
     keys: Callable[[str], str]
     check: Callable[[str], object] = str
     """Raises ValueError, with a sentence, where what it is given is wrong."""
-    key: str = ""
-    """The key that does all of it, in a recording, too; empty where that takes several, or an engine."""
+    action: str = ""
+    """Id of the action whose key does all of it, in a recording, too; empty where that takes several, or an engine."""
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def _set_keys(given: str) -> str:
     names = " and ".join(
         f"{BY_NAME[name].label} to {given_text(given, name)}" for name in settings_given(given)
     )
-    return f"{key_for('sampling')}, set {names}, then ctrl+s"
+    return f"{key_for('sampling')}, set {names}, then {key_for('dialog.apply')}"
 
 
 def given_text(given: str, name: str) -> str:
@@ -252,7 +252,8 @@ def _searched(given: str, controller: Controller, before: Before) -> bool:
 
 def _beam_keys(given: str) -> str:
     words = given.replace("_", " ").replace("=", " ").split()
-    return f"{key_for('beams')} (n, if a search is there), {' '.join(words)}, then ⏎ and r"
+    new, run = key_for("beams.new"), key_for("beams.run")
+    return f"{key_for('beams')} ({new}, if a search is there), {' '.join(words)}, then ⏎ and {run}"
 
 
 def lens_of(timeline: Timeline) -> ReadLens:
@@ -284,7 +285,7 @@ def _race_length(given: str) -> int:
 
 def _race_keys(given: str) -> str:
     """In a sentence; the race may be open already, and the length is what it was last."""
-    return f"{key_for('race')} for the race, ← → until it goes to {given} tokens, then space"
+    return f"{key_for('race')} for the race, ← → until it goes to {given} tokens, then {key_for('race.go')}"
 
 
 def _raced(given: str, controller: Controller, before: Before) -> bool:
@@ -296,7 +297,7 @@ VERBS: dict[str, Verb] = {
         "step 3", "Take steps; one without a number.",
         lambda given, on: [protocol.TakeStep() for _ in range(_times(given))],
         lambda given, on, before: _grew(_times(given), on, before),
-        lambda given: _plural(_times(given), "space", "space"), _times,
+        lambda given: _plural(_times(given), key_for("step"), key_for("step")), _times,
     ),
     "run": Verb(
         "run", "Run until a stop, or until max_tokens.",
@@ -307,7 +308,7 @@ VERBS: dict[str, Verb] = {
     "back": Verb(
         "back 3", "Take tokens back; one without a number.", _back,
         lambda given, on, before: len(on.timeline.completion) <= before.steps - _times(given),
-        lambda given: _plural(_times(given), "⌫", "⌫"), _times,
+        lambda given: _plural(_times(given), key_for("take_back"), key_for("take_back")), _times,
     ),
     "start": Verb(
         "start", "Go back to the end of the prompt.", _start,
@@ -322,20 +323,20 @@ VERBS: dict[str, Verb] = {
         "type and then", "Put a text of one's own into the completion.",
         lambda given, on: [protocol.Insert(on.timeline.tip, f" {given}")],
         _typed,
-        lambda given: f"{key_for('own_text')}, type “{given}” after a space, then ctrl+s", _some,
+        lambda given: f"{key_for('own_text')}, type “{given}” after a space, then {key_for('dialog.apply')}", _some,
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; once without a number.",
         lambda given, on: [protocol.Reroll() for _ in range(_times(given))],
         lambda given, on, before: sum(isinstance(each, Resampled) for each in before.since) >= _times(given),
-        lambda given: _plural(_times(given), "d", "d"), _times,
+        lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
     "prompt": Verb(
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [protocol.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
-        lambda given: f"{key_for('prompt')}, give “{given}” as raw text, then ctrl+s", _some,
+        lambda given: f"{key_for('prompt')}, give “{given}” as raw text, then {key_for('dialog.apply')}", _some,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",
@@ -350,11 +351,12 @@ VERBS: dict[str, Verb] = {
     "attention": Verb(
         "attention", "Look at where each head looks from the last token.",
         lambda given, on: [protocol.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
-        lambda given: "A", key="A",
+        lambda given: key_for("attention"), action="attention",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",
-        lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: "I", key="I",
+        lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: key_for("lens"),
+        action="lens",
     ),
 }  # fmt: skip
 """The list, by name."""

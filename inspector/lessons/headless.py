@@ -9,15 +9,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import EngineError, TraceError
-from engine.protocol import Record
+from engine.protocol import Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
 from inspector.session.replay.player import Player
 from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase as SessionPhase
@@ -78,7 +77,7 @@ def engine_session(
     """
     queue: SimpleQueue[Record] = SimpleQueue()
     engine = make(queue.put)
-    controller = Controller(engine, load, settings, Prompt("", False))
+    controller = Controller(engine, load, settings, Prefill("", False))
 
     def turn() -> bool:
         try:
@@ -122,7 +121,7 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
         TraceError: It can't be read.
     """
     queue: SimpleQueue[Record] = SimpleQueue()
-    controller = Controller(_NoEngine(), LoadSettings(), lesson.settings, Prompt("", False))
+    controller = Controller(_NoEngine(), LoadSettings(), lesson.settings, Prefill("", False))
     backend = ReplayBackend(controller, queue.put, lambda _: None)
     player = Player(trace, backend.show, backend.begin, from_start=True)
     backend.questions = player.file.questions

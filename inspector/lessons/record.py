@@ -99,7 +99,7 @@ class RowRecorder:
         if node in self._known or controller.timeline.next is None:
             return
         self._known.add(node)
-        controller.client.send(ReadLogits((node,)))
+        controller.client.request(ReadLogits((node,)))
         self._session.until(lambda: not controller.client.outstanding)
 
 

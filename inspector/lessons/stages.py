@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from engine.frozen import frozen
 from engine.protocol import (
@@ -25,6 +25,7 @@ from engine.settings import Settings
 from inspector.lessons.actions import Action, Before
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
+from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.replay.player import Player
 
@@ -36,6 +37,8 @@ class LessonStage(Protocol):
     """Brings the session to where a beat begins, and does what the learner would do."""
 
     recorded: ClassVar[bool]
+    failure: Failure | None
+    """Why something that was done for the lesson was not done."""
 
     @property
     def busy(self) -> bool:
@@ -96,9 +99,7 @@ class LiveStage:
         self._begun = False
         """Whether the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
-        self._failure: Failure | None = None
-        self._sent: set[int] = set()
-        """Ids of the commands that were sent for the lesson: what others are answered is no failure of it."""
+        self.failure: Failure | None = None
         controller.client.listeners.append(self._receive)
 
     def close(self) -> None:
@@ -113,8 +114,6 @@ class LiveStage:
         self._before.since.append(record)
         if isinstance(record, PromptOpened) and record.new_tree:
             self._places.clear()
-        if isinstance(record, Failure) and record.id in self._sent and self._failure is None:
-            self._failure = record
 
     # ---- going ------------------------------------------------------------------------------
 
@@ -132,7 +131,7 @@ class LiveStage:
     def begin(self, beat: int) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
         self._queue.clear()
-        self._failure, self._begun = None, False
+        self.failure, self._begun = None, False
         known = [place for place in self._places if place <= (beat, False)]
         begin = max(known, default=None)
         if begin is None:
@@ -175,15 +174,15 @@ class LiveStage:
             self._send(self._queue.popleft())
 
     def _send(self, wanted: Action | Command) -> None:
-        client = self._controller.client
         self._controller.timeline.select(None)
-        before = {command.id for command in client.outstanding}
         for command in wanted.commands(self._controller) if isinstance(wanted, Action) else [wanted]:
             if isinstance(command, Configure):
-                self._controller.setup.configure(command.settings)
+                self._controller.setup.configure(command.settings, self._ended)
             elif not self._holds(command):
-                client.send(command)
-        self._sent |= {command.id for command in client.outstanding} - before
+                self._controller.client.request(command, self._ended)
+
+    def _ended(self, request: Request[Any]) -> None:
+        self.failure = self.failure or request.failure
 
     def _holds(self, command: Command) -> bool:
         """Whether the session is already as a command would have it."""
@@ -196,7 +195,7 @@ class LiveStage:
         return False
 
     def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         if failure is not None:
             beat = self._lesson.beats[self._beat]
             raise LessonError(beat.line, failure.message, failure.hint, "action")
@@ -222,7 +221,7 @@ class LiveStage:
     def act(self) -> None:
         """Do the rest, once."""
         if not self.busy:
-            self._failure = None
+            self.failure = None
             self._queue += self.left
 
     def reached(self, done: bool) -> None:
@@ -248,6 +247,7 @@ class RecordedStage:
 
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player
+        self.failure: Failure | None = None
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""

@@ -36,12 +36,12 @@ def opening(timeline: Timeline, setup: Setup) -> Content:
     """The message, made printable."""
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
         failed = f"{visible(setup.load.model)} could not be loaded"
-        helps = ("o", "opens another model")
+        helps = ("open", "opens another model")
         if timeline.load_failure.hint.endswith(WITHOUT_MLX):
-            helps = ("ctrl+o", "shows a saved session")
-        return _failed(failed, timeline.load_failure, (helps, ("q", "quits")))
+            helps = ("sessions", "shows a saved session")
+        return _failed(failed, timeline.load_failure, (helps, ("quit", "quits")))
     if timeline.phase is Phase.EMPTY and timeline.prompts.failure is not None:
-        return _failed("The prompt was refused", timeline.prompts.failure, (("p", "changes it"),))
+        return _failed("The prompt was refused", timeline.prompts.failure, (("prompt", "changes it"),))
     lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)
     return Content("\n").join(lines)
 
@@ -89,17 +89,18 @@ def _empty(setup: Setup) -> list[Content]:
 def _offers() -> Content:
     """What a stranger can look at meanwhile."""
     offers = (
-        ("W", "a tour of the panels"),
-        ("S", "lessons: predict, do it, and see"),
-        ("?", "keys and concepts"),
-        ("ctrl+o", "recent sessions"),
+        ("tour", "a tour of the panels"),
+        ("lessons", "lessons: predict, do it, and see"),
+        ("help", "keys and concepts"),
+        ("sessions", "recent sessions"),
     )
     return Content("\n").join(_keys([offer]) for offer in offers)
 
 
-def _keys(keys: Sequence[tuple[str, str]]) -> Content:
+def _keys(actions: Sequence[tuple[str, str]]) -> Content:
+    """The keys of actions, and what they do."""
     return Content("   ").join(
-        Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
+        Content.styled(key_for(id), "bold $text-primary") + Content(f" {does}") for id, does in actions
     )
 
 

@@ -81,7 +81,7 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
     if timeline.trial is not None and timeline.recorded:
         return "Trying other settings on what was recorded. Esc leaves them"
     if timeline.trial is not None:
-        return "Trying other settings. ctrl+s goes on with them, esc discards them"
+        return f"Trying other settings. {key_for('dialog.apply')} goes on with them, esc discards them"
     if panel:
         return panel
     if not timeline.following:
@@ -129,7 +129,8 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
             if picked is not None
             else ""
         )
-        return f"Under {interventions_words(under)} ({key_for('interventions')} then r releases){more}"
+        how = f"{key_for('interventions')} then {key_for('interventions.release')}"
+        return f"Under {interventions_words(under)} ({how} releases){more}"
     if picked is None:
         return f"Press {key_for('step')} to step, {key_for('run')} to run"
     if candidate is None or candidate.id == picked.id:

@@ -96,6 +96,8 @@ class BatchSoFar:
     """Of the last forward."""
     totals: BatchTotals = field(default_factory=BatchTotals)
     over: bool = False
+    replaced: bool = False
+    """Whether the engine let go of it for the continuations of draws: it can be looked at, and no more."""
     compared: BatchCompared | None = None
 
     @property
@@ -151,7 +153,7 @@ class BatchSoFar:
 
 @dataclass(slots=True)
 class Batches(CapabilityState):
-    """The last batch, and the last count of draws."""
+    """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
 
     TAKES = (
         BatchOpened, LanesAdded, LanesJoined, LanesPrefilled, LaneStarted, BatchStep, LaneEnded, BatchEnded,
@@ -165,29 +167,37 @@ class Batches(CapabilityState):
         DrawsCounted: ReplayStop.EACH,
     }
     SHOWN_BY: ClassVar = {
-        BatchStep: ("A batch is here: {} shows it", "batch"),
-        BatchEnded: ("A batch ended here: {} shows it", "batch"),
-        BatchCompared: ("A batch was compared here: {} shows it", "batch"),
-        DrawsCounted: ("Draws were counted here: {} shows them", "draws"),
+        BatchStep: "A batch is here: {batch} shows it",
+        BatchEnded: "A batch ended here: {batch} shows it",
+        BatchCompared: "A batch was compared here: {batch} shows it",
+        DrawsCounted: "Draws were counted here: {draws} shows them",
     }
 
     last: BatchSoFar | None = None
     drawn: DrawsCounted | None = None
+    continued: BatchSoFar | None = None
+    """Of those draws; None where they have only a first token."""
+    _current: BatchSoFar | None = None
+    """Whose records come now: the engine has one batch at a time."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
         match record:
             case BatchOpened():
-                self.last = BatchSoFar(record)
-                self.last.begin(record.lanes)
+                self._current = BatchSoFar(record)
+                self._current.begin(record.lanes)
+                if record.node is None:
+                    self.last = self._current
+                    return
+                self.continued = self._current
+                if self.last is not None:
+                    self.last.replaced = True
             case DrawsCounted():
-                self.drawn = record
+                self.drawn, self.continued = record, None
             case PromptOpened(new_tree=True):  # of another tree
-                self.drawn = None
-                if self.last is not None and self.last.opened.node is not None:
-                    self.last = None
-            case _ if self.last is not None:
-                self.last.apply(record)
+                self.drawn = self.continued = None
+            case _ if self._current is not None:
+                self._current.apply(record)
             case _:
                 pass
 

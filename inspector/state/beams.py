@@ -82,8 +82,8 @@ class BeamHistory(CapabilityState):
     TAKES = PromptOpened, BeamOpened, BeamStep, BeamEnded, Failure, Ended
     STOPS: ClassVar = {BeamOpened: ReplayStop.BEGINS, BeamStep: ReplayStop.FIRST, BeamEnded: ReplayStop.EACH}
     SHOWN_BY: ClassVar = {
-        BeamStep: ("A beam search is here: {} shows it", "beams"),
-        BeamEnded: ("A beam search is over here: {} shows it", "beams"),
+        BeamStep: "A beam search is here: {beams} shows it",
+        BeamEnded: "A beam search is over here: {beams} shows it",
     }
 
     def __init__(self) -> None:

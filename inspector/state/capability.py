@@ -34,8 +34,8 @@ class CapabilityState:
     """The records that change it."""
     STOPS: ClassVar[Mapping[type[Record], ReplayStop]] = {}
     """What a replay does at its records."""
-    SHOWN_BY: ClassVar[Mapping[type[Record], tuple[str, str]]] = {}
-    """What is said where a replay stops at a record, with `{}` for the key that shows it, and that key's id."""
+    SHOWN_BY: ClassVar[Mapping[type[Record], str]] = {}
+    """What is said where a replay stops at a record, the key that shows it by its id in braces: see `with_keys`."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; one that is not in `TAKES` changes nothing."""

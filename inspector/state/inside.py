@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
+from rich.cells import cell_len
+
 from engine.protocol import (
     AttentionRead,
     AttributionRead,
@@ -42,13 +44,25 @@ def checks_words(facts: CaptureFacts) -> str:
     )
 
 
-def checked(facts: CaptureFacts) -> str:
-    """The checks of a view, and what it cost."""
+def checked(facts: CaptureFacts, width: int) -> str:
+    """The checks of a view, and what it cost, in the longest words that there is room for.
+
+    Args:
+        facts: Of the view.
+        width: Cells of the line.
+    """
     times = facts.ms / facts.step_ms if facts.step_ms else 0.0
     state = "Checked" if facts.failed is None else "Not shown"
-    cost = f"{milliseconds(facts.ms)}, {times:.1f} plain steps"
+    cost = milliseconds(facts.ms)
+    short = visible(", ".join(f"{check.name} {check.error:.1g}" for check in facts.checks))
     note = f" · {visible(facts.note)}" if facts.note else ""
-    return f"{state} · {cost} · {checks_words(facts)}{note}"
+    forms = (
+        f"{state} · {cost}, {times:.1f} plain steps · {checks_words(facts)}{note}",
+        f"{state} · {cost}, {times:.1f} plain steps · {short}{note}",
+        f"{state} · {cost}, {times:.1f} plain steps · {short}",
+        f"{state} · {cost} · {short}",
+    )
+    return next((form for form in forms if cell_len(form) <= width), forms[-1])
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:

@@ -84,13 +84,15 @@ class LookAheadLines:
                 self._take(record)
             case protocol.ModelFacts():
                 self._try_again()
-            case protocol.Ended() if self._pending is not None and record.id == self._pending.id:
-                # with an answer, without one or in failure
-                if not record.cancelled:
-                    self._whole |= {(self._pending.node, id) for id in self._pending.ids}
-                self._pending = None
             case _:
                 pass
+
+    def ended(self, question: LookAhead, cancelled: bool) -> None:
+        """A question has ended: with lines, without, or in failure."""
+        if not cancelled:
+            self._whole |= {(question.node, id) for id in question.ids}
+        if self._pending is question:
+            self._pending = None
 
     def _try_again(self) -> None:
         """Request again what had no answer."""

@@ -72,11 +72,11 @@ class Measured(CapabilityState):
         Swept: ReplayStop.FIRST_AND_LAST,
     }
     SHOWN_BY: ClassVar = {
-        RaceStep: ("A race is here: {} shows it", "race"),
-        Profiled: ("A step was taken apart here: {} shows it", "profile"),
-        RooflineMeasured: ("The roofline was measured here: {} shows it", "profile"),
-        KVCompared: ("Quantized KV was compared here: {} shows it", "compare_kv"),
-        Swept: ("Sweeps were measured here: {} shows them", "sweep"),
+        RaceStep: "A race is here: {race} shows it",
+        Profiled: "A step was taken apart here: {profile} shows it",
+        RooflineMeasured: "The roofline was measured here: {profile} shows it",
+        KVCompared: "Quantized KV was compared here: {compare_kv} shows it",
+        Swept: "Sweeps were measured here: {sweep} shows them",
     }
 
     race: RaceSoFar | None = None

@@ -327,10 +327,12 @@ class Timeline:
             case Step():
                 self._step(record)
             case protocol.Resampled():
+                self._stand(record.next.node)
                 self.next = record.next
             case protocol.Moved():
                 self._move(record)
             case protocol.Restored():
+                self._stand(record.node)
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
                 self.prompts.reading = False
             case protocol.Marked() | protocol.Deleted() | protocol.Undeleted():
@@ -394,6 +396,11 @@ class Timeline:
         self.tree.marks.reveal(record.node, self.tree)
         if record.node != self.tip:
             self._rebuild(record.node)
+
+    def _stand(self, node: int) -> None:
+        """Go where a record is about that leads nowhere by itself: a person may have gone elsewhere in a recording."""
+        if node != self.tip and node in self.tree.nodes:
+            self.visit(node)
 
     def _rebuild(self, node: int) -> None:
         before, self.items = self.items, self.tree.path(node)

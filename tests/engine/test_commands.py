@@ -16,7 +16,7 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
+from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record, addressed
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
@@ -165,8 +165,13 @@ class Told:
     def __init__(self) -> None:
         self.found: list[Record] = []
         self.asides: list[Task] = []
+        self.waits = False
+        """Whether another command waits."""
         self.worker = Worker(
-            self.found.append, lambda: False, lambda: self.asides.pop(0) if self.asides else None
+            self.found.append,
+            lambda: False,
+            lambda: self.asides.pop(0) if self.asides else None,
+            lambda: self.waits,
         )
 
     def do(self, command: Command) -> list[Record]:
@@ -198,7 +203,7 @@ def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -
     assert not failure.expected
     assert "no handler" in failure.message
     assert isinstance(ended, protocol.Ended)
-    assert (failure.id, ended.id) == (command.id, command.id)
+    assert (failure.request, ended.request) == (command.id, command.id)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
     assert ended == protocol.Ended(command.kind)
     assert isinstance(failure, protocol.Failure)
     assert isinstance(ended, protocol.Ended)
-    assert (failure.id, ended.id) == (command.id, command.id)
+    assert (failure.request, ended.request) == (command.id, command.id)
 
 
 def test_settings_may_come_before_the_model() -> None:
@@ -255,7 +260,31 @@ def test_a_cancelled_aside_is_not_answered_and_the_run_goes_on() -> None:
     assert [(end.command, end.cancelled) for end in ends] == [
         ("Explain", True), ("Explain", False), ("Run", False),
     ]  # fmt: skip
-    assert [end.id for end in ends[:2]] == [cancelled.command.id, answered.command.id]
+    others = [cancelled.command.id, answered.command.id, answered.command.id]
+    assert [record.request for record in found[1:4]] == others
+    assert len({record.request for record in [found[0], *found[4:]]} - set(others)) == 1, "the run's"
+
+
+def test_a_record_that_was_emitted_before_is_copied_for_another_command() -> None:
+    first = addressed(protocol.Ended("Step"), 3)
+    assert first.request == 3
+    assert addressed(first, 3) is first
+    second = addressed(first, 4)
+    assert (first.request, second.request) == (3, 4)
+    assert second == first
+
+
+def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
+    told = Told()
+    told.do(protocol.Load(LoadSettings()))
+    told.waits = True  # so the readings are left for idle time
+    told.do(protocol.Prefill("Once upon a time", chat=False))
+    before = len(told.found)
+    while told.worker.use_idle_time():
+        pass
+    idle = told.found[before:]
+    assert any(isinstance(record, protocol.PromptReadings) for record in idle)
+    assert {record.request for record in idle} == {0}
 
 
 def test_a_model_is_freed_before_the_next_one_is_read() -> None:

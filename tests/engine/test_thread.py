@@ -42,7 +42,7 @@ class Engine:
     def until_ended(self, command: protocol.Command | None = None) -> list[Record]:
         """The records up to the end of a command, or of any."""
         found = self.until(protocol.Ended)
-        while command is not None and getattr(found[-1], "id", 0) != command.id:
+        while command is not None and found[-1].request != command.id:
             found += self.until(protocol.Ended)
         return found
 
@@ -144,7 +144,7 @@ def test_a_run_stops_soon_after_a_cancel_and_can_go_on(ready: Engine) -> None:
 
 
 def ids(found: list[Record]) -> list[int]:
-    return [record.id for record in found if isinstance(record, protocol.Ended | protocol.Failure)]
+    return [record.request for record in found if isinstance(record, protocol.Ended | protocol.Failure)]
 
 
 def test_a_late_cancel_hits_nobody_else(ready: Engine) -> None:
@@ -226,7 +226,7 @@ def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pyte
         assert failure.message.startswith("MLX can't be started: ")
         assert "`inspector replay` and `inspector learn` need no MLX" in failure.hint
         assert ended == protocol.Ended(command.kind)
-        assert (failure.command, failure.id) == (command.kind, command.id)
+        assert (failure.command, failure.request) == (command.kind, command.id)
     assert engine.thread.close(10)
 
 
@@ -348,7 +348,7 @@ def test_the_engine_imports_no_screen() -> None:
 
 EXIT = """
 import sys, threading
-from engine import commands, records
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 seen, reached = [], threading.Event()

@@ -70,8 +70,8 @@ def test_the_form_is_the_one_that_is_written_down() -> None:
     assert wire.encode(protocol.Choose(3, 421, id=7)) == (
         b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421,"leave_grammar":false}}'
     )
-    assert wire.encode(protocol.Ended("Choose", id=7)) == (
-        b'{"wire":1,"record":"Ended","fields":{"id":7,"command":"Choose","cancelled":false}}'
+    assert wire.encode(protocol.Ended("Choose", request=7)) == (
+        b'{"wire":1,"record":"Ended","fields":{"request":7,"command":"Choose","cancelled":false}}'
     )
     assert wire.encode(protocol.TakeStep(id=8)) == b'{"wire":1,"command":"Step","fields":{"id":8}}'
 
@@ -325,7 +325,8 @@ def lived(engine: Engine) -> list[list[Record]]:
         found.append(engine.do(command))
         ended = found[-1][-1]
         assert isinstance(ended, protocol.Ended)
-        assert (ended.command, ended.id) == (command.kind, command.id)
+        assert (ended.command, ended.request) == (command.kind, command.id)
+        assert {record.request for record in found[-1]} <= {0, command.id}
     run, waits = protocol.Run(), protocol.TakeStep()
     engine.send(run)
     steps = engine.until(protocol.Step, 12)
@@ -339,12 +340,12 @@ def lived(engine: Engine) -> list[list[Record]]:
 
 
 def timeless(record: Record) -> Any:
-    """A record without what a clock or the process's memory says."""
+    """A record without what a clock or the process's memory says, and without the number of its command."""
     hidden = {
         "free_bytes", "ms", "load_ms", "echo_ms", "ttft_ms", "prompt_tps", "memory", "total", "done",
-        "restored_ms", "recomputed_ms",
+        "restored_ms", "recomputed_ms", "request",
     }  # fmt: skip
-    return type(record), [(name, value) for name, value in values(record) if name not in hidden | {"id"}]
+    return type(record), [(name, value) for name, value in values(record) if name not in hidden]
 
 
 def test_an_engine_behind_bytes_answers_as_one_beside_the_caller() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 
 from engine import protocol
-from engine.protocol import Answer, Cancel, Command, Ended, Failure, Record
+from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Record, Undeleted
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
@@ -60,7 +60,7 @@ class FakeEngine:
         return next(command for command in reversed(self.sent) if isinstance(command, kind))
 
 
-ANSWERED_BY: Mapping[type[Answer], type[Command]] = {
+ANSWERED_BY: Mapping[type[Record], type[Command]] = {
     protocol.Explained: protocol.Explain,
     protocol.WhatIfAnswered: protocol.WhatIf,
     protocol.TokensFound: protocol.FindTokens,
@@ -71,13 +71,17 @@ ANSWERED_BY: Mapping[type[Answer], type[Command]] = {
 """Of the questions that need no forward."""
 
 
-def addressed(record: Record, outstanding: Iterable[Command]) -> Record:
-    """A record by hand with the number of the command that it answers: the first outstanding one of its kind."""
-    if not isinstance(record, Answer) or record.id:
+def addressed(record: Record, open: Sequence[Command]) -> Record:
+    """A record by hand with the id of the command that an engine would have emitted it for.
+
+    That is the first open one of the kind that the record names or answers; else the first that the engine has to do.
+    A record that has the id of an open one keeps it.
+    """
+    if any(record.request == each.id for each in open) or isinstance(record, Marked | Deleted | Undeleted):
         return record
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
-    found = next((command for command in outstanding if command.kind == kind), None)
+    found = next((each for each in open if (each.kind == kind if kind else not each.aside)), None)
     return protocol.addressed(record, found.id) if found is not None else record
 
 
@@ -86,8 +90,6 @@ class Rig:
 
     def __init__(self, pilot: Pilot[int], engine: FakeEngine, session: Session) -> None:
         self.pilot, self.engine, self.session = pilot, engine, session
-        self._ended: set[int] = set()
-        """Numbers of the commands that have ended."""
         assert isinstance(pilot.app, InspectorApp)
         self.app: InspectorApp = pilot.app
 
@@ -133,25 +135,31 @@ class Rig:
         await self.press("enter")
 
     async def push(self, records: Iterable[Record]) -> None:
-        """Hand out records as the engine would, and have them shown in one frame."""
-        shown: list[Record] = []
+        """Hand out records as the engine would, and have them shown in one frame.
+
+        A question that needs no forward has ended with its answer, unless its end is among them.
+        """
+        client, shown = self.app.controller.client, []
+        answered: list[Command] = []
         for record in records:
-            if isinstance(record, Ended | Failure):
-                shown += self._taken_in()  # what was sent in answer to the records before may be what it ends
-            asked = (command for command in self.engine.asked if command.id not in self._ended)
-            told = addressed(record, [*self.app.controller.client.outstanding, *asked])
-            if isinstance(told, Ended):
-                self._ended.add(told.id)
-            self.app.inbox.emit(told)
-        self.app.inbox._show(shown + self._taken_in())
+            told = addressed(record, [each.command for each in client.requests.values()])
+            request = client.requests.get(told.request)
+            shown += self._take_in(told)
+            if request is not None and request.command.aside and not request.done:
+                answered.append(request.command)
+        for command in answered:
+            if command.id in client.requests:
+                shown += self._take_in(Ended(command.kind, request=command.id))
+        self.app.inbox._show(shown)
         await self.pilot.pause()
 
-    def _taken_in(self) -> list[Record]:
-        """Have the application take in what was handed out; nothing of it is shown yet."""
+    def _take_in(self, record: Record) -> list[Record]:
+        """Have the application take in a record, with what it handed out before; nothing of it is shown yet."""
+        self.app.inbox.emit(record)
         taken = [*self.app.inbox.waiting]
         self.app.inbox.waiting.clear()
-        for record in taken:
-            self.app.inbox._receive(record)
+        for each in taken:
+            self.app.inbox._receive(each)
         return taken
 
     async def end(self, command: str, cancelled: bool = False) -> None:

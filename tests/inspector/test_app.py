@@ -69,7 +69,7 @@ def test_many_records_of_one_frame_are_shown_once():
 
 def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("inspector.session.inbox.perf_counter", lambda: now[0])
+    monkeypatch.setattr("inspector.session.client.perf_counter", lambda: now[0])
 
     async def test(rig: Rig) -> None:
         def slow() -> None:

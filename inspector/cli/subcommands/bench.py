@@ -9,7 +9,7 @@ from engine.settings import Settings
 from inspector.cli.arguments import Request, given, known, load_settings
 from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
-from inspector.cli.flags import Parser, add_load, command_parser, flag_errors, whole
+from inspector.cli.flags import Parser, add_jsonl, add_load, command_parser, flag_errors, whole
 from inspector.cli.subcommand import Subcommand
 
 
@@ -39,7 +39,7 @@ def parser() -> Parser:
     }.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=whole, metavar="N", help=help_text)
     add_load(made.add_argument_group("model and cache"))
-    made.add_argument("--json", action="store_true", help="one JSON object with every single measurement")
+    add_jsonl(made, "tables", "one JSON object with every single measurement")
     return made
 
 
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     with flag_errors():
         sweep = Sweep(check_sweeps(SweepSettings(**known(SweepSettings, values))))
     request = Request(load_settings(args), Settings(), prompt="", chat=False)
-    writer = BenchText(output(), sys.stderr, request, as_json=args.json)
+    writer = BenchText(output(), sys.stderr, request, as_json=args.jsonl)
     return exit_status(drive(request, writer, [sweep], make_backend=backend_from(args)))
 
 

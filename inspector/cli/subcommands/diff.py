@@ -13,7 +13,7 @@ from inspector.cli.against import add_against, against_from
 from inspector.cli.arguments import Request, load_settings
 from inspector.cli.connect import backend_from
 from inspector.cli.exit import exit_status, output
-from inspector.cli.flags import EXIT_STATUS, Parser, add_load, command_parser, whole
+from inspector.cli.flags import EXIT_STATUS, Parser, add_jsonl, add_load, command_parser, whole
 from inspector.cli.inputs import given_text
 from inspector.cli.subcommand import Subcommand
 
@@ -30,9 +30,9 @@ def parser() -> Parser:
         "diff",
         "Two models over one text, token by token: KL divergence of the second's distribution from the first's, "
         "perplexity of both, equal top tokens and changes of probability, named as llama.cpp's KL tool prints them.",
-        "KL is KL(first||second), in nats. Models with different tokenizers are compared between common borders of "
-        "the text, by logprob. A text longer than a context window is read in windows that overlap by half. "
-        f"{EXIT_STATUS}",
+        "KL is KL(first||second), in bits (llama.cpp prints nats, 0.693 of them a bit). Models with different "
+        "tokenizers are compared between common borders of the text, by logprob. A text longer than a "
+        f"context window is read in windows that overlap by half. {EXIT_STATUS}",
     )
     made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
     made.add_argument("second", metavar="B", nargs="?", help="the second; without one, A with what follows")
@@ -43,8 +43,7 @@ def parser() -> Parser:
     window = "tokens of a window (default: as many as fit both models)"
     text.add_argument("--window", type=whole, metavar="N", help=window)
     out = made.add_argument_group("output")
-    lines = "one JSON object a token instead of the figures, which come last"
-    out.add_argument("--jsonl", "--json", action="store_true", help=lines)
+    add_jsonl(out, "figures, which come last", "one JSON object a token")
     add_load(made.add_argument_group("both models and their caches"))
     return made
 

@@ -7,14 +7,16 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import PromptError
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
 from inspector.cli.connect import backend_from
-from inspector.cli.exit import exit_status, output
+from inspector.cli.exit import OK, exit_status, not_shown, output
 from inspector.cli.flags import (
+    EXIT_STATUS,
     Parser,
     add_jsonl,
     add_load,
@@ -48,6 +50,7 @@ def parser() -> Parser:
         "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
         "would predict, what each part adds to a logit, and what changes without it. The token runs again under "
         "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
+        f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
     group = made.add_argument_group("inside")
     group.add_argument(
@@ -150,7 +153,14 @@ def run(args: Namespace) -> int:
         if args.off:
             yield Intervene(node, args.off, args.scope)
 
-    return exit_status(drive(request, out, steps, after=after, make_backend=backend_from(args)))
+    outcome = drive(request, out, steps, after=after, make_backend=backend_from(args))
+    if outcome.code == OK and (failed := out.known.failed):
+        checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
+        said = f"Not shown: {', '.join(failed)}, as {checks} failed."
+        outcome = replace(
+            outcome, code=not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
+        )
+    return exit_status(outcome)
 
 
 def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,7 +31,8 @@ def parser() -> Parser:
         "lesson",
         "Write a lesson: `new` writes one to begin with, `check` names all that is wrong with it, each as "
         "FILE:LINE: what is wrong, and what would mend it; `record` writes the recording that it runs from without a "
-        "model, FILE.trace.zst beside it; `run` opens it, as inspector learn FILE does.",
+        "model, FILE.trace.zst beside it; `run` opens it, as inspector learn FILE does, which also takes --plain and "
+        "--present.",
         f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 where something is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
@@ -73,13 +75,15 @@ def _path(args: Namespace) -> Path:
 
 
 def _new(args: Namespace) -> int:
+    from inspector.display import visible
     from inspector.lessons.authors.new import new_lesson
 
     path = _path(args)
     title = path.stem.replace("-", " ").replace("_", " ").strip().capitalize()
     with replacing(path, args.force) as file:
         file.write(new_lesson(title).encode())
-    output().write(f"{args.file}: written. Change it, then: inspector lesson check {args.file}\n")
+    next_one = f"inspector lesson check {shlex.quote(args.file)}"
+    output().write(f"{visible(f'{args.file}: written. Change it, then: {next_one}')}\n")
     return OK
 
 

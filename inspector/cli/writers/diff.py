@@ -1,4 +1,4 @@
-"""Two models over one text: the figures of llama.cpp's KL tool with its names and units, or JSON lines a token."""
+"""Two models over one text: the figures of llama.cpp's KL tool with its names, KL in bits; or JSON lines a token."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DiffLines(JsonLines):
 def span_json(span: LockstepSpan) -> Json:
     """One token, or one piece between two common borders."""
     return {
-        **pick(span, "position", "tokens", "other_tokens", "text", "raw", "logprob", "other_logprob", "kl_nats",
+        **pick(span, "position", "tokens", "other_tokens", "text", "raw", "logprob", "other_logprob",
                "kl_bits", "rank", "other_rank", "entropy_bits", "other_entropy_bits", "same_top"),
         "candidates": [*map(candidate, span.candidates)],
         "other_candidates": [*map(candidate, span.other_candidates)],
@@ -125,7 +125,7 @@ def figures_json(reading: DiffReading) -> Json:
     if made.kl:
         ordered = sorted(made.kl)
         shares = {f"p{100 * share:g}": number(percentile(ordered, share)) for share in PERCENTILES}
-        event["kl_nats"] = {
+        event["kl_bits"] = {
             "mean": _pair(mean(made.kl)), "min": number(ordered[0]), **shares, "max": number(ordered[-1]),
         }  # fmt: skip
     return event
@@ -237,7 +237,7 @@ def _bytes(made: Divergences, broken: str) -> Iterator[Line]:
 
 def _kl(made: Divergences) -> Iterator[Line]:
     ordered = sorted(made.kl)
-    yield "Mean    KLD", _with_error(mean(made.kl)) + " nats"
+    yield "Mean    KLD", _with_error(mean(made.kl)) + " bits"
     yield "Maximum KLD", f"{ordered[-1]:10.6f}"
     for share in PERCENTILES:
         name = "Median " if share == 0.5 else f"{100 * share:4.1f}%  "
@@ -262,15 +262,15 @@ def _worst(made: Divergences) -> Iterator[Line]:
 
     def apart(place: int) -> float:
         span = spans[place]
-        if span.kl_nats is not None:
-            return span.kl_nats
+        if span.kl_bits is not None:
+            return span.kl_bits
         return abs(span.logprob_change or 0.0) / max(1, len(span.raw)) if not made.kl else 0.0
 
     for place in sorted(range(len(spans)), key=apart, reverse=True)[:WORST]:
         span, before = spans[place], "".join(each.text for each in spans[max(0, place - AROUND) : place])
         label = token_label(span.text, span.raw)
-        if span.kl_nats is not None:
-            value = f"KLD {span.kl_nats:.4f}, rank {span.rank} → {span.other_rank}"
+        if span.kl_bits is not None:
+            value = f"KLD {span.kl_bits:.4f}, rank {span.rank} → {span.other_rank}"
         else:
             value = f"{span.logprob_change or 0:+.3f} nats over {len(span.raw)} bytes"
         yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{label}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO, TypeVar
 
@@ -38,6 +38,12 @@ CELL = 16
 STRONGEST = 12
 """Units in a table."""
 UNIT_CELL = 14
+View = AttentionRead | LensRead | AttributionRead | HeadsSwept | Intervened
+TITLES: Mapping[type[View], str] = {
+    AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
+    HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
+}  # fmt: skip
+"""What the view of each record is called."""
 Part = TypeVar("Part")
 
 
@@ -48,12 +54,18 @@ class Known:
     timeline: Timeline = field(default_factory=Timeline)
     pieces: Sequence[Piece] = ()
     """Of the text that was cut last."""
+    failed: list[str] = field(default_factory=list)
+    """The views that are not shown, because one of their checks failed."""
 
     def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.timeline.apply(record)
-        if isinstance(record, Tokenized):
-            self.pieces = record.pieces
+        match record:
+            case Tokenized():
+                self.pieces = record.pieces
+            case AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened():
+                if record.facts.failed is not None:
+                    self.failed.append(TITLES[type(record)])
 
 
 class InsideWriter(Writer, Protocol):
@@ -232,17 +244,17 @@ class InsideTables(PlainText):
             self._labels[token.node] = token_label(token.text, token.raw)
         match record:
             case AttentionRead():
-                self._table(record.facts, "Attention", attention_table(record, self._path(record.node)))
+                self._table(record, attention_table(record, self._path(record.node)))
                 for line in record.missing:
                     self._out.write(f"  {line}\n")
             case LensRead():
-                self._table(record.facts, "Logit lens", lens_table(record, self._labels))
+                self._table(record, lens_table(record, self._labels))
             case AttributionRead():
-                self._table(record.facts, "Contributions", contributions_table(record))
+                self._table(record, contributions_table(record))
             case HeadsSwept():
-                self._table(record.facts, "Switched off one at a time", sweep_table(record))
+                self._table(record, sweep_table(record))
             case Intervened():
-                self._table(record.facts, "Switched off", intervened_table(record))
+                self._table(record, intervened_table(record))
             case Step():
                 pass
             case _:
@@ -256,12 +268,12 @@ class InsideTables(PlainText):
     def _path(self, node: int) -> list[str]:
         return [self._labels[each] for each in self.nodes[: self.nodes.index(node) + 1]]
 
-    def _table(self, known: CaptureFacts, name: str, lines: Iterator[str]) -> None:
+    def _table(self, read: View, lines: Iterator[str]) -> None:
         self._show("")
-        self._out.write(f"{name}\n")
-        if known.failed is None:
+        self._out.write(f"{TITLES[type(read)]}\n")
+        if read.facts.failed is None:
             self._out.writelines(f"  {line.rstrip()}\n" for line in lines)
-        self._out.write(f"  {checked(known)}\n\n")
+        self._out.write(f"  {checked(read.facts)}\n\n")
         self._out.flush()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.frozen import frozen
-from engine.protocol import Failure, Record
 from engine.settings import LoadSettings
 from inspector.lessons.authors.rules import before, static, tokens, too_long
 from inspector.lessons.errors import Faults, LessonError
@@ -111,11 +110,10 @@ def examine(session: HeadlessSession, lesson: Lesson) -> Examination:
         )
         found.faults.add(1, "The lesson was written for another model.", hint, "fingerprint")
     play = live_play(session, lesson)
-    walk = _Walk(session, play, found)
     try:
-        walk.go()
+        _Walk(session, play, found).go()
     finally:
-        walk.close()
+        play.close()
     return found
 
 
@@ -134,17 +132,6 @@ class _Walk:
 
     def __init__(self, session: HeadlessSession, play: LessonPlay, found: Examination) -> None:
         self._session, self._play, self._found = session, play, found
-        self._failures: list[Failure] = []
-        session.controller.client.listeners.append(self._receive)
-
-    def close(self) -> None:
-        """Leave the session."""
-        self._session.controller.client.listeners.remove(self._receive)
-        self._play.close()
-
-    def _receive(self, record: Record) -> None:
-        if isinstance(record, Failure) and not self._play.scope.waiting:
-            self._failures.append(record)
 
     def go(self) -> None:
         """Go through all beats."""
@@ -194,10 +181,9 @@ class _Walk:
         return play.phase is LessonPhase.ACTING and not play.stage.busy and bool(play.stage.left)
 
     def _refuse_failure(self, beat: Beat) -> None:
-        failures, self._failures = self._failures, []
-        if failures:
+        if (failure := self._play.stage.failure) is not None:
             line = beat.act[0].line if beat.act and self._play.phase is LessonPhase.ACTING else beat.line
-            raise LessonError(line, failures[0].message, failures[0].hint, "action")
+            raise LessonError(line, failure.message, failure.hint, "action")
 
     # ---- what it came to --------------------------------------------------------------------
 

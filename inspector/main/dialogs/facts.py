@@ -14,8 +14,8 @@ from textual.widgets import Static
 from engine.protocol import ModelFacts, RankFacts, RanksLoaded
 from inspector.display import visible
 from inspector.main.dialogs.special_tokens import ids_of, template_parts, token_rows, uses
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.overlay import Overlay
 
 _ROLES = (("begin (BOS)", "BOS"), ("end (EOS)", "EOS"), ("padding (PAD)", "PAD"))
@@ -98,10 +98,12 @@ class FactsDialog(Dialog[None]):
         ranks: How it is divided over processes; None where it isn't.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among the facts", note("up down", hint="scroll", worth=5), told=False
+    )
     KEPT: ClassVar[tuple[str, ...]] = ("facts",)
     HEADING: ClassVar[str] = "Model"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "scroll", 5),)
 
     def __init__(self, facts: ModelFacts, ranks: RanksLoaded | None = None) -> None:
         super().__init__()
@@ -116,8 +118,8 @@ class FactsDialog(Dialog[None]):
         for name, value in rows(self.facts, self.ranks):
             table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
         yield Static(table, id="facts-table")
-        for note in self.facts.notes:
-            yield Static(Text(f"• {visible(note)}"), classes="fact-note")
+        for remark in self.facts.notes:
+            yield Static(Text(f"• {visible(remark)}"), classes="fact-note")
         if self.facts.special:
             yield Static(self._special(), id="facts-special", classes="fact-part")
         if self.facts.chat_template:

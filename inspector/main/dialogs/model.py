@@ -21,12 +21,13 @@ from engine.models_on_disk.facts import DiskModel
 from engine.paths import typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import visible
+from inspector.main.actions.setup import MODEL_KEYS
 from inspector.main.dialogs.model_list import ChosenModel, ModelList
 from inspector.main.downloads import Downloads
 from inspector.scales import size
 from inspector.state.disk_models import matches
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pick_list import PickDialog, PickList
 from inspector.widgets.safety import SafeInput
 
@@ -56,9 +57,9 @@ class ModelDialog(PickDialog[LoadSettings]):
         room: Bytes of memory that the model may take, as MLX reported them; None where it has not.
     """
 
+    ACTIONS: ClassVar[ActionTable] = MODEL_KEYS
     HEADING: ClassVar[str] = "Open a model"
     APPLY: ClassVar[str] = "Open"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "model", 6), ("⏎", "open", 6))
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     # ---- opening ------------------------------------------------------------------------------
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Open what is highlighted, or have it downloaded."""
         chosen = self.query_one("#model-list", ModelList).chosen
         if chosen is None:

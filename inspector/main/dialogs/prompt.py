@@ -7,23 +7,29 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.frozen import frozen
-from engine.protocol import NO_OPTIONS, Failure, Message, ModelFacts, PreviewPrompt, PromptPreview
+from engine.protocol import NO_OPTIONS, Message, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
+from inspector.keys import key_for
+from inspector.main.actions.setup import PROMPT_KEYS
 from inspector.main.dialogs.prompt_editor import PromptEditor
 from inspector.main.dialogs.prompt_file import PromptFileDialog
-from inspector.session.conversation import edited, is_conversation, system_of, transcript
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import PromptHistory
+from inspector.session.client import Request
+from inspector.session.prompts import (
+    PromptHistory,
+    edited,
+    is_conversation,
+    system_of,
+    transcript,
+)
+from inspector.session.requests import Latest
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.pieces import PieceList
 from inspector.widgets.safety import MOST_TYPED, SafeTextArea
 
@@ -44,7 +50,7 @@ characters take the engine some 0.2 s."""
 class Draft:
     """What was typed, and whether it is to be prefilled."""
 
-    prompt: Prompt
+    prompt: Prefill
     submitted: bool
 
 
@@ -58,25 +64,17 @@ class PromptDialog(Dialog[Draft]):
         before: Prompts from before, oldest first.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
-    ]
+    ACTIONS: ClassVar[ActionTable] = PROMPT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("↑↓", "other prompts", 5),
-        ("ctrl+o", "from a file", 4),
-        ("ctrl+a", "select all", 2),
-        ("⇥", "next field", 3),
-    )
 
     def __init__(
         self,
-        prompt: Prompt,
+        prompt: Prefill,
         facts: Callable[[], ModelFacts | None],
-        lookup: Lookup[PromptPreview],
-        before: Sequence[Prompt] = (),
+        lookup: Latest,
+        before: Sequence[Prefill] = (),
     ) -> None:
         super().__init__()
         self.prompt, self.facts, self.lookup = prompt, facts, lookup
@@ -111,7 +109,7 @@ class PromptDialog(Dialog[Draft]):
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
     def extra(self) -> Iterable[Button]:
-        yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
+        yield ActionButton("prompt.read_file", "From a file", id="prompt-read")
 
     @property
     def _modes(self) -> tuple[str, ...]:
@@ -124,7 +122,6 @@ class PromptDialog(Dialog[Draft]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.lookup.tell = self._answered
         self.set_focus(self.query_one("#prompt-text", PromptEditor))
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._show(CUTTING)
@@ -136,7 +133,7 @@ class PromptDialog(Dialog[Draft]):
 
     # ---- the fields -------------------------------------------------------------------------
 
-    def _put(self, prompt: Prompt) -> None:
+    def _put(self, prompt: Prefill) -> None:
         """Edit another prompt; whether its logprobs are wanted stays."""
         self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
         self.query_one("#prompt-text", PromptEditor).put("" if self._whole else prompt.text)
@@ -150,12 +147,12 @@ class PromptDialog(Dialog[Draft]):
         self.query_one("#prompt-conversation", SafeTextArea).load_text(transcript(self._conversation))
         self._changed()
 
-    def typed(self) -> Prompt:
+    def typed(self) -> Prefill:
         """The prompt in the fields."""
         text = self.query_one("#prompt-text", PromptEditor).text or self._whole
         mode = self.query_one("#prompt-mode", Choice).chosen
         system = self.query_one("#prompt-system", SafeTextArea).text
-        prompt = Prompt(
+        prompt = Prefill(
             text, mode != RAW, system or None, ECHOES[self.query_one("#prompt-echo", Choice).chosen][1]
         )
         if mode != WHOLE:
@@ -167,8 +164,7 @@ class PromptDialog(Dialog[Draft]):
         if (prompt := self.history.go(message.by, self.typed())) is not None:
             self._put(prompt)
 
-    @on(Button.Pressed, "#prompt-read")
-    def action_read_file(self) -> None:
+    def read_file(self) -> None:
         """Ask for a file whose text takes the place of the one that was typed."""
         dialog = PromptFileDialog(self._file)
 
@@ -193,7 +189,7 @@ class PromptDialog(Dialog[Draft]):
         if self._timer is not None:
             self._timer.stop()
         if self._too_long or not (prompt.text or prompt.chat):
-            self.lookup.forget()
+            self.lookup.drop()
             self._show(self._hint())
         else:
             self._timer = self.set_timer(SOON if len(prompt.text) <= SHORT else LATER, self._ask)
@@ -209,13 +205,14 @@ class PromptDialog(Dialog[Draft]):
         if self.facts() is None:
             self._show(self._hint())
         self.lookup.ask(
-            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options)
+            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options),
+            self._answered,
         )
 
-    def _answered(self, answer: PromptPreview | Failure) -> None:
-        if isinstance(answer, Failure):
-            self._show(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
-        else:
+    def _answered(self, request: Request[PreviewPrompt]) -> None:
+        if (failure := request.failure) is not None:
+            self._show(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        elif (answer := request.reply(PromptPreview)) is not None:
             facts = self.facts()
             window = facts.context_window if facts is not None else None
             self._show(counted(answer, window), window is not None and answer.tokens > window, answer)
@@ -242,7 +239,8 @@ class PromptDialog(Dialog[Draft]):
         if facts is None:
             return "The model is still loading; the prompt is cut, and prefilled, when it is there."
         window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
-        return f"Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.{window}{self._bare}"
+        read = key_for("prompt.read_file")
+        return f"Type a prompt; ↑ brings earlier ones, {read} one from a file.{window}{self._bare}"
 
     @property
     def _bare(self) -> str:
@@ -250,11 +248,11 @@ class PromptDialog(Dialog[Draft]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(Draft(self.typed(), False))
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Prefill what was typed, or report that nothing was."""
         prompt = self.typed()
         if prompt.text or prompt.messages:

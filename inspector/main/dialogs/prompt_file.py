@@ -16,8 +16,8 @@ from textual.widgets import Input
 from engine.errors import EngineError
 from inspector.display import visible
 from inspector.texts import decoded, read_text_file
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 HELP = "A UTF-8 text file, of 16 MiB at most. It takes the place of the prompt that stands in the dialog."
@@ -61,9 +61,14 @@ class PromptFileDialog(Dialog[str]):
         name: The initial path in the field.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among files",
+        note("enter", hint="read", worth=6),
+        note("right", hint="take what is proposed", worth=5),
+        told=False,
+    )
     HEADING: ClassVar[str] = "Prompt from a file"
     APPLY: ClassVar[str] = "Read"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "read", 6), ("→", "take what is proposed", 5))
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -87,11 +92,7 @@ class PromptFileDialog(Dialog[str]):
     def _typed(self) -> None:
         self._say(HELP)
 
-    @on(Input.Submitted, "#prompt-file")
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Read the file, unless none was named."""
         self.file_name = self.query_one("#prompt-file", SafeInput).value.strip()
         if self.file_name:

@@ -18,7 +18,6 @@ from engine.frozen import frozen
 from engine.protocol import AheadLine, Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
-from inspector.keys import key_for
 from inspector.main.messages import CandidateChosen
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
@@ -293,21 +292,6 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("CandidatesPanel")
     NAME = "Next token"
-    HELP = f"""\
-# Next token
-What the model expected at the selected slot: **model** is its own probability, **sampler** the one after every stage of
-the sampler. A grey row was cut; the stage that cut it stands in place of the probability.
-
-- `▶` marks the token that stands there, or that **{key_for("step")}** will take
-- **↑ ↓** or a click highlights a row; **⏎** or a second click takes it, on a branch of its own
-- *others* is the rest of the vocabulary; the last line shows where the draw fell on the sampler's distribution
-- **{key_for("look_ahead")}** looks ahead: dim behind a token stands what greedy decoding would bring after it, and
-  *joint*, the probability
-  of all of it together; **{key_for("take_ahead")}** takes it
-- *model entropy* is how open the choice was to the model, before the sampler: 1 bit is a coin toss, 0 is no choice;
-  *sampler entropy*, in the frame's last line, is that of what is drawn from, after it
-- the first row and `▶` stay in sight; `⋮` marks a row before which some are left out
-"""
 
     highlighted: int = 0
     """Row that Enter takes; it begins at the slot's own token."""

@@ -34,21 +34,6 @@ class HeaderLine(Canvas):
     """Model, phase, context and sampling; parts give way to a narrow screen."""
 
     DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
-    HELP = f"""\
-# The line at the top
-Which model, what it is doing, how much of its context window is used, and how it samples.
-
-- `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
-  without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
-- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `{key_for("connection")}` says more
-- **under L6 h1 off** this path is not the model's own: parts were switched off; `{key_for("interventions")}` then
-  `r` releases
-- **regex**, **json-schema**, ... the text must match a grammar: `{key_for("grammar_expects")}` shows what it
-  expects, `{key_for("grammar")}` changes it
-- **context** tokens in the KV cache / the most that the model was made for
-- **T** temperature, and every other setting that is on: `rep 1.05/64` is a repetition penalty of 1.05 over 64 tokens;
-  `+2` are two more, for which there is no room; *greedy* takes the most probable token
-"""
 
     settings = Settings()
     away = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.color import Color, blend_rgb
 from rich.segment import Segment
 from rich.style import Style
@@ -219,25 +220,6 @@ class KVPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
-    HELP = f"""\
-# KV cache
-The keys and values that the model keeps for every token, so that a step computes one token and not the whole text.
-
-- **used** bytes hold tokens; **allocated** ones are reserved: caches grow in strides, drawn as stairs of `░`
-- the chart runs from the first token to the last one; the other shade is the prompt; its axis tells how steep it is:
-  the bytes that a token adds
-- one line for each kind of cache: how many layers, and of each layer the tokens held (of how many at
-  most) and the bytes used / allocated
-- **branches**: the KV of branches that were left, kept within a budget (`--kept-kv-mib`) so that going back costs no
-  forward; the least recently used goes first
-- after a move: how many tokens were **kept**, **restored** from memory, or **recomputed** by the model
-
-With room (`{key_for("enlarge")}`) it tells more: the bytes of a token as a formula, what grouped heads save, what
-fell out of a window,
-how large the cache is when the context window is full, and what branches share. `{key_for("compare_kv")}` compares
-it with quantized ones,
-`{key_for("race")}` races with it against without.
-"""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return timeline.place
@@ -405,9 +387,12 @@ it with quantized ones,
             return []
         parts = [f"kept {scales.count(paid.kept)}"]
         parts += [f"restored {scales.count(paid.restored)}"] if paid.restored else []
-        parts[-1] += f" ({scales.size(paid.restored_bytes)})" if paid.restored_bytes else ""
-        parts += [f"{'recomputed' if paid is moved else 'read'} {scales.count(ran)}"]
-        text = f"{' · '.join(parts)} · {scales.milliseconds(ms)}"
+        came = f"{'recomputed' if paid is moved else 'read'} {scales.count(ran)} · {scales.milliseconds(ms)}"
+        sized = f" ({scales.size(paid.restored_bytes)})" if paid.restored_bytes else ""
+        kept = " · ".join(parts)
+        text = f"{kept}{sized} · {came}"
+        if cell_len(name + text) > width:
+            text = f"{kept} · {came}"
         row = [Segment(name, self.ink("warn" if ran and paid is moved else "good")), Segment(text)]
         if not paid.note:
             return [row]

@@ -24,7 +24,6 @@ from engine.protocol import Step
 from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
-from inspector.keys import key_for
 from inspector.main.messages import SlotSelected, StepClicked
 from inspector.state.mark_words import explained, signs
 from inspector.state.timeline import Timeline, other
@@ -386,26 +385,13 @@ class StepsPanel(Widget, can_focus=True):
     StepsPanel > StepStrip { height: 2; }
     StepsPanel.-short > StepStrip { height: 1; }
     StepsPanel.-plain > StepStrip { display: none; }
+    StepsPanel.-concealed > * { visibility: hidden; }
     """
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
     ]
-    HELP = f"""\
-# Steps
-One row for each token that was generated, and what it cost.
-
-- **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** the model entropy there, in bits
-- **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
-- `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **{key_for("jump")}**
-  jumps to a number
-- a wide panel has the probability as a bar, too
-- `≠` the sampling settings that are being tried would have picked this one instead
-- at the end of the token's column: `├` other branches leave here · `★` bookmark · `✎` name or note · `❝` caption; the
-  mouse on the row tells which
-- the strip draws the metric that **{key_for("metric")}** chose, and its column in the table has the same heat
-"""
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the metric of strip and heat, one of `scales.METRICS`."""
@@ -428,7 +414,7 @@ One row for each token that was generated, and what it cost.
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
         self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
-        self._table.visible = self._strip.visible = not concealed
+        self.set_class(concealed, "-concealed")
         self._summarise(timeline, concealed)
 
     def watch_metric(self, metric: str) -> None:

@@ -25,7 +25,6 @@ from engine.protocol import PromptToken, Step
 from inspector import scales
 from inspector.config.preferences import VIEWS
 from inspector.display import hex_bytes, quoted, token_label, token_text, truncate, unfinished, visible
-from inspector.keys import key_for
 from inspector.main.messages import SlotSelected
 from inspector.state.mark_words import BRANCHES, explained, signs
 from inspector.state.roles import role_slots
@@ -344,7 +343,8 @@ def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
     return marked
 
 
-_CACHED_ROWS = 512
+_CACHED_ROWS = 256
+"""Rows that stay drawn: some 13 KB each, more than any screen shows."""
 _TITLES = {
     OFF: "Text",
     BORDERS: "Text, token by token",
@@ -367,24 +367,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         Binding("pageup", "page_up", "Page up", show=False),
         Binding("pagedown", "page_down", "Page down", show=False),
     ]
-    HELP = f"""\
-# Text
-The prompt (grey, with a bar at the left) and what the model wrote after it. `▏` stands where the completion begins;
-the block at the end is the token to come.
-
-- **← →** walk token by token; **click** a token to look at its step
-- **{key_for("metric")}** changes the heat: probability, surprisal, entropy, rank, off. A token the model was sure of
-  stays plain; the
-  frame names the thresholds, and the two hottest steps are underlined too
-- ~~struck through~~: the sampling settings that are being tried would have picked another token there
-- `↵` newline · `⇥` tab · `‹E2 9C›` bytes of an unfinished character · *special tokens* in a style of their own
-- **{key_for("tokens")}** draws each token's borders, then its id or its bytes under it, and then plain text again
-- before a token: `├` other branches leave here, **{key_for("previous_branch")}** and **{key_for("next_branch")}** go
-  to them · `★` bookmark · `✎` name or note · `❝`
-  caption. The mouse on it, or the status line on the selected token, tells which
-- dim behind the text, after a round of speculation: `✗` the draft that was refused, `?` those that nobody looked at
-- drag to select text, **{key_for("copy_selection")}** to copy it
-"""
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""

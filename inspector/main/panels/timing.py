@@ -206,25 +206,6 @@ class TimingPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
-    HELP = f"""\
-# Time
-- **first token** (TTFT): the whole prompt through the model, and the first draw
-- **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
-  that nothing of the next one runs inside it
-- **prompt** and **generation**: tokens a second. **prompt logprobs** (in the title): what it cost on top to tell how
-  probable the prompt's own tokens were; it is part of neither
-- **cold start**: the first of its kind since the model was loaded. What is done once may be in it, so that no rate,
-  mean or percentile counts it
-- the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
-  sampler (**sample**) and on what you see here (**inspect**)
-- memory as the framework reports it: now, and the most so far
-
-With room (`{key_for("enlarge")}`) it tells more: the slowest in a hundred (p99), the steps that took more than twice
-the median (`▲`) and
-why, where that is known, and what the framework, the process and the inspector itself hold. `{key_for("profile")}`
-takes one step apart,
-`{key_for("sweep")}` measures over lengths.
-"""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -313,15 +294,17 @@ takes one step apart,
                     f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
                 )
             )
-        first = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
-        first += [self._cold()] if prefilled.cold else []
-        return first + self._then(tpot, deep, width - Segment.get_line_length(first))
+        ttft = ("first token", scales.milliseconds(prefilled.ttft_ms))
+        first = self._pairs(ttft) + ([self._cold()] if prefilled.cold else [])
+        row = first + self._then(tpot, deep, width - Segment.get_line_length(first))
+        if tpot is None and prefilled.cold and Segment.get_line_length(row) > width + GAP:
+            row = [*self._pairs(ttft, self._cold_step()), self._cold("both ")]
+        return row
 
     def _then(self, tpot: Tpot | None, deep: bool, room: int) -> Row:
         """Time per output token; where the line is short, without what is told elsewhere too."""
         if tpot is None:
-            cold = self._pairs(*(("then", scales.milliseconds(value)) for value in self._ms.values[:1]))
-            return [*cold, self._cold()] if cold else []
+            return [*self._pairs(self._cold_step()), self._cold()] if self._ms.values else []
         pairs = {
             "then": scales.milliseconds(tpot.mean),
             "p50": scales.ms(tpot.p50),
@@ -336,8 +319,11 @@ takes one step apart,
                 break
         return row
 
-    def _cold(self) -> Segment:
-        return Segment(scales.COLD + " " * GAP, self.ink("warn"))
+    def _cold_step(self) -> tuple[str, str]:
+        return "then", scales.milliseconds(self._ms.values[0])
+
+    def _cold(self, which: str = "") -> Segment:
+        return Segment(which + scales.COLD + " " * GAP, self.ink("warn"))
 
     def _throughput(self, timeline: Timeline) -> Row:
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()

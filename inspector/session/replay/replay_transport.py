@@ -8,22 +8,20 @@ from typing import ClassVar
 
 from engine.settings import LoadSettings
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
-from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
-from inspector.session.transport import Telling
+from inspector.session.replay.stops import Caption, Telling
+from inspector.session.transport import Transport
 from inspector.state.capabilities import STATES
 
-LIVE = f"{key_for('go_live')} goes on live"
-_SHOWN_BY: dict[type, tuple[str, str]] = {
-    record: shown for state in STATES for record, shown in state.SHOWN_BY.items()
-}
+LIVE = "{go_live} goes on live"
+_SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
 """What the main screen doesn't show of an entry, and the key that does."""
 
 
-class ReplayTransport:
+class ReplayTransport(Transport):
     """Plays one recording, until it is gone on with live.
 
     Args:
@@ -49,11 +47,6 @@ class ReplayTransport:
     def ready(self) -> frozenset[str]:
         """Both ways, though nothing is on show yet; none on the way to a live session."""
         return frozenset(() if self.going.under_way else ("on", "back"))
-
-    @property
-    def whereabouts(self) -> str:
-        """The status line's other end says how far it is."""
-        return ""
 
     def step(self, telling: Telling = ()) -> str:
         """Pause, show the next change of the picture, or walk forward at an older token."""
@@ -172,8 +165,7 @@ class ReplayTransport:
                 f"goes back{self._live}"
             )
         if (elsewhere := _SHOWN_BY.get(type(player.last))) is not None:
-            what, key = elsewhere
-            return f"Recorded, {shown:,} of {there:,}. {what.format(key_for(key))}, {key_for('step')} goes on"
+            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} goes on"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
             return (
@@ -187,7 +179,7 @@ class ReplayTransport:
 
     @property
     def _live(self) -> str:
-        return "" if self.bound else f", {LIVE}"
+        return "" if self.bound else f", {with_keys(LIVE)}"
 
     @property
     def _following(self) -> str:

@@ -9,11 +9,10 @@ from engine.protocol import (
     MeasureRoofline,
     Profile,
     Profiled,
-    Record,
     RooflineMeasured,
 )
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.measured import Measured
 
 
@@ -78,7 +77,3 @@ class CostControl:
         """Measure again."""
         self.job.stop()
         self.job.start(*(kind() for kind in kinds))
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)

@@ -89,6 +89,7 @@ def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
         "computes",
         f"{amount(work.flops)} operations: {work.gflops:.3g} of {roofline.matmul_gflops:.3g} GFLOP/s",
     )
+    yield from (("note", note) for note in roofline.notes)
 
 
 def layers_page(on: Canvas, profiled: Profiled, width: int) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.protocol import DrawMany, DrawsCounted
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.batch import Batches, BatchSoFar
 
 COUNTS = (10, 40, 200, 1000, 2000, 10_000)
@@ -31,8 +31,7 @@ class DrawControl:
     @property
     def continued(self) -> BatchSoFar | None:
         """The continuations of those draws; None where they have only a first token."""
-        last, drawn = self.controller.timeline.of(Batches).last, self.drawn
-        return last if last is not None and drawn is not None and last.opened.node == drawn.node else None
+        return self.controller.timeline.of(Batches).continued
 
     def toggle(self) -> None:
         """Draw after the token that is looked at, or stop."""

@@ -75,7 +75,7 @@ def figures(recording: Recording) -> Iterator[Figure]:
     known = Divergences()
     known.add(found.values())
     if known.kl:
-        together = mean([nats / math.log(2) for nats in known.kl])
+        together = mean(known.kl)
         yield "mean KL(P||Q)", f"{bits(together.value)} bits over {count(len(known.kl))} tokens"
     if known.tops:
         yield "same top token", f"{100 * known.same_top.value:.1f} %"
@@ -106,7 +106,7 @@ def section(recording: Recording) -> Element | None:
 
 def _apart(span: LockstepSpan) -> float:
     """How far the two are apart at a span: the divergence, or else the change of the logprob."""
-    for value in (span.kl_nats, span.logprob_change):
+    for value in (span.kl_bits, span.logprob_change):
         if value is not None and not math.isnan(value):
             return abs(value)
     return 0.0

@@ -13,8 +13,8 @@ from textual.widgets.option_list import Option
 from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, Listed, shipped
 from inspector.lessons.progress import LessonProgress
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 
 HELP = "Each asks before it shows. Nothing of your session is lost: a lesson is a branch of its tree."
@@ -30,9 +30,14 @@ class LessonsDialog(Dialog[Listed | str]):
         under_way: Whether there is one to end.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In the list of lessons",
+        note("up down", hint="choose", worth=5),
+        note("enter", hint="begin", worth=6),
+        told=False,
+    )
     HEADING: ClassVar[str] = "Lessons"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "begin", 6))
 
     def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
         super().__init__()

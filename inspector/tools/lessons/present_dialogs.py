@@ -13,8 +13,8 @@ from textual.widgets.option_list import Option
 
 from inspector.display import visible
 from inspector.tools.lessons.presenter import read_votes
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 
 
@@ -26,9 +26,9 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         votes: Those that are known; empty for none.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table("Among the votes", told=False)
     HEADING: ClassVar[str] = "Votes of the class"
     APPLY: ClassVar[str] = "Show"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = ()
 
     def __init__(self, options: Sequence[str], votes: Sequence[int]) -> None:
         super().__init__()
@@ -39,11 +39,7 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         names = ", ".join(visible(each) for each in self._options)
         yield Remark(f"A number for each: {names}", id="votes-remark")
 
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Take the numbers, if they are some."""
         votes = read_votes(self.query_one("#votes", Input).value, len(self._options))
         if votes is None:
@@ -61,8 +57,13 @@ class BeatsDialog(Dialog[int]):
         present: The one on show.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In the list of beats",
+        note("up down", hint="choose", worth=5),
+        note("enter", hint="jump", worth=6),
+        told=False,
+    )
     HEADING: ClassVar[str] = "Jump to a beat"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "jump", 6))
 
     def __init__(self, titles: Sequence[str], present: int) -> None:
         super().__init__()

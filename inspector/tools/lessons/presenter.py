@@ -16,7 +16,7 @@ from inspector.display import visible
 from inspector.keys import key_for
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.main.narration import Narration
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.actions import Action, ActionTable, Hint, hints_of
 
 COLUMNS = 60
 """Of the panel that is shown: on a projector the terminal's font may then be twice as large."""
@@ -24,6 +24,26 @@ HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"
 """What the key hides, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
+_ON = {LessonPhase.ASKING: "on", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
+PRESENTING_KEYS = ActionTable(
+    "While presenting",
+    (
+        Action("presenting.on", "On", "On: the class has predicted, do it, the next beat.", worth=9, place=1,
+               hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
+        Action("presenting.back", "Beat before", "Go a beat back."),
+        Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
+               hint=lambda play: "votes" if play is not None and play.options else ""),
+        Action("presenting.hide", "Hide", "Hide probabilities, the candidates, nothing.", hint="hide", worth=4,
+               place=6),
+        Action("presenting.blank", "Blank", "Blank the screen, and show it again.", hint="blank", worth=3, place=5),
+        Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
+               worth=1, place=3),
+        Action("present", "End", "End it. `inspector notes` in a second terminal shows the notes.", hint="end", worth=2,
+               place=7),
+        Action("lessons", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
+    ),
+)  # fmt: skip
+"""What keys mean while something is presented, before they mean anything else; the owner is the lesson, if any."""
 MOST_VOTES = 100_000
 
 
@@ -121,14 +141,8 @@ class Presenter:
         now = self._clock()
         return now - self._beat_began, now - self._began
 
-    def _hints(self, play: LessonPlay | None) -> tuple[KeyHint, ...]:
-        own: tuple[KeyHint, ...] = ((".", "blank", 3), ("h", "hide", 4), ("K", "end", 2))
-        if play is None:
-            return own
-        on = {LessonPhase.ASKING: "on", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
-        first: tuple[KeyHint, ...] = (("pgdn", on[play.phase], 9),) if play.phase in on else ()
-        votes: tuple[KeyHint, ...] = (("v", "votes", 6),) if play.options else ()
-        return (*first, *votes, ("g", "jump", 1), ("S", "explore", 1), *own)
+    def _hints(self, play: LessonPlay | None) -> tuple[Hint, ...]:
+        return tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]]))
 
 
 def minutes_of(play: LessonPlay) -> float:

@@ -64,13 +64,18 @@ class Presenting:
     # ---- keys -------------------------------------------------------------------------------
 
     def keys(self, play: LessonPlay | None) -> Keys:
-        """What keys mean while it is presented."""
-        own: Keys = {"full_stop": self._blank, "h": self._hide}
+        """By the id of an action what it does while it is presented."""
+        own: Keys = {"presenting.blank": self._blank, "presenting.hide": self._hide}
         if play is None:
             return own
-        on: Keys = {"pagedown": lambda: self._on(play), "pageup": lambda: play.begin(play.beat_number - 1)}
-        votes: Keys = {"v": lambda: self._ask_votes(play)} if play.options else {}
-        return {**own, **on, **votes, "enter": on["pagedown"], "g": lambda: self._ask_beat(play)}
+        votes: Keys = {"presenting.votes": lambda: self._ask_votes(play)} if play.options else {}
+        return {
+            **own,
+            **votes,
+            "presenting.on": lambda: self._on(play),
+            "presenting.back": lambda: play.begin(play.beat_number - 1),
+            "presenting.jump": lambda: self._ask_beat(play),
+        }
 
     def _on(self, play: LessonPlay) -> None:
         """The next thing, whichever it is: the class has predicted, it is done, the next beat."""

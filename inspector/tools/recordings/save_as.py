@@ -103,16 +103,12 @@ class SaveAsDialog(Dialog[Saved]):
     def _with_logits(self) -> bool:
         return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
 
-    @on(Input.Submitted, "#save-path")
-    def _submitted(self) -> None:
-        self.action_apply()
-
     def let_go(self) -> None:
         """What is half written goes with the dialog, also where the program ends."""
         if self._stop is not None:
             self._stop.set()
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Write, unless something is wrong with the name."""
         name = self.query_one("#save-path", SafeInput).value.strip()
         if self._stop is not None or self._awaiting is not None:

@@ -13,16 +13,16 @@ from textual.widget import Widget
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
-from inspector.keys import key_for
+from inspector.keys import with_keys
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.option_list import SafeOptionList
 
 READING = "Reading the list"
 HELP = (
-    f"⏎ shows it as a recording; there {key_for('go_live')} goes on with it live. What runs "
+    "⏎ shows it as a recording; there {go_live} goes on with it live. What runs "
     "now is saved and in this list too."
 )
 
@@ -30,10 +30,15 @@ HELP = (
 class SessionsDialog(Dialog[Path]):
     """Lists sessions; returns the file of the one that is to be shown."""
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In the list of sessions",
+        note("up down", hint="choose", worth=5),
+        note("enter", hint="open", worth=6),
+        told=False,
+    )
     KEPT: ClassVar[tuple[str, ...]] = ("_paths",)
     HEADING: ClassVar[str] = "Recent sessions"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "open", 6))
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +67,9 @@ class SessionsDialog(Dialog[Path]):
         width = max(20, options.content_size.width - 2)
         options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
         options.highlighted = 0 if listed else None
-        self.query_one("#sessions-remark", Remark).say(HELP if listed else "No session is saved yet.")
+        self.query_one("#sessions-remark", Remark).say(
+            with_keys(HELP) if listed else "No session is saved yet."
+        )
 
     @on(SafeOptionList.OptionSelected)
     def _selected(self, message: SafeOptionList.OptionSelected) -> None:
@@ -74,10 +81,10 @@ def line(saved: SavedSession, width: int) -> Content:
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
-    tokens = f"{saved.tokens:,} tokens" + (" · runs" if saved.peek.in_use else "")
+    tokens = f"{saved.tokens:,} tokens"
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
     columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
-    made = f"{saved.made} · " if saved.made else ""
-    prompt = truncate(made + visible(saved.peek.user_message), max(0, width - len(left)))
+    told = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
+    prompt = truncate(" · ".join(filter(None, told)), max(0, width - len(left)))
     return Content(truncate(left, width)) + Content.styled(prompt, "$ink-muted")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.protocol import LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
+from engine.protocol import LoadDraft, RunRounds, TakeRound, VerifySpeculation
 from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.speculation import Speculation
 
 PLAIN_STEPS = 5
@@ -44,10 +44,6 @@ class SpeculationControl:
     def drafting_model(self) -> str:
         """The draft model that was named; empty for none."""
         return self._models[-1] if self._models else ""
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)
 
     # ---- settings ---------------------------------------------------------------------------
 

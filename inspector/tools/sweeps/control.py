@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.protocol import Record, Sweep, Swept
+from engine.protocol import Sweep, Swept
 from engine.sweep_settings import SWEEPS, SweepName, SweepSettings
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.measured import Measured
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -52,7 +52,3 @@ class SweepControl:
         """Start, or stop."""
         if not self.job.stop():
             self.job.start(Sweep(self.settings))
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from inspector.keys import with_keys
 from inspector.tools.tour.stops import Stop
+from inspector.tools.tour.tool import TOUR_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.key_hints import KeyHint
 
 
 class TourDialog(Dialog[None]):
@@ -24,22 +25,12 @@ class TourDialog(Dialog[None]):
         go: Shows the panel of a stop; returns whether it is in the lower half of the screen.
     """
 
+    ACTIONS: ClassVar[ActionTable] = TOUR_KEYS
     LEAVE: ClassVar[str] = "End"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("space →", "next", 7), ("←", "back", 5))
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "space,right,enter",
-            "go(1)",
-            "Next",
-            priority=True,
-            tooltip="Go to the next stop; from the last, leave.",
-        ),
-        Binding("left,backspace", "go(-1)", "Back", priority=True, tooltip="Go to the stop before."),
-    ]
 
     def __init__(self, stops: Sequence[Stop], go: Callable[[Stop], bool]) -> None:
         super().__init__()
-        self.stops, self._go = tuple(stops), go
+        self.stops, self._show_stop = tuple(stops), go
         self.place = 0
         """Of the present stop."""
 
@@ -50,18 +41,18 @@ class TourDialog(Dialog[None]):
         """Begin at the first stop."""
         self._show()
 
-    def action_go(self, by: int) -> None:
+    def go(self, by: int) -> None:
         """Go to another stop; beyond the last one, leave."""
         if self.place + by >= len(self.stops):
-            self.action_leave()
+            self.leave()
         else:
             self.place = max(0, self.place + by)
             self._show()
 
     def _show(self) -> None:
         stop = self.stops[self.place]
-        self.set_class(self._go(stop), "-above")
+        self.set_class(self._show_stop(stop), "-above")
         self.query_one("#dialog", Vertical).border_title = Content(
             f"Tour {self.place + 1}/{len(self.stops)} · {stop.question}"
         )
-        self.query_one("#tour-text", Static).update(Content(stop.text))
+        self.query_one("#tour-text", Static).update(Content(with_keys(stop.text)))

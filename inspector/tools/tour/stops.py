@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
-from inspector.keys import key_for
 
 
 @frozen
@@ -15,6 +14,7 @@ class Stop:
     question: str
     """That the panel answers."""
     text: str
+    """`{step}` in it is the key of that action."""
 
 
 STOPS = (
@@ -24,29 +24,29 @@ STOPS = (
     Stop("candidates", "What could come next?",
          "The likeliest tokens: what the model believes, and what the sampler made of it. The model entropy and the "
          "sampler entropy tell how open each is. A grey row was cut. ▶ is what "
-         f"{key_for('step')} takes; ↑ ↓ and ⏎ take another, "
+         "{step} takes; ↑ ↓ and ⏎ take another, "
          "as a branch."),
     Stop("steps", "How did it go?",
          "A row for each token that was generated: its probability, how many bits it surprised by, and what it "
-         f"cost. {key_for('metric')} changes what the colours mean."),
+         "cost. {metric} changes what the colours mean."),
     Stop("kv", "What does it hold in memory?",
          "Keys and values of every token, kept so that a step computes one token alone. The axis tells what a "
-         f"token adds. {key_for('enlarge')} gives a panel the whole screen, and it tells more."),
+         "token adds. {enlarge} gives a panel the whole screen, and it tells more."),
     Stop("timing", "How long did it take?",
          "The time to the first token, then the time of each, and where in a step it goes: the model, the "
          "sampler, and what you see here."),
     Stop("sampler", "Why this token?",
-         f"{key_for('why')} shows the sampler stage by stage, and the draw. "
-         f"{key_for('sampling')} changes temperature, top-p and the rest, and shows "
-         f"at once what that would have picked. {key_for('attention')} looks into the model: "
+         "{why} shows the sampler stage by stage, and the draw. "
+         "{sampling} changes temperature, top-p and the rest, and shows "
+         "at once what that would have picked. {attention} looks into the model: "
          "where its heads look, layer by layer."),
     Stop("tree", "What would have happened otherwise?",
-         f"{key_for('tree')} shows every branch that was taken; nothing is lost. "
-         f"{key_for('previous_branch')} and {key_for('next_branch')} go from branch to branch, "
-         f"{key_for('reroll')} draws again."),
+         "{tree} shows every branch that was taken; nothing is lost. "
+         "{previous_branch} and {next_branch} go from branch to branch, "
+         "{reroll} draws again."),
     Stop("text", "Now you",
-         f"{key_for('step').capitalize()} takes a step, {key_for('run')} runs, "
-         f"{key_for('prompt')} gives another prompt. {key_for('help')} explains every key and "
+         "{Step} takes a step, {run} runs, "
+         "{prompt} gives another prompt. {help} explains every key and "
          "what the numbers mean; "
          "`inspector replay` plays a recorded demonstration."),
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inspector.keys import KEYS
-from inspector.main.tool import SCREEN, HelpSection, Host, Key, Tool, ToolActions
+from inspector.main.tool import SCREEN, Host, Tool, ToolActions
+from inspector.widgets.actions import Action, dialog_table, leaves
 
 if TYPE_CHECKING:
     from inspector.tools.tour.stops import Stop
@@ -52,28 +52,26 @@ class TourActions(ToolActions):
         self.host.answer()
 
 
+TOUR_KEYS = dialog_table(
+    "On the tour",
+    Action("tour.next", "Next", "Go to the next panel.", lambda own: own.go(1), hint="next", worth=7, priority=True),
+    Action("tour.right", "Next", "Go to the next panel.", lambda own: own.go(1), hint="next", worth=7, priority=True),
+    Action("tour.back", "Back", "Go to the one before.", lambda own: own.go(-1), hint="back", worth=5, priority=True),
+    leaves("End it; everything is as it was before."),
+)  # fmt: skip
 TOUR = Tool(
     "tour",
     "Tour",
     TourActions,
-    keys=(
-        Key(
+    actions=(
+        Action(
             "tour",
-            *KEYS["tour"],
             "Tour",
-            SCREEN,
             "Show a stranger around: what each panel answers.",
             TourActions.begin,
+            group=SCREEN,
+            synonyms="guide introduction welcome",
         ),
     ),
-    help=(
-        HelpSection(
-            "On the tour",
-            (
-                ("`space` `→` `⏎`", "Go to the next panel."),
-                ("`←` `⌫`", "Go to the one before."),
-                ("`esc`", "End it; everything is as it was before."),
-            ),
-        ),
-    ),
+    owners=(TOUR_KEYS,),
 )

@@ -78,7 +78,7 @@ def answer(recorded: RecordedLogits, command: Command) -> Record:
     try:
         return timeless(recorded.question(command)(never))
     except EngineError as error:
-        return protocol.Failure(command.kind, error.message, error.hint, id=command.id)
+        return protocol.Failure(command.kind, error.message, error.hint, request=command.id)
 
 
 def timeless(record: Record) -> Record:

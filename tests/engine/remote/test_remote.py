@@ -96,15 +96,17 @@ def test_who_joins_sees_the_whole_session(host: Host) -> None:
     seen = [record for record in told if not isinstance(record, protocol.Failure)]
     found = [second.get() for _ in seen]
     assert [timeless(record) for record in found] == [timeless(record) for record in seen]
-    assert {getattr(record, "id", 0) for record in found if isinstance(record, protocol.Ended)} == {0}
+    assert {record.request for record in found} == {0}, "the joining client asked for none of it"
     adopted = second.adopted
     assert adopted == [
         protocol.Load(LoadSettings()),
         protocol.Configure(SAMPLED),
         protocol.Prefill("Once upon a time", chat=False),
     ]
-    step = second.do(protocol.TakeStep())[0]  # and goes on with it
+    command = protocol.TakeStep()
+    step, *_, ended = second.do(command)  # and goes on with it
     assert isinstance(step, protocol.Step)
+    assert (step.request, ended.request) == (command.id, command.id)
     assert step.parent == seen[-2].node  # type: ignore[union-attr]
     second.close()
 

@@ -286,3 +286,30 @@ def test_a_family_whose_end_can_t_run_alone_is_read_from_its_logits(zoo: Zoo) ->
     for each in (session, other):
         list(each.prefill(TEXT, ids))
     assert read_all(session) == read_all(other)
+
+
+def test_a_prefill_in_many_chunks_computes_of_its_last_layer_what_it_does_without_prompt_logprobs(
+    tmp_path: Path,
+) -> None:
+    """The rest waits with the readings: half of the work of a model of two layers."""
+    config = {**CONFIGS["llama"], "num_key_value_heads": 4, "head_dim": 128}
+    model = str(synthetic.write(tmp_path / "model", config))
+    session = Session(load(LoadSettings(model=model, prefill_step_size=32)), Settings())
+    list(session.prefill("", [5 + place for place in range(1400)], echo=True))
+    assert (
+        session.unread.held == sum(4096 * -(-chunk * 32 // 256) * 256 for chunk in range(1, 44)) + 4096 * 1536
+    )
+
+
+def test_beyond_a_bound_the_last_layer_is_computed_on_the_way(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = zoo.load("llama", prefill_step_size=4)
+    session, other = Session(loaded, Settings()), Session(loaded, Settings())
+    ids = session.tokens.encode(TEXT)
+    list(other.prefill(TEXT, ids))
+    assert other.unread.held > 2**19
+    monkeypatch.setattr("engine.session.unread.HELD_BYTES", 2**18)
+    list(session.prefill(TEXT, ids))
+    assert session.unread.held <= 2**18
+    assert read_all(session) == read_all(other)

@@ -48,11 +48,11 @@ class ScriptedBackend:
         if isinstance(command, protocol.Cancel):
             return
         for record in self.answers.get(type(command), ()):
-            self.emit(record)
+            self.emit(replace(record, request=command.id))
             if isinstance(command, self.interrupt or ()):
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-        self.emit(protocol.Ended(command.kind, id=command.id))
+        self.emit(protocol.Ended(command.kind, request=command.id))
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed += 1
@@ -103,7 +103,9 @@ class ScriptedRun:
         def refuse(constant: str) -> None:
             raise AssertionError(f"{constant} is not JSON")
 
-        return [json.loads(line, parse_constant=refuse) for line in self.lines]
+        found = [json.loads(line, parse_constant=refuse) for line in self.lines]
+        assert all("request" not in event for event in found), "the program's own number of a command"
+        return found
 
 
 class Run(ScriptedRun):

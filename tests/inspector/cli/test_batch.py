@@ -161,7 +161,7 @@ def test_the_table_has_a_line_a_lane() -> None:
 def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
     assert run.go() == Outcome(0)
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [(event["event"], event.get("row")) for event in events] == [
         ("batch", None), ("join", None), ("prefill", None), ("prompt", 0), ("prompt", 1),
         ("step", 0), ("step", 1), ("step", 0), ("step", 1), ("end", 1), ("step", 0), ("end", 0),
@@ -176,7 +176,7 @@ def test_what_came_before_ctrl_c_is_written() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl")
     run.backend.interrupt = protocol.StartBatch
     assert run.go().code == 130
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [event["event"] for event in events][-3:] == ["end", "end", "batch_end"]
     assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
 

@@ -24,6 +24,7 @@ def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
     assert cli.main(["bench", *flags]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert not {"id", "request"} & found.keys(), "the program's own number of a command"
     assert [(point["sweep"], point["at"]) for point in found["points"]] == [
         ("tpot", 16), ("tpot", 32), ("inspection", 2),
     ]  # fmt: skip

@@ -89,16 +89,27 @@ def test_a_model_against_itself_and_four_bits(capsys: pytest.CaptureFixture[str]
     assert [each["event"] for each in found[:2]] == ["model", "against"]
     spans = [each for each in found if each["event"] == "span"]
     assert "".join(span["text"] for span in spans) == TEXT
-    assert {span["kl_nats"] for span in spans[1:]} == {0.0}
-    assert (found[-1]["complete"], found[-1]["kl_nats"]["mean"]) == (True, [0.0, 0.0])
+    assert {span["kl_bits"] for span in spans[1:]} == {0.0}
+    assert (found[-1]["complete"], found[-1]["kl_bits"]["mean"]) == (True, [0.0, 0.0])
     found = lines(capsys, "pocket", "--bits", "4", "-p", TEXT)
     spans, last = [each for each in found if each["event"] == "span"], found[-1]
     assert found[1]["quantization"] == "4-bit, group 64, affine"
-    kl = [span["kl_nats"] for span in spans[1:]]
-    assert last["kl_nats"]["mean"][0] == pytest.approx(math.fsum(kl) / len(kl))
-    assert last["kl_nats"]["max"] == max(kl) > 0
+    kl = [span["kl_bits"] for span in spans[1:]]
+    assert last["kl_bits"]["mean"][0] == pytest.approx(math.fsum(kl) / len(kl))
+    assert last["kl_bits"]["max"] == max(kl) > 0
     assert last["logprobs"][1] == pytest.approx(math.fsum(span["other_logprob"] for span in spans[1:]))
     assert spans[1]["candidates"][0]["rank"] == 1
+    assert not any("nats" in name for each in (*spans, last) for name in each)
+
+
+def test_kl_is_in_bits_in_the_table_too(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("pocket", "--bits", "4", "-p", TEXT)
+    last = lines(capsys, *given)[-1]
+    assert cli.main(["diff", *given]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Mean    KLD"))
+    assert row.split(": ")[1].split() == [
+        f"{last['kl_bits']['mean'][0]:.6f}", "±", f"{last['kl_bits']['mean'][1]:.6f}", "bits",
+    ]  # fmt: skip
 
 
 def test_the_figures_have_the_names_of_llama_cpp(capsys: pytest.CaptureFixture[str]) -> None:

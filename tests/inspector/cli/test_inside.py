@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.inspection.inside import lens
 from engine.protocol import AttentionLayer, AttentionRead, CaptureFacts, Check, floats
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
@@ -33,15 +34,15 @@ def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distrib
     kinds = [line["event"] for line in lines]
     assert kinds[-3:] == ["attention", "lens", "contributions"]
     prompt, step = (next(line for line in lines if line["event"] == kind) for kind in ("prompt", "step"))
-    looked, lens = lines[-3], lines[-2]
-    assert looked["node"] == lens["node"] == step["node"]
-    assert all(check["passed"] for check in looked["checks"] + lens["checks"])
+    looked, seen = lines[-3], lines[-2]
+    assert looked["node"] == seen["node"] == step["node"]
+    assert all(check["passed"] for check in looked["checks"] + seen["checks"])
     for layer in looked["layers"]:
         for row in layer["heads"]:
             assert len(row) == len(prompt["tokens"]) + 1
             assert math.isclose(sum(row), 1, abs_tol=1e-5)
-    assert [column["node"] for column in lens["columns"]] == [prompt["tokens"][-1]["node"], step["node"]]
-    first = lens["columns"][0]["cells"][-1]["top"][0]
+    assert [column["node"] for column in seen["columns"]] == [prompt["tokens"][-1]["node"], step["node"]]
+    first = seen["columns"][0]["cells"][-1]["top"][0]
     best = max(step["candidates"], key=lambda candidate: candidate["prob"])
     assert first["id"] == best["id"]
     assert math.isclose(first["prob"], best["prob"], rel_tol=1e-5)
@@ -117,6 +118,20 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
         assert "50" not in out.getvalue()
         assert "\x1b" not in out.getvalue()
         assert "attention" in out.getvalue()
+
+
+@pytest.mark.parametrize("flags", [("--jsonl",), ()])
+def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
+    flags: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lens, "relative_error", lambda row, truth: 1.0)
+    assert cli.main(["inside", *PROMPT, *flags]) == 3
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == (
+        "inspector: error: Not shown: Logit lens, as its check failed. "
+        "If rounding is the cause, --dtype float32 shows it."
+    )
+    assert "L8 attention" in out or "contributions" in out, "the views after it are written"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main([*argv, "--jsonl"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["event"] for each in events][-3:] == ["profile", "roofline", "kv_costs"]
+    assert not any({"id", "request"} & each.keys() for each in events), (
+        "the program's own number of a command"
+    )
     profile = events[-3]
     parts = sum(part["ms"] for part in profile["parts"])
     assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])

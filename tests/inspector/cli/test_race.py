@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from engine import protocol
@@ -108,7 +106,7 @@ def test_a_single_step_is_enough() -> None:
 def test_json_lines_hold_every_step() -> None:
     run = Run("--jsonl")
     run.go()
-    begin, *all_steps, end = [json.loads(line) for line in run.lines]
+    begin, *all_steps, end = run.events
     assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
     assert [each["tokens"] for each in all_steps] == list(range(17, 77))
     assert all(each["event"] == "race_step" and each["equal"] for each in all_steps)
@@ -124,7 +122,7 @@ def test_an_interrupt_ends_with_what_there_is() -> None:
     lines = Run("--jsonl", answers=[OPENED])
     lines.backend.interrupt = protocol.Race
     lines.go()
-    assert json.loads(lines.lines[-1]) == {"event": "race_end", "reason": "cancelled"}
+    assert lines.events[-1] == {"event": "race_end", "reason": "cancelled"}
 
 
 # ---- as a person runs it ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from engine.trace import Journal
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
 from inspector.tools.registry import FOLLOWING, TOOLS
 
 TAKEN = {"ctrl+w", "ctrl+t", "ctrl+n", *(f"f{number}" for number in range(1, 13))}
@@ -82,11 +82,11 @@ def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
 
 
 def test_no_key_is_one_that_browsers_take() -> None:
-    keys = {name for key in key_table(TOOLS).keys for name in key.keys.split(",")}
+    keys = {name for action in key_table(TOOLS).actions for name in action.names}
     assert not keys & TAKEN
 
 
 def test_whoever_follows_has_no_key_that_writes_or_goes_live() -> None:
-    keys = {key.id for key in key_table(FOLLOWING).keys}
+    keys = {action.id for action in key_table(FOLLOWING).actions}
     assert not keys & {"go_live", "save_as", "sessions", "export", "breakpoints", "lesson", "present"}
     assert {"step", "run", "earlier", "tree", "tip"} <= keys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import TextIO
@@ -85,6 +86,17 @@ def test_a_new_lesson_is_never_written_over_another(
     assert path.read_text(encoding="utf-8") == "mine"
     assert main(["lesson", "new", str(path), "--force"]) == 0
     assert path.read_text(encoding="utf-8") != "mine"
+
+
+def test_the_next_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "it's my \x1b[1mfirst.md"
+    assert main(["lesson", "new", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    path = tmp_path / "it's my first.md"
+    assert main(["lesson", "new", str(path)]) == 0
+    _, command = capsys.readouterr().out.rstrip("\n").split("then: ")
+    assert shlex.split(command) == ["inspector", "lesson", "check", str(path)]
 
 
 def test_what_is_wrong_is_told_by_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

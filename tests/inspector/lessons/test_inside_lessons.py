@@ -66,7 +66,7 @@ def _search(session: HeadlessSession, given: str) -> Before:
     before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
     controller.client.listeners.append(before.since.append)
     for command in VERBS["beams"].commands(given, controller):
-        controller.client.send(command)
+        controller.client.request(command)
     session.until(lambda: not controller.client.outstanding)
     return before
 
@@ -77,7 +77,7 @@ def test_a_beam_search_counts_with_its_own_settings_alone() -> None:
         controller = session.controller
         scope = Scope(controller)
         for command in VERBS["prompt"].commands(lesson.prompt, controller):
-            controller.client.send(command)
+            controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         before = _search(session, "width=2 max_tokens=16")
         done = VERBS["beams"].done
@@ -105,7 +105,7 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
         controller = session.controller
         scope = Scope(controller)
         for command in VERBS["prompt"].commands(lesson.prompt, controller):
-            controller.client.send(command)
+            controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
         controller.client.listeners.append(before.since.append)
@@ -114,6 +114,6 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
         session.until(lambda: not controller.client.outstanding)
         assert not VERBS["attention"].done("", controller, before)
         for command in VERBS["attention"].commands("", controller):
-            controller.client.send(command)
+            controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         assert VERBS["attention"].done("", controller, before)

@@ -17,6 +17,8 @@ from inspector.lessons import notes
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.notes import NotesPage, NotesServer, follow, page, presenting
 from inspector.lessons.play import LessonPhase
+from inspector.main.dialogs.help import HelpDialog
+from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons.notes_app import NotesApp, body_text, head_line
 from inspector.tools.lessons.present_dialogs import VotesDialog
@@ -131,6 +133,49 @@ def test_a_class_is_taken_through_a_lesson(runtime: Path) -> None:
         assert not learner.actions.presenting.on
 
     learn(LESSON, body)
+
+
+def test_a_blank_screen_shows_no_panel_and_comes_back() -> None:
+    """Not the steps and not the tree either, which are made of widgets of their own."""
+
+    async def body(learner: LearnerKeys) -> None:
+        for panel in ("steps", "tree"):
+            await learner.press("K")
+            learner.app.main.host.go_to(panel)
+            await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
+            await learner.press("full_stop")
+            await learner.until(lambda: "─" not in learner.text())
+            assert not [line for line in learner.text().splitlines()[1:-3] if line.strip()]
+            await learner.press("full_stop")
+            await learner.until(lambda panel=panel: panel.title() in learner.text())
+            await learner.press("K")
+
+
+def test_the_help_begins_with_what_is_on_show(runtime: Path) -> None:
+    """In a lesson with its keys, before a class with the presenter's; elsewhere with those of the screen."""
+
+    async def body(learner: LearnerKeys) -> None:
+        async def first(*keys: str) -> list[str]:
+            await learner.press(*keys, "?")
+            await learner.until(lambda: isinstance(learner.app.screen, HelpDialog))
+            page = learner.app.screen.query_one(KeysPage)
+            await learner.until(lambda: page.size.height > 0)
+            headings = [line.plain for line in page._lines(90) if line.plain in HEADINGS]
+            await learner.press("escape")
+            await learner.until(lambda: learner.app.screen is learner.app.main)
+            assert len(headings) == len(set(headings)) == len(HEADINGS)
+            return headings[:2]
+
+        assert (await first())[0] == "In a lesson"
+        assert await first("K") == ["While presenting", "In a lesson"]
+        learner.actions.leave()
+        assert (await first())[0] == "While presenting"
+        assert (await first("K"))[0] == "Step and run"
+
+    learn(LESSON, body)
+
+
+HEADINGS = ("Step and run", "Branch", "In a lesson", "While presenting")
 
 
 def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from engine.protocol import Choose, Prefill, Step
+from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
@@ -37,6 +37,26 @@ def test_detours_and_resets_come_back_to_the_beat() -> None:
         await learner.press("j")
         await learner.phase(*WAITING)
         assert (first, play.beat_number) == (1, 0)
+
+    learn(LESSON, body)
+
+
+def test_while_the_engine_is_asked_for_a_beat_nothing_is_shown_of_the_token_looked_at_before() -> None:
+    """The lesson goes to the path's end as it asks: the panels were shown just before."""
+
+    async def body(learner: LearnerKeys) -> None:
+        backend, held = learner.app.controller.client.backend, list[Command]()
+        await learner.press("S", "left")
+        assert "at prompt token" in learner.text()
+        send, backend.send = backend.send, held.append  # type: ignore[method-assign]
+        await learner.press("Z")
+        await learner.until(lambda: bool(held))
+        assert learner.app.controller.timeline.following
+        assert "prompt token" not in learner.text().lower()
+        backend.send = send  # type: ignore[method-assign]
+        for command in held:
+            send(command)
+        await learner.phase(LessonPhase.ASKING)
 
     learn(LESSON, body)
 
@@ -106,10 +126,10 @@ def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet() -> Non
         controller, timeline = learner.app.controller, learner.app.controller.timeline
         learner.actions.leave()
         await learner.until(lambda: not controller.client.outstanding)
-        controller.client.send(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
+        controller.client.request(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
         await learner.until(lambda: len(timeline.completion) == 1)
         text = LESSON.lesson.prompt + timeline.completion[0].text
-        controller.client.send(Prefill(text, chat=False))
+        controller.client.request(Prefill(text, chat=False))
         await learner.until(lambda: not controller.client.outstanding)
         assert isinstance(timeline.items[-1], Step)
         assert timeline.completion == []

@@ -18,7 +18,7 @@ from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.dialogs.topics import TOPICS, TopicPages, page
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.one_line import escaped, unescaped
@@ -379,8 +379,8 @@ def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
         assert max(map(cell_len, lines)) <= page.content_size.width
         assert len(lines) == page.content_size.height
         shown = re.sub(r"\s+", "", "".join(lines))
-        for key in key_table(TOOLS).keys:
-            assert re.sub(r"\s+", "", f"{key.shown} {key.label}. {key.tooltip}") in shown
+        for action in key_table(TOOLS).actions:
+            assert re.sub(r"\s+", "", f"{action.shown} {action.label}. {action.told}") in shown
 
     run(test, size=size)
 

@@ -13,14 +13,21 @@ import pytest
 from textual.widgets import TextArea
 
 from engine import protocol
-from engine.protocol import Ended, Failure, Message, Piece, PreviewPrompt, PromptOpened, PromptPreview
+from engine.protocol import (
+    Ended,
+    Failure,
+    Message,
+    Piece,
+    Prefill,
+    PreviewPrompt,
+    PromptOpened,
+    PromptPreview,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, counted
 from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
-from inspector.session.conversation import edited, transcript
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import PromptHistory
+from inspector.session.prompts import PromptHistory, edited, transcript
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
 from inspector.widgets.pieces import PieceList
@@ -71,7 +78,7 @@ async def asked(rig: Rig) -> PreviewPrompt:
         for each in questions:
             if rig.engine.cancelled(each) and each.id not in ended:
                 ended.add(each.id)
-                await rig.push([Ended(each.kind, cancelled=True, id=each.id)])
+                await rig.push([Ended(each.kind, cancelled=True, request=each.id)])
         await rig.pilot.pause(0.01)
     raise AssertionError(f"it was never asked: {wanted}")
 
@@ -225,17 +232,17 @@ def test_a_text_beyond_the_bound_is_not_cut_but_prefilled():
 
 
 def test_what_is_changed_on_the_way_through_the_prompts_stays():
-    a, b, c = (Prompt(text, False) for text in "abc")
-    history = PromptHistory([a, b, a, Prompt("", False)], c)
+    a, b, c = (Prefill(text, False) for text in "abc")
+    history = PromptHistory([a, b, a, Prefill("", False)], c)
     assert history.earlier == 2  # the last of equal ones, and none that is empty
-    assert history.go(-1, Prompt("c!", False)) == a
+    assert history.go(-1, Prefill("c!", False)) == a
     assert history.go(-1, a) == b
     assert history.go(-1, b) is None
-    assert history.go(1, Prompt("b!", True)) == a
-    assert history.go(1, a) == Prompt("c!", False)
+    assert history.go(1, Prefill("b!", True)) == a
+    assert history.go(1, a) == Prefill("c!", False)
     assert history.go(1, c) is None
     assert history.go(-1, c) == a
-    assert history.go(-1, a) == Prompt("b!", True)
+    assert history.go(-1, a) == Prefill("b!", True)
 
 
 def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_left():
@@ -256,10 +263,10 @@ def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_l
         await rig.press("up")
         assert area(rig).text == "Once upon a time,!\nx"  # to the first line
         await rig.press("up")
-        assert rig.app.screen.typed() == Prompt("Hi", True, "Be kind.\nSo.")
+        assert rig.app.screen.typed() == Prefill("Hi", True, "Be kind.\nSo.")
         assert area(rig).cursor_location == (0, 2)
         await rig.press("y", "up")
-        assert rig.app.screen.typed() == Prompt("Once upon a time,", False)
+        assert rig.app.screen.typed() == Prefill("Once upon a time,", False)
         await rig.press("up", "alt+down")
         assert area(rig).text == "Hiy"
         await rig.press("alt+down", "ctrl+s")

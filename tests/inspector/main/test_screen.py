@@ -11,6 +11,7 @@ from engine.protocol import Ended, Failure, Loading, Verified
 from engine.settings import Settings
 from engine.thread import WITHOUT_MLX
 from inspector.main.arrangement import Arrangement, Layout, layout_for
+from inspector.main.key_table import PANELS
 from inspector.main.messages import CandidateChosen, SlotSelected
 from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
@@ -18,7 +19,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.screen import PANELS, MainScreen
+from inspector.main.screen import MainScreen
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import Rig, run
@@ -52,10 +53,10 @@ def test_a_step_is_shown_once_when_it_comes_and_as_under_way_when_it_is_long(
         monkeypatch.setattr(
             MainScreen, "show", lambda self, show=MainScreen.show: (shows.append(1), show(self))
         )
-        await rig.app.main.action_do("step")  # without a wait between the key and the step
+        await rig.app.main.do("step")  # without a wait between the key and the step
         await rig.push([*rig.session.steps(1), Ended("Step")])
         assert len(shows) == 1
-        await rig.app.main.action_do("step")
+        await rig.app.main.do("step")
         await rig.until(lambda: len(shows) > 1)
         await rig.push([*rig.session.steps(1), Ended("Step")])
         assert len(shows) == 3

@@ -248,13 +248,34 @@ async def test_a_cold_start_is_marked_and_in_no_rate(size: tuple[int, int]) -> N
 
 
 @on_screen
-async def test_a_cold_start_alone_has_no_rate_at_all() -> None:
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [(70, "first token 45.5 ms  cold start  then 900 ms  cold start"), (54, "then 900 ms  both cold start")],
+)
+async def test_a_cold_start_alone_has_no_rate_at_all(width: int, said: str) -> None:
     timeline = cold(session(1)).timeline()
-    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+    async with shown(TimingPanel(), (width, 12)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "then 900 ms  cold start" in screen(pilot)
+        assert said in screen(pilot)
         assert "tok/s" not in screen(pilot)
+
+
+@on_screen
+async def test_what_a_move_cost_is_never_cut() -> None:
+    made = session(8)
+    made.records.append(
+        replace(made.move(made.timeline().items[9].node), restored=1, restored_bytes=8192, ms=43.25)
+    )
+    timeline = made.timeline()
+    for width, said in (
+        (70, "moved  kept 10 · restored 1 (8 KiB) · recomputed 0 · 43.2 ms"),
+        (58, "moved  kept 10 · restored 1 · recomputed 0 · 43.2 ms"),
+    ):
+        async with shown(KVPanel(), (width, 12)) as (panel, pilot):
+            panel.show(timeline)
+            await pilot.pause()
+            assert said in screen(pilot)
 
 
 @on_screen

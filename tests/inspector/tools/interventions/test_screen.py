@@ -70,7 +70,7 @@ def test_the_map_and_the_strongest_head_with_and_without(size: tuple[int, int]):
         assert "L2 h1 off" in text
         assert "1.2" in text
         for _ in range(12):
-            screen.view.move(2)
+            screen.view.action_move(2)
             await rig.pilot.pause()
             text += rig.screen_text()
         assert "80.00 %" in text

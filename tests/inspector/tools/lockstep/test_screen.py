@@ -257,9 +257,9 @@ def test_a_second_model_asked_for_twice_is_two_commands() -> None:
 
     async def test(rig: Rig) -> None:
         await rig.ready()
-        control = LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))
+        LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))
         for _ in range(2):
-            control.receive(fakes.facts())
+            rig.app.controller.client.receive(fakes.facts())
         first, second = (each for each in rig.engine.sent if isinstance(each, OpenLockstep))
         assert first == second
         assert first.id != second.id

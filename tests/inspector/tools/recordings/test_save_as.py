@@ -9,6 +9,7 @@ import stat
 import sys
 import types
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from inspector.cli import terminal
 from inspector.demo import DEMONSTRATION
 from inspector.recordings import sessions
 from inspector.tools.recordings.save_as import SaveAsDialog
-from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.tools.recordings.sessions import SessionsDialog, line
 from inspector.widgets.dialog import Remark
 from tests.inspector.fakes import Session
 from tests.inspector.recordings.test_recorder import saved
@@ -215,7 +216,8 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
         options = await listed(rig)
         assert options.option_count == 3
         text = "\n".join(str(option.prompt) for option in options.options)
-        assert "3 tokens · runs" in text
+        assert "3 tokens " in text
+        assert "  runs · " in text
         assert "7 tokens" in text
         assert "no trace" in text
         texts = [str(option.prompt) for option in options.options]
@@ -230,6 +232,17 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
 
     run(test, save=state)
     assert len(list(state.iterdir())) == 3
+
+
+def test_a_long_session_that_runs_has_its_tokens_whole(state):
+    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    (listed,) = sessions.saved_sessions()
+    assert listed.peek is not None
+    runs = replace(listed, tokens=916_303, peek=replace(listed.peek, in_use=True))
+    for width in (100, 74):
+        text = str(line(runs, width))
+        assert "916,303 tokens" in text
+        assert "  runs · " in text
 
 
 def test_the_session_that_runs_is_not_shown_over_itself(state):

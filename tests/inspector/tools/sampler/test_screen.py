@@ -13,6 +13,7 @@ from engine.protocol import (
     Explain,
     Failure,
     MoveTo,
+    Prefill,
     Recall,
     Recalled,
     Reroll,
@@ -27,7 +28,6 @@ from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.choice import Choice
@@ -279,8 +279,8 @@ def test_a_run_is_asked_about_only_now_and_then():
         now[0] = tenth * PATIENCE / 10
         timeline.apply(made.step())
         questions.ask(timeline)
-        if engine.asked and questions._explain is not None:
-            client.receive(Ended("Explain", cancelled=True, id=questions._explain.command.id))
+        for request in [*client.requests.values()]:
+            client.receive(Ended("Explain", cancelled=True, request=request.command.id))
             timeline.running = True
     assert len(engine.asked) == 3
 
@@ -580,11 +580,11 @@ def test_a_damaged_file_is_told_in_the_dialog(config):
 
 def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     engine, made = FakeEngine(), Session()
-    controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
+    controller = Controller(engine, LoadSettings(), USED, Prefill("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     engine.sent.clear()
-    controller.client.outstanding.clear()
+    controller.client.requests.clear()
     controller.timeline.walk(-2)
     slot, before = controller.timeline.slot, controller.timeline.before
     assert controller.navigation.reroll() == ""
@@ -600,7 +600,7 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
 
 def test_drawing_again_is_stopped_as_one():
     engine, made = FakeEngine(), Session()
-    controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
+    controller = Controller(engine, LoadSettings(), USED, Prefill("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     controller.timeline.walk(-2)

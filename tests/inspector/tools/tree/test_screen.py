@@ -8,10 +8,8 @@ from textual.events import Key
 from engine import protocol
 from engine.protocol import Deleted, Marked, Undeleted, Undone
 from inspector.main.arrangement import Arrangement, Layout
-from inspector.main.keyline import fitting
+from inspector.main.key_table import panels_with
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.screen import key_table, panels_with
-from inspector.main.tool import When
 from inspector.tools.registry import TOOLS
 from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
@@ -94,12 +92,13 @@ def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps():
 
 
 def test_the_last_line_tells_the_keys_of_the_tree():
-    hints = [hint for hint in TREE.hints if hint.when is When.PANEL]
-    assert hints
-    assert set(hints) <= set(fitting(key_table(TOOLS), 200, {When.ALWAYS, When.LIVE}, TREE))
+    [panel] = TREE.contexts
+    words = [action.hint for action in panel.actions if action.hint]
+    assert words
 
     async def test(rig: Rig) -> None:
         await forked(rig)
+        assert set(words) <= {hint.word for hint in rig.app.main.hints()}
         assert "↑↓ branch" in rig.screen_text()
         assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
         await rig.press("1")

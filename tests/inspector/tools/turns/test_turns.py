@@ -74,7 +74,9 @@ def test_where_the_template_differs_the_person_decides():
         await chatting(rig)
         for keys, expected in (((), "path"), (("down",), "template")):
             sent = await replied(rig, "Why [b]?[/b]")
-            await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", id=sent.id)])
+            await rig.push(
+                [TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", request=sent.id)]
+            )
             dialog = rig.app.screen
             assert isinstance(dialog, DiffersDialog)
             assert "33 of 40 tokens" in rig.screen_text()
@@ -83,7 +85,7 @@ def test_where_the_template_differs_the_person_decides():
             assert rig.engine.last(protocol.AddTurn) == replace(sent, differing=expected)
             await rig.push([Failure("AddTurn", "It was refused.", "Try again."), Ended("AddTurn")])
         sent = await replied(rig)
-        await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", id=sent.id)])
+        await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", request=sent.id)])
         count = len(rig.engine.sent)
         await rig.press("escape")
         assert len(rig.engine.sent) == count

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from engine.protocol import Ended, Loading, Record
-from inspector.session import inbox as module
-from inspector.session.inbox import SHARE, RecordInbox
+from inspector.session import client as module
+from inspector.session.client import SHARE, RecordInbox
 
 LOADING = Loading("import", 0, 0, "mlx")
 

@@ -13,7 +13,7 @@ from engine import protocol
 from engine.logits import recorded
 from engine.protocol import Command, Ended, Explained, Failure, Record, Step, TokensFound, WhatIfAnswered
 from engine.settings import LoadSettings, Settings
-from inspector.session.replay.recorded_answers import RecordedAnswers
+from inspector.session.replay.replay_backend import RecordedAnswers
 from tests.engine.logits.recording import Recording
 
 
@@ -43,7 +43,7 @@ class Asked:
         while ends:
             found.append(record := self.queue.get(timeout=60))
             if isinstance(record, Ended):
-                ends.remove(record.id)
+                ends.remove(record.request)
         return found
 
 
@@ -61,7 +61,7 @@ def test_questions_are_answered_in_their_order_each_with_its_end(live: Recording
     assert all(map(asked.answers.ask, sent))
     found = asked.until_ended(*sent)
     assert [type(record) for record in found] == [WhatIfAnswered, Ended, Explained, Ended, TokensFound, Ended]
-    assert [record.id for record in found[1::2]] == [command.id for command in sent]  # type: ignore[union-attr]
+    assert [record.request for record in found[1::2]] == [command.id for command in sent]  # type: ignore[union-attr]
     assert found[2] == live.ask(sent[1])
 
 
