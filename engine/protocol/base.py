@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from itertools import count
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from engine.frozen import frozen
 
@@ -78,13 +78,6 @@ def addressed(record: Stamped, request: int) -> Stamped:
         return replace(record, request=request)
     object.__setattr__(record, "request", request)
     return record
-
-
-def contents(record: Record) -> dict[str, Any]:
-    """The fields of a record as `asdict` gives them, but for `request`: what a file may say of it."""
-    fields = asdict(record)
-    del fields["request"]
-    return fields
 
 
 @frozen

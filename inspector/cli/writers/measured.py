@@ -85,10 +85,8 @@ def as_object(swept: Swept) -> Json:
         }
         for point in swept.points
     ]
-    whole = record_json(
-        swept, how={"how": dict(swept.how)}, points={"points": points}, last={}
-    )  # it always is
-    return {**pick(swept, "id"), **whole}
+    how = {"how": dict(swept.how)}
+    return record_json(swept, how=how, points={"points": points}, last={})  # the last that is shown always is
 
 
 # ---- a profile --------------------------------------------------------------------------------
@@ -101,11 +99,11 @@ class ProfileLines(JsonLines):
         """Write the event of a record, if it has one; the steps before are left out."""
         match record:
             case Profiled():
-                self._write("profile", pick(record, "id"), record_json(record), pick(record, "other_ms"))
+                self._write("profile", record_json(record), pick(record, "other_ms"))
             case RooflineMeasured():
-                self._write("roofline", pick(record, "id"), record_json(record), pick(record, "ridge"))
+                self._write("roofline", record_json(record), pick(record, "ridge"))
             case KVCompared(last=True):
-                self._write("kv_costs", pick(record, "id"), record_json(record))
+                self._write("kv_costs", record_json(record))
             case protocol.Step():
                 pass
             case _:

@@ -38,6 +38,11 @@ def beam_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
 # ---- a batch ----------------------------------------------------------------------------------
 
 
+def _shown(seen: Batches) -> BatchSoFar | None:
+    """The batch of the command: of the prompts, or of the draws' continuations."""
+    return seen.continued or seen.last
+
+
 def completion(lane: LaneSoFar, request: Request) -> str:
     """What a lane says, cut before a stop string."""
     made = Completion(request.settings.stop)
@@ -56,7 +61,7 @@ class BatchLines(JsonLines):
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the events of a record, if it has any."""
         self._seen.apply(record)
-        batch = self._seen.last
+        batch = _shown(self._seen)
         match record:
             case protocol.BatchOpened():
                 self._write("batch", pick(record, "size", "static", "node", "note"))
@@ -82,7 +87,7 @@ class BatchLines(JsonLines):
 
     def end(self, summary: Summary) -> None:
         """Write the ends of lanes that were broken off, and the last event."""
-        batch = self._seen.last
+        batch = _shown(self._seen)
         if batch is None:
             return
         for lane in batch.lanes:
@@ -152,7 +157,7 @@ class BatchTable(PlainText):
     def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record, and show how far the batch is."""
         self._seen.apply(record)
-        batch = self._seen.last
+        batch = _shown(self._seen)
         match record:
             case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
@@ -169,7 +174,7 @@ class BatchTable(PlainText):
     def end(self, summary: Summary) -> None:
         """Write the lanes and the figures."""
         self._show("")
-        batch, drawn = self._seen.last, self._seen.drawn
+        batch, drawn = _shown(self._seen), self._seen.drawn
         if drawn is not None:
             self._out.write("\n".join(frequency_lines(drawn)) + "\n")
         if batch is not None and drawn is not None:
