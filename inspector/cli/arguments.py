@@ -42,7 +42,7 @@ def no_options() -> ChatOptions:
 
 
 @frozen
-class Request:
+class CliRequest:
     """What the command line asks for."""
 
     load: LoadSettings
@@ -66,7 +66,7 @@ class Request:
     """The prompt that it was made from."""
 
 
-def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
+def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:
     """Check what the flags ask for, and read the prompt.
 
     Args:
@@ -84,7 +84,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     prompt, chat = (
         (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
     )
-    return Request(
+    return CliRequest(
         load=load,
         settings=settings,
         prompt=prompt,
@@ -179,7 +179,7 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
 
 
 def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
-    """As for `Request.echo`; off by default where a text or a table is written, which have no place for them."""
+    """As for `CliRequest.echo`; off by default where a text or a table is written, which have no place for them."""
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     return False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
 

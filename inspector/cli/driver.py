@@ -26,7 +26,7 @@ from engine.protocol import Command, ModelFacts, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.connect import link_from
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once
 from inspector.cli.summary import Summary, Tally
@@ -74,7 +74,7 @@ class Failed(Exception):
 
 
 def drive(
-    request: Request,
+    request: CliRequest,
     writer: Writer,
     then: Sequence[Command],
     make_backend: MakeBackend = EngineThread,
@@ -109,7 +109,7 @@ def drive(
 
 def run(
     args: Namespace,
-    request: Request,
+    request: CliRequest,
     writer: Writer,
     then: Sequence[Command],
     after: Callable[[], Iterable[Command]] = tuple,
@@ -178,7 +178,7 @@ def backend_from(args: Namespace) -> MakeBackend:
     return made
 
 
-def opening(request: Request) -> Iterator[Command]:
+def opening(request: CliRequest) -> Iterator[Command]:
     """The commands before those of a subcommand: its model, settings and prompt."""
     yield protocol.Load(request.load)
     yield protocol.Configure(request.settings)
@@ -208,7 +208,7 @@ class Driver:
 
     def __init__(
         self,
-        request: Request,
+        request: CliRequest,
         writer: Writer,
         sent: Sequence[Command],
         make_backend: MakeBackend,
@@ -303,7 +303,7 @@ class TraceWriter:
         request: The model and the settings.
     """
 
-    def __init__(self, writer: Writer, request: Request) -> None:
+    def __init__(self, writer: Writer, request: CliRequest) -> None:
         self.entries: list[Entry] = []
         """What happened until now, in order."""
         self._writer, self._request = writer, request

@@ -10,7 +10,7 @@ from dataclasses import field
 
 from engine.frozen import frozen
 from engine.settings import Settings
-from inspector.lessons.actions import Action
+from inspector.lessons.actions import LessonAction
 from inspector.lessons.expressions import Expression, Template
 from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 from inspector.state.timeline import Timeline
@@ -144,11 +144,11 @@ class Beat:
     text: tuple[Template, ...] = ()
     """Paragraphs on show before the reveal."""
     question: Question | None = None
-    act: tuple[Action, ...] = ()
+    act: tuple[LessonAction, ...] = ()
     """What the learner does after predicting."""
     why: tuple[Template, ...] = ()
     """Paragraphs of the reveal."""
-    begin: tuple[Action, ...] = ()
+    begin: tuple[LessonAction, ...] = ()
     """What the program does before the beat begins."""
     keep: tuple[tuple[str, Expression], ...] = ()
     """Values as they are before the learner acts, by the names that this beat and later ones have for them."""

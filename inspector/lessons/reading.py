@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import PathError, SettingsError
 from engine.files import read_regular, told
 from engine.settings import BY_NAME, Settings, check
-from inspector.lessons.actions import Action, action
+from inspector.lessons.actions import LessonAction, action
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template, expression, template
 from inspector.lessons.lesson import HIDDEN, SHOWN, Beat, Lesson, Option, Question, option
@@ -389,7 +389,7 @@ def _kept(name: str, source: Any, line: int) -> tuple[str, Expression]:
     return name, expression(source, line)
 
 
-def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[Action, ...]:
+def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[LessonAction, ...]:
     found = table.texts(name)
     if len(found) > MOST_ACTIONS:
         line = table.line(name)

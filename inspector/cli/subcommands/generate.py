@@ -12,7 +12,7 @@ from engine.beam_settings import WIDEST, BeamSettings, check_beams
 from engine.errors import EngineError, PromptError
 from engine.settings import BY_NAME
 from engine.speculation_settings import DRAFT_KINDS, SpeculationSettings, check_speculation
-from inspector.cli.arguments import Request, given, known, request_from
+from inspector.cli.arguments import CliRequest, given, known, request_from
 from inspector.cli.exit import output
 from inspector.cli.flags import (
     Parser,
@@ -75,7 +75,7 @@ def _generation(speculation: SpeculationSettings | None) -> list[Command]:
     return [LoadDraft(speculation), RunRounds(speculation, plain=PLAIN_STEPS)]
 
 
-def text_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
     if request.jsonl:
         from inspector.cli.writers.jsonl import JsonLines
@@ -267,13 +267,13 @@ def _cut(args: Namespace, text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()] if args.lines else [text]
 
 
-def batch_request(args: Namespace, texts: list[str]) -> Request:
+def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
     """What the flags ask for; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
     return replace(request_from(one), prompt=texts[0] if args.draws is not None else "")
 
 
-def commands_for(args: Namespace, request: Request, texts: list[str]) -> Iterable[Command]:
+def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:
     """The commands after model, settings and, for draws, their prompt.
 
     Raises:

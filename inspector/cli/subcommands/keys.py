@@ -44,9 +44,9 @@ def run_keys(args: Namespace) -> int:
     table = key_table(TOOLS)
     own = own_keys.read(list(table.places))
     keys.use(own.keys)
-    listed = [Listed(each.group, each, each.id in own.keys) for each in table.actions]
+    listed = [ListedAction(each.group, each, each.id in own.keys) for each in table.actions]
     listed += [
-        Listed(part.title, each, each.id in own.keys)
+        ListedAction(part.title, each, each.id in own.keys)
         for part in table.tables
         for each in part.actions
         if each.id and (each.run is not None or each.id not in table)
@@ -61,7 +61,7 @@ KEYS = Subcommand("keys", keys_parser, run_keys, "all keys of the screen, and wh
 
 
 @frozen
-class Listed:
+class ListedAction:
     """One action."""
 
     where: str
@@ -71,7 +71,7 @@ class Listed:
     """Whether its keys are a person's own."""
 
 
-def _objects(listed: list[Listed], problems: tuple[str, ...]) -> Iterator[str]:
+def _objects(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
     from inspector.keys import shown
 
     for each in listed:
@@ -89,7 +89,7 @@ def _objects(listed: list[Listed], problems: tuple[str, ...]) -> Iterator[str]:
         yield json.dumps({"problem": problem}, ensure_ascii=True)
 
 
-def _tables(listed: list[Listed], problems: tuple[str, ...]) -> Iterator[str]:
+def _tables(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
     from inspector.display import pad, visible
     from inspector.keys import shown
 

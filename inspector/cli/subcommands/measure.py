@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from engine.settings import BY_NAME, FIELDS, Settings
-from inspector.cli.arguments import Request, given, known, load_settings, request_from
+from inspector.cli.arguments import CliRequest, given, known, load_settings, request_from
 from inspector.cli.exit import output
 from inspector.cli.flags import (
     Parser,
@@ -58,7 +58,7 @@ def run_bench(args: Namespace) -> int:
         values["sweeps"] = tuple(name for part in values["sweeps"] for name in part.split(",") if name)
     with flag_errors():
         sweep = Sweep(check_sweeps(SweepSettings(**known(SweepSettings, values))))
-    request = Request(load_settings(args), Settings(), prompt="", chat=False)
+    request = CliRequest(load_settings(args), Settings(), prompt="", chat=False)
     writer = BenchText(output(), sys.stderr, request, as_json=args.jsonl)
     return run(args, request, writer, [sweep])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, PromptError
 from engine.settings import BY_NAME, LoadSettings, Settings, check
-from inspector.cli.arguments import Request, given, load_settings
+from inspector.cli.arguments import CliRequest, given, load_settings
 from inspector.cli.exit import output
 from inspector.cli.flags import (
     EXIT_STATUS,
@@ -94,7 +94,7 @@ def _of_text(failure: Failure) -> Failure:
     return replace(failure, message=message, hint=hint)
 
 
-def score_request_from(args: Namespace) -> Request:
+def score_request_from(args: Namespace) -> CliRequest:
     """Check what the flags ask for, and read the text.
 
     Raises:
@@ -108,7 +108,7 @@ def score_request_from(args: Namespace) -> Request:
     return replace(_request(args, args.chat_template, "--chat-template", text), settings=settings, echo=True)
 
 
-def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) -> Request:
+def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) -> CliRequest:
     """What the flags ask for, with the conversation that they name, or else the text that they give.
 
     Args:
@@ -119,7 +119,7 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
     """
     load, conversation = load_settings(args), chat_from(args)
     messages = conversation.messages
-    return Request(
+    return CliRequest(
         load=load,
         settings=Settings(),
         prompt=conversation.last if messages else text(),
@@ -185,7 +185,7 @@ def run_diff(args: Namespace) -> int:
         hint = "Name one after the first, or give --bits or --adapter."
         raise EngineError("There is no second model.", hint)
     text = given_text(args.text, args.prompt, "inspector diff A B", "compare", "--text")
-    request = Request(load, Settings(), "", chat=False, jsonl=args.jsonl)
+    request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
     read = DiffText(text, args.window, CANDIDATES if args.jsonl else 0)
     writer = diff_writer(request, output(), sys.stderr)
     return run(args, request, writer, [against, read], told=_of_text)
@@ -295,7 +295,7 @@ def run_tokens(args: Namespace) -> int:
     return exit_status(drive(asked, made, [cut], loads=False))
 
 
-def tokens_request_from(args: Namespace) -> Request:
+def tokens_request_from(args: Namespace) -> CliRequest:
     """Check what the flags ask for, and read the text.
 
     Raises:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from engine.errors import SettingsError
 from engine.settings import BY_NAME, Settings, check
-from inspector.lessons.actions import MOST_STEPS, Action, settings_given
+from inspector.lessons.actions import MOST_STEPS, LessonAction, settings_given
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template
 from inspector.lessons.lesson import HIDDEN, Beat, Lesson, Option
@@ -309,9 +309,9 @@ def _check_prompt(lesson: Lesson, faults: Faults) -> None:
     """See that there is a prompt before something needs one."""
     there = bool(lesson.prompt)
     for beat in lesson.beats:
-        steps: tuple[Action | Expression, ...] = (*beat.begin, *_first(beat), *beat.act, *after(beat))
+        steps: tuple[LessonAction | Expression, ...] = (*beat.begin, *_first(beat), *beat.act, *after(beat))
         for needs in steps:
-            if isinstance(needs, Action):
+            if isinstance(needs, LessonAction):
                 there = there or needs.name == "prompt"
                 wanted = needs.name != "set"
             else:
@@ -339,7 +339,7 @@ def _check_settings(lesson: Lesson, faults: Faults) -> None:
                 faults.add(action.line, message, f"Give max_tokens up to {MOST_STEPS:,}.", "run")
 
 
-def _set(action: Action, settings: Settings) -> Settings:
+def _set(action: LessonAction, settings: Settings) -> Settings:
     try:
         return check(replace(settings, **settings_given(action.given)))  # type: ignore[arg-type]
     except SettingsError as error:

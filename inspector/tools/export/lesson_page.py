@@ -16,7 +16,7 @@ from engine.frozen import frozen
 from engine.protocol import PromptToken
 from engine.settings import BY_NAME
 from inspector.display import visible
-from inspector.lessons.actions import Action, given_text, settings_given
+from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson
 from inspector.lessons.play import Card, LessonPhase, LessonPlay
@@ -151,7 +151,7 @@ def _why(card: Card) -> Element:
 # ---- what is done in a beat, in words for a page that has no keys for it ---------------------
 
 
-def done(actions: Sequence[Action]) -> str:
+def done(actions: Sequence[LessonAction]) -> str:
     """What some actions do, as a sentence; printable."""
     words = "; then ".join(
         _WORDS[each.name](each.given) if each.name in _WORDS else str(each) for each in actions

@@ -27,7 +27,7 @@ from inspector.cli.subcommands import generate
 from inspector.recordings import sessions
 
 
-def ask(*argv: str, headless: bool = True) -> arguments.Request:
+def ask(*argv: str, headless: bool = True) -> arguments.CliRequest:
     """What a command line asks for."""
     parser = generate.generate_parser() if headless else screen.screen_parser()
     return arguments.request_from(parsed(parser, argv), default_prompt=not headless)

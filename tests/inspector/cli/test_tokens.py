@@ -14,7 +14,7 @@ from engine.errors import PromptError
 from engine.protocol import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
@@ -33,11 +33,11 @@ CUT = Tokenized(
 )
 
 
-def run(*argv: str) -> Request:
+def run(*argv: str) -> CliRequest:
     return tokens_request_from(parsed(tokens_parser(), argv))
 
 
-def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:
+def written(request: CliRequest, summary: bool = False, out: io.StringIO | None = None) -> str:
     """What a request gives for `CUT`."""
     backend = ScriptedBackend({protocol.CutText: [CUT]})
 
@@ -54,8 +54,8 @@ def written(request: Request, summary: bool = False, out: io.StringIO | None = N
     return to.getvalue()
 
 
-def asked(jsonl: bool = False) -> Request:
-    return Request(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+def asked(jsonl: bool = False) -> CliRequest:
+    return CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
 
 
 # ---- the flags ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from inspector.lessons.actions import Action
+from inspector.lessons.actions import LessonAction
 from inspector.lessons.catalogue import Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.session.playback import Opening
@@ -71,7 +71,7 @@ class LearnerKeys:
         await self.pilot.press(*keys)
         await self.pilot.pause()
 
-    async def do(self, action: Action) -> None:
+    async def do(self, action: LessonAction) -> None:
         """Do what a beat asks for by the keys that it names; by `h`, where a recording has no engine for them."""
         keys = KEYS.get(action.name)
         if self.play.stage.recorded or (keys is None and action.name not in ("choose", "race")):
@@ -118,7 +118,7 @@ class LearnerKeys:
         await self.press("enter")
         await self.until(lambda: self.actions.play is None or self._left(number))
 
-    def _moved_on(self, left: tuple[Action, ...]) -> bool:
+    def _moved_on(self, left: tuple[LessonAction, ...]) -> bool:
         """Whether an action was done, or a part of it: then it is looked at again."""
         busy = self.play.stage.busy
         return (

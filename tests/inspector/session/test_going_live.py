@@ -133,9 +133,9 @@ def test_numbers_that_were_never_told_stay_free(lived):
     )
     again = Bench()
     again.do(protocol.Restore(apart, asked.node + 10))
-    assert again.worker._context.session.tree.tokens(asked.node + 10) == lived.worker._context.session.tree.tokens(
-        asked.node
-    )
+    assert again.worker._context.session.tree.tokens(
+        asked.node + 10
+    ) == lived.worker._context.session.tree.tokens(asked.node)
     assert "no token number 7" in again.do(protocol.MoveTo(7))[0].message
 
 
