@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from engine.errors import PathError
-from engine.paths import here
+from engine.files import here
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.task import Task
 
@@ -106,7 +106,7 @@ class EngineThread:
             if (target := self._tasks.get(command.target)) is not None:
                 target.cancel.set()
             return
-        task = Task(command)
+        task = Task(command, closing=self._closing)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
         self._inbox.put(task)
@@ -158,10 +158,12 @@ class EngineThread:
         from engine.model.light_import import import_mlx_lm
 
         import_mlx_lm()  # before any module of ours does
+        from engine.libraries import check_private
         from engine.worker import Worker
 
+        check_private()
         inbox = self._inbox
-        worker = Worker(self._emit, self._closing.is_set, inbox.aside, lambda: inbox.waiting)
+        worker = Worker(self._emit, inbox.aside, lambda: inbox.waiting)
         try:
             while not self._closing.is_set() and (task := inbox.get(worker.use_idle_time)) is not None:
                 worker.carry_out(task)

@@ -6,11 +6,11 @@ import traceback
 from collections.abc import Callable, Collection
 
 from engine import protocol
+from engine.context import EngineContext, Handler
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
-from engine.desk import Call, Desk, Handler, Stopped
-from engine.errors import Cancelled, EngineError, RankError, StepError
+from engine.errors import Cancelled, EngineError, RankError, StepError, first_line
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
 from engine.lockstep.handlers import LockstepCommands
@@ -19,7 +19,7 @@ from engine.protocol import Command, Prefill, Record
 from engine.ranks.handlers import RanksCommands
 from engine.ranks.ring import RING
 from engine.session.handlers import SessionCommands
-from engine.task import Task
+from engine.task import Stopped, Task
 
 CAPABILITIES = (
     SessionCommands,
@@ -42,7 +42,6 @@ class Worker:
 
     Args:
         emit: Receives every record.
-        closing: Whether the engine is about to end; then every command stops as if it were cancelled.
         aside: Takes the next task out of the queue if its command is an aside, else returns None.
         waiting: Whether the queue has a task.
     """
@@ -50,17 +49,16 @@ class Worker:
     def __init__(
         self,
         emit: Callable[[Record], None],
-        closing: Stopped,
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
     ) -> None:
-        self._receive, self._closing, self._aside = emit, closing, aside
+        self._receive, self._aside = emit, aside
         self._carried_out = 0
         """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
-        self._desk = Desk(self._emit, self._answer_asides, waiting)
-        self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
+        self._context = EngineContext(self._emit, self._answer_asides, waiting)
+        self._context.capabilities = [make(self._context) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
-        for capability in self._desk.capabilities:
+        for capability in self._context.capabilities:
             for kind, handler in capability.handlers().items():
                 assert kind not in self._handlers, f"two handlers for {kind.__name__}"
                 self._handlers[kind] = handler
@@ -75,7 +73,13 @@ class Worker:
         command, cancelled = task.command, False
         before, self._carried_out = self._carried_out, command.id
         try:
-            self._dispatch(task)
+            if (handler := self._handlers.get(type(command))) is None:
+                raise TypeError(f"no handler for {command!r}")
+            if task.stopped():
+                raise Cancelled
+            if command.needs_model and self._context.model.settings.divided and not command.over_ranks:
+                raise StepError(OVER_RANKS, "Load the model in one: without --ranks and --hostfile.")
+            handler(command, task)
         except Cancelled:
             cancelled = True
         except EngineError as error:
@@ -93,23 +97,12 @@ class Worker:
     def use_idle_time(self) -> bool:
         """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
         try:
-            return self._desk.read_prompt()
+            return self._context.read_prompt()
         except Exception as error:  # what fails once would fail again, and here nothing ends
-            if self._desk.opened is not None:
-                self._desk.opened.unread.clear()
+            if self._context.opened is not None:
+                self._context.opened.unread.clear()
             self._emit(unexpected(Prefill("", False), error))
             return False
-
-    def _dispatch(self, task: Task) -> None:
-        command, call = task.command, Call(task, self._closing)
-        handler = self._handlers.get(type(command))
-        if handler is None:
-            raise TypeError(f"no handler for {command!r}")
-        if call.stopped():
-            raise Cancelled
-        if command.needs_model and self._desk.model.settings.divided and not command.over_ranks:
-            raise StepError(OVER_RANKS, "Load the model in one: without --ranks and --hostfile.")
-        handler(command, call)
 
     def close(self) -> None:
         """End what the capabilities have outside this process; called once, at the end."""
@@ -126,10 +119,9 @@ def unexpected(command: Command, error: BaseException) -> protocol.Failure:
 
     if (other := unsupported(error)) is not None:
         return protocol.Failure(command.kind, *other)
-    text = str(error).strip().splitlines()
     return protocol.Failure(
         command.kind,
-        f"{command.kind} failed: {type(error).__name__}: {text[0] if text else 'no message'}.",
+        f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}.",
         "This is a fault of the program; please report it with the log.",
         expected=False,
         trace="".join(traceback.format_exception(error)),

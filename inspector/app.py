@@ -31,8 +31,7 @@ from engine.trace.schema import field_names
 from inspector import keys
 from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
-from inspector.config.preferences import Preferences
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.keys import key_for

@@ -35,11 +35,10 @@ from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
 from inspector.demo import LESSON as DEMONSTRATIONS_LESSON
 from inspector.lessons.catalogue import find, listed
-from inspector.lessons.notes import follow, presenting
 from inspector.main.tool import Tool
 from inspector.session.playback import Opening
-from inspector.tools.export.svg import alone
-from inspector.tools.lessons.notes_app import NotesApp
+from inspector.tools.export.documents import alone
+from inspector.tools.lessons.notes import NotesApp, follow, presenting
 from inspector.tools.registry import TOOLS, with_lesson
 
 PLACE = Path(inspector.__file__).parent / "pictures"
@@ -212,7 +211,7 @@ def _rests(app: App[Any]) -> bool:
     if not isinstance(app, InspectorApp):
         return True
     controller = app.controller
-    asking = controller.queries._explain is not None or controller.queries._what_if is not None
+    asking = controller.queries._explain.waiting or controller.queries._what_if.waiting
     return controller.resting and not (asking or app.inbox.waiting or app.main._stale)
 
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.logits.token_texts import decode
 from engine.protocol import Command, Distribution, LogitsRow, ModelFacts, ModelVocabulary, Record
 from engine.settings import LoadSettings, Settings
+from engine.token_texts import decode
 from engine.tree import ROOT, Node, TokenPaths, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.logits.node_sampler import NodeSampler
-    from engine.logits.vocabulary import Vocabulary
+    from engine.logits.questions import Vocabulary
     from engine.sampling.ranking import Row
 
 
@@ -99,7 +99,7 @@ class RecordedSource:
     @cached_property
     def search(self) -> Vocabulary:
         """Searches the model's tokens."""
-        from engine.logits.vocabulary import Vocabulary
+        from engine.logits.questions import Vocabulary
 
         return Vocabulary(self.tokens)
 
@@ -237,9 +237,7 @@ class RecordedLogits:
 
 
 def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool]) -> Record:
-    from engine.logits.explain import explain, what_if
-    from engine.logits.grammar import expected
-    from engine.logits.vocabulary import find
+    from engine.logits.questions import expected, explain, find, what_if
 
     match command:
         case protocol.Explain():

@@ -26,11 +26,11 @@ from mlx_lm.generate import generate_step
 
 from engine.decoding.run import run
 from engine.model import synthetic
-from engine.model.forward import never
 from engine.model.load import Loaded, load
 from engine.protocol import Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 
 MADE: Mapping[str, Mapping[str, Any]] = {
     "100m": synthetic.LLAMA_100M,
@@ -75,7 +75,7 @@ def first_token_seconds(loaded: Loaded, ids: list[int], echo: bool) -> tuple[flo
     for _ in session.prefill("", ids, echo=echo):
         pass
     there = time.perf_counter()
-    while session.read_prompt() is not None:
+    while session.unread.read() is not None:
         pass
     return there - begun, time.perf_counter() - there
 

@@ -9,14 +9,14 @@ import filecmp
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from engine import confinement, pocket
 from engine.files import read_regular
 from engine.models_on_disk.facts import DiskModel, Source
-from engine.models_on_disk.reading import FILES
+from engine.models_on_disk.reading import FILES, read_model
 
 VARIABLE = "INSPECTOR_MODELS"
 """Environment variable: directories of models, separated as in PATH."""
@@ -188,3 +188,28 @@ def _unfinished(path: Path) -> str:
     except OSError:
         return ""
     return f" ({count} {'file' if count == 1 else 'files'} in part)" if count else ""
+
+
+# ---- the list ----------------------------------------------------------------------------------
+
+MOST = 5000
+"""Models of a list at most."""
+
+
+def listed(
+    directories: Sequence[str] = (), recent: Sequence[str] = (), stopped: Callable[[], bool] = lambda: False
+) -> Iterator[DiskModel]:
+    """Every model: the bundled one, those used last, those of given directories, the hub's, LM Studio's.
+
+    Args:
+        directories: Those that a person gave; where there are any, nothing else is looked at.
+        recent: Paths of models that were used last.
+        stopped: Polled before each model: whether to end here.
+
+    Yields:
+        Each with its facts, as soon as it was read.
+    """
+    for place, _ in zip(all_places(directories, recent), range(MOST), strict=False):
+        if stopped():
+            return
+        yield place if place.problem else read_model(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 import socket
 import time
@@ -27,10 +28,8 @@ from engine.protocol import (
     ends_model,
 )
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, HELLO_SECONDS, PROTOCOL
-from engine.remote.complaints import Complaints
-from engine.remote.journal import RecordJournal
-from engine.remote.lines import Lines, line_of, object_of
-from engine.remote.visitor import Visitor
+from engine.remote.journal import RecordJournal, Visitor
+from engine.remote.lines import Complaints, Lines, line_of, object_of
 from engine.thread import EngineThread
 
 MOST_OUTSTANDING = 256
@@ -358,3 +357,26 @@ def _encoded(message: Command | Record) -> bytes:
         words = f"An answer could not be sent: {error.message}"
         told = Failure(type(message).__name__, words, error.hint, request=request)
         return wire.encode(told) + b"\n"
+
+
+# ---- the other end of ProcessLink --------------------------------------------------------------
+
+END_SECONDS = 1.5
+
+
+def serve_inherited(descriptor: int, program: str) -> None:
+    """Serve the one connection that was inherited, then end the process at once.
+
+    Args:
+        descriptor: Of a connected socket.
+        program: Version of the program.
+    """
+    status = 1
+    try:
+        server = EngineServer("", program)
+        server.start()
+        server.meet(socket.socket(fileno=descriptor))
+        server.close(END_SECONDS)
+        status = 0
+    finally:
+        os._exit(status)  # a thread that still uses MLX would abort the interpreter's own way out

@@ -261,8 +261,9 @@ TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama
 
 
 def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    ties = TOP_P_TIES[program(settings)]
-    return partial(top_p, share=settings.top_p, ties=ties) if settings.top_p < 1 else None
+    if settings.top_p >= 1:
+        return None
+    return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[program(settings)])
 
 
 def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
@@ -280,8 +281,9 @@ def _xtc(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
 
 
 def _top_k(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    ties = TOP_K_TIES[program(settings)]
-    return partial(top_k, k=settings.top_k, ties=ties) if settings.top_k > 0 else None
+    if settings.top_k <= 0:
+        return None
+    return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[program(settings)])
 
 
 def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from engine.errors import PromptError
 from engine.frozen import frozen
-from engine.model.forward import Stopped
 from engine.protocol import AddTurn, ChatOptions, Message, Prefill, PreviewPrompt, TurnDiffers, conversation
 from engine.session import saved_prompt
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
+from engine.task import Stopped
 from engine.tree import ROOT, common_prefix
 
 ANSWER = "(the answer of mlx-inspector)"

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.errors import PromptError, StepError
-from engine.model.forward import Compute, Stopped
+from engine.model.forward import Compute
 from engine.protocol import Grown, Intervention, Record, Restore, Restored, Restoring
-from engine.session.node_logits import memory
+from engine.session.node_records import memory
 from engine.session.session import Session
+from engine.task import Stopped
 
 Change = Callable[[Any, Sequence[Intervention]], Compute]
 """From a model and interventions to what computes in its place."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from engine.logits.readings import RowReader
-from engine.model.tail import Tail
+from engine.logits.node_sampler import RowReader
+from engine.model.layers import Tail
 from engine.protocol import PromptReadings, PromptToken
 
 PIECE_MS = 60.0

@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Self
 
 from engine.errors import PathError, TraceError
-from engine.files import open_regular
-from engine.paths import PRIVATE, replacing, told
+from engine.files import PRIVATE, open_regular, replacing, told
 from engine.trace.decode import Decoder
 from engine.trace.encode import Encoder
 from engine.trace.lines import END, MAGIC, VERSION, Entry, Header, unsealed, whole

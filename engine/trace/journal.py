@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import TraceError
-from engine.paths import name_new
+from engine.files import name_new
 from engine.trace.encode import Encoder
 from engine.trace.file import TraceReader, unwritable
 from engine.trace.lines import Entry

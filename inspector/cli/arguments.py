@@ -15,9 +15,15 @@ from engine.errors import PromptError
 from engine.frozen import frozen
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
-from inspector.cli.grammar import grammar_from
-from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
-from inspector.cli.prompts.chat import cached_from, chat_from
+from inspector.cli.inputs import (
+    cached_from,
+    chat_from,
+    decoded,
+    grammar_from,
+    read_file,
+    read_stdin,
+    unescaped,
+)
 
 if TYPE_CHECKING:
     from engine.protocol import ChatOptions, Message
@@ -36,7 +42,7 @@ def no_options() -> ChatOptions:
 
 
 @frozen
-class Request:
+class CliRequest:
     """What the command line asks for."""
 
     load: LoadSettings
@@ -60,7 +66,7 @@ class Request:
     """The prompt that it was made from."""
 
 
-def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
+def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:
     """Check what the flags ask for, and read the prompt.
 
     Args:
@@ -78,7 +84,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     prompt, chat = (
         (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
     )
-    return Request(
+    return CliRequest(
         load=load,
         settings=settings,
         prompt=prompt,
@@ -173,7 +179,7 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
 
 
 def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
-    """As for `Request.echo`; off by default where a text or a table is written, which have no place for them."""
+    """As for `CliRequest.echo`; off by default where a text or a table is written, which have no place for them."""
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     return False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
 

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from engine.errors import EngineError, SettingsError
+from engine.frozen import frozen
 from engine.setting_field import Field, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS
 from inspector.cli.connect import add_connect
-from inspector.cli.grammar import add_grammar
-from inspector.cli.inputs import unescaped
-from inspector.cli.prompts.chat import add_cache_file, add_chat
+from inspector.cli.inputs import add_cache_file, add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
@@ -47,6 +46,19 @@ def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS
     """
     prog = f"inspector {name}".rstrip()
     return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+
+
+@frozen
+class Subcommand:
+    """One way to run the program. Its module imports what is heavy only where it runs, so that help is instant."""
+
+    name: str
+    parser: Callable[[], Parser]
+    """Makes the parser of its flags."""
+    run: Callable[[argparse.Namespace], int]
+    """Does what the flags ask for; returns the exit status, raises `EngineError` for bad input."""
+    purpose: str
+    """For the help, in a few words."""
 
 
 # ---- groups of flags ---------------------------------------------------------------------------

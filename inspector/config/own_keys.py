@@ -9,15 +9,13 @@ What is wrong in it is told, a sentence each, and the rest holds.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 from engine.files import read_regular
 from engine.frozen import frozen
-from inspector.config import presets
+from inspector import places
 from inspector.keys import names_of, shown, textual_name
 
 NAME = "keys.toml"
@@ -51,23 +49,26 @@ Place = tuple[str, Mapping[str, str]]
 """Where actions hold together, as the end of a sentence, and by their ids the usual keys, as `KEYS` has them."""
 
 
-def read(places: Sequence[Place], path: Path | None = None) -> OwnKeys:
+def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
     """Read the file; report what is wrong with it, and keep what is right.
 
     Args:
-        places: All actions that there are.
+        where: All actions that there are.
         path: The file; None for `keys.toml` in the user's configuration directory. It need not exist.
     """
-    path = path or presets.folder() / NAME
+    path = path or places.config() / NAME
     try:
-        entries = list(_entries(tomllib.loads(read_regular(path, LIMIT).decode())))
+        content = read_regular(path, LIMIT).decode()
+        import tomllib  # not needed by those who have no such file
+
+        entries = list(_entries(tomllib.loads(content)))
     except FileNotFoundError:
         return OwnKeys({})
     except (OSError, ValueError, RecursionError) as error:
         why = str(getattr(error, "strerror", None) or error)
         text = f"The keys in {path} can't be read: {why}. Mend the file; until then the usual ones hold."
         return OwnKeys({}, (text,))
-    usual = {id: keys for _, actions in places for id, keys in actions.items()}
+    usual = {id: keys for _, actions in where for id, keys in actions.items()}
     own: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []
     for id, value in entries:
@@ -76,7 +77,7 @@ def read(places: Sequence[Place], path: Path | None = None) -> OwnKeys:
             problems.append(f"{NAME}: {wrong}")
         else:
             own[id] = tuple(dict.fromkeys(map(textual_name, cast("list[str]", keys))))
-    while double := next(_doubles(own, places), None):
+    while double := next(_doubles(own, where), None):
         id, problem = double
         del own[id]
         problems.append(f"{NAME}: {problem}")
@@ -86,6 +87,8 @@ def read(places: Sequence[Place], path: Path | None = None) -> OwnKeys:
 def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
     """What is wrong with one entry by itself; empty where nothing is."""
     if id not in usual:
+        from difflib import get_close_matches
+
         near = get_close_matches(id, usual, 1) if suggest else []
         return f"there is no action {id}. " + (
             f"Did you mean {near[0]}?" if near else "`inspector keys` lists them."

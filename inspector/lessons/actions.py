@@ -53,7 +53,7 @@ class Before:
 
 
 @frozen
-class Action:
+class LessonAction:
     """One action of a lesson's file."""
 
     name: str
@@ -362,7 +362,7 @@ VERBS: dict[str, Verb] = {
 """The list, by name."""
 
 
-def action(source: str, line: int) -> Action:
+def action(source: str, line: int) -> LessonAction:
     """Read an action.
 
     Raises:
@@ -376,4 +376,4 @@ def action(source: str, line: int) -> Action:
     except ValueError as error:
         message = f"{source}: {str(error).rstrip('.')}."
         raise LessonError(line, message, f"It is written {VERBS[name].usage}.", "action") from error
-    return Action(name, given, line)
+    return LessonAction(name, given, line)

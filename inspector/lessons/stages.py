@@ -22,7 +22,7 @@ from engine.protocol import (
     Reroll,
 )
 from engine.settings import Settings
-from inspector.lessons.actions import Action, Before
+from inspector.lessons.actions import Before, LessonAction
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
 from inspector.session.client import Request
@@ -49,7 +49,7 @@ class LessonStage(Protocol):
         """Whether what the learner does in the present beat was done, by whomever."""
 
     @property
-    def left(self) -> tuple[Action, ...]:
+    def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done of it."""
 
     def begin(self, beat: int) -> None:
@@ -90,7 +90,7 @@ class LiveStage:
 
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
-        self._queue: deque[Action | Command] = deque()
+        self._queue: deque[LessonAction | Command] = deque()
         self._places: dict[tuple[int, bool], SessionPlace] = {}
         """Where beats began and were done, by number and whether they were."""
         self._beat = 0
@@ -173,9 +173,9 @@ class LiveStage:
                 return
             self._send(self._queue.popleft())
 
-    def _send(self, wanted: Action | Command) -> None:
+    def _send(self, wanted: LessonAction | Command) -> None:
         self._controller.timeline.select(None)
-        for command in wanted.commands(self._controller) if isinstance(wanted, Action) else [wanted]:
+        for command in wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]:
             if isinstance(command, Configure):
                 self._controller.setup.configure(command.settings, self._ended)
             elif not self._holds(command):
@@ -203,7 +203,7 @@ class LiveStage:
     # ---- acting -----------------------------------------------------------------------------
 
     @property
-    def left(self) -> tuple[Action, ...]:
+    def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done."""
         return self._lesson.beats[self._beat].act[self._number :]
 
@@ -289,7 +289,7 @@ class RecordedStage:
                               "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
 
     @property
-    def left(self) -> tuple[Action, ...]:
+    def left(self) -> tuple[LessonAction, ...]:
         """All of it, until it was done."""
         return () if self.done or self._beat is None else self._lesson.beats[self._beat].act
 

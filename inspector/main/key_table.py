@@ -32,6 +32,14 @@ DIALOGS = ActionTable(
     "`tab` goes from field to field, `{dialog.apply}` applies, `{dialog.leave}` leaves. A prompt that was typed is "
     "kept.",
 )
+OWN = ActionTable(
+    "Keys of your own",
+    (),
+    "`keys.toml` in the configuration directory, which `inspector keys --help` names, gives actions other keys: "
+    '`step = "n"`, `run = ["r", "f5"]`, `"race.again" = "ctrl+n"`. `inspector keys` lists all actions and their keys. '
+    "Arrows, `⏎`, `esc`, `tab`, `home`, `end` and those for pages keep their meaning beside yours. The file is read at "
+    "the start; what is wrong in it is told then, and the rest holds.",
+)
 EVERYWHERE = ActionTable(
     "Everywhere",
     (),
@@ -223,7 +231,7 @@ def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = ()) -> str:
         first: The tables that it begins with.
     """
     others = (each for each in table.tables if each not in first)
-    return _page((*first, *_groups(table), MOUSE, *others, DIALOGS, EVERYWHERE))
+    return _page((*first, *_groups(table), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
 
 
 def screen_markdown(tool: Tool, first: Sequence[ActionTable] = ()) -> str:

@@ -51,7 +51,7 @@ def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
     lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
     if loading is not None and loading.warning:
-        keys = _keys((("o", "opens another model"), ("q", "quits")))
+        keys = _keys((("open", "opens another model"), ("quit", "quits")))
         lines += [Content.styled(visible_lines(loading.warning), "$text-warning"), Content(), keys, Content()]
     return [*lines, *_prompt(setup, "The prompt that waits for it:"), Content(), _offers()]
 
@@ -114,17 +114,15 @@ def _prompt(setup: Setup, label: str) -> list[Content]:
     return lines
 
 
-def _failed(what: str, failure: Failure, keys: Sequence[tuple[str, str]]) -> Content:
-    """What went wrong, why, and the keys that help; `what` is printable."""
+def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> Content:
+    """What went wrong, why, and the actions that help; `what` is printable."""
     lines = [
         Content.styled(what, "bold $text-error"),
         Content(),
         Content(visible_lines(failure.message)),
         Content(visible_lines(failure.hint)),
         Content(),
-        Content("   ").join(
-            Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
-        ),
+        _keys(actions),
     ]
     return Content("\n").join(lines)
 

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from engine.protocol import Record
-from engine.stalls import drawing
+from engine.timing import drawing
 from inspector.config.preferences import Preferences
 from inspector.keys import key_for, with_keys
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, Place

@@ -14,6 +14,7 @@ from inspector.keys import key_for
 from inspector.main.caption import CaptionLine
 from inspector.main.narration import NarrationCard
 from inspector.main.tool import Host
+from inspector.session.requests import Job
 from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs
 from inspector.widgets.overlay import Overlay
 
@@ -42,6 +43,7 @@ class ToolScreen(Overlay[Result]):
 
     Args:
         host: The main screen.
+        job: What it starts, which stops when it is left; None where it starts nothing.
     """
 
     TOOL: ClassVar[str]
@@ -51,9 +53,9 @@ class ToolScreen(Overlay[Result]):
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, job: Job | None = None) -> None:
         super().__init__()
-        self.host = host
+        self.host, self.job = host, job
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
@@ -129,14 +131,16 @@ class ToolScreen(Overlay[Result]):
     def show(self) -> None:
         """Show everything, now."""
 
-    def write(self, part: str, place: str | Content, failed: bool) -> None:
+    def write(self, part: str, place: str | Content, failed: bool | None = None) -> None:
         """Write the line above the panels, and the status: the answer to the last key, or else the situation.
 
         Args:
             part: How the ids of both begin.
             place: Printable.
-            failed: Whether the situation is a failure.
+            failed: Whether the situation is a failure; None where that is the job's.
         """
+        if failed is None:
+            failed = self.job is not None and self.job.failure is not None
         self.query_one(f"#{part}-place", Static).update(Content(place) if isinstance(place, str) else place)
         status = self.query_one(f"#{part}-status", Static)
         status.update(Content(self.said or self.situation()))
@@ -217,5 +221,7 @@ class ToolScreen(Overlay[Result]):
         self.changed()
 
     def leave(self) -> None:
-        """Go back."""
+        """Go back; what it started stops."""
+        if self.job is not None:
+            self.job.stop()
         self.dismiss(None)

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
 from engine.protocol import Command, Ended, Failure, Record, Run
-from engine.stalls import drawing
+from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
 Sent = TypeVar("Sent", bound=Command)
@@ -38,6 +38,20 @@ class Backend(Protocol):
         Returns:
             Whether it ended in time.
         """
+
+
+class IdleBackend:
+    """Answers nothing: what is shown was recorded."""
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def send(self, command: Command) -> None:
+        """Nothing takes it."""
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Nothing is to be ended."""
+        return True
 
 
 class SessionHost(Protocol):

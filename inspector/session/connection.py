@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from engine.errors import TraceError
 from engine.protocol import Command, Configure, Failure, Load, Prefill
-from engine.remote.client import RemoteEngine
-from engine.remote.connection import Connection
+from engine.remote.client import Connection, RemoteEngine
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import EngineClient, RecordInbox, SessionHost

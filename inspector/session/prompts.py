@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from engine.frozen import frozen
 from engine.protocol import Message, Prefill, PromptOpened
 from inspector.state.timeline import Timeline
 
@@ -54,6 +55,17 @@ def transcript(messages: Sequence[Message]) -> str:
 
 def _more(message: Message) -> str:
     return f" {message.more}" if message.more else ""
+
+
+# ---- typed ------------------------------------------------------------------------------------
+
+
+@frozen
+class Draft:
+    """What was typed, and whether it is to be prefilled."""
+
+    prompt: Prefill
+    submitted: bool
 
 
 # ---- given before -----------------------------------------------------------------------------

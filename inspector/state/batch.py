@@ -177,27 +177,27 @@ class Batches(CapabilityState):
     drawn: DrawsCounted | None = None
     continued: BatchSoFar | None = None
     """Of those draws; None where they have only a first token."""
-    _current: BatchSoFar | None = None
+    current: BatchSoFar | None = None
     """Whose records come now: the engine has one batch at a time."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
         match record:
             case BatchOpened():
-                self._current = BatchSoFar(record)
-                self._current.begin(record.lanes)
+                self.current = BatchSoFar(record)
+                self.current.begin(record.lanes)
                 if record.node is None:
-                    self.last = self._current
+                    self.last = self.current
                     return
-                self.continued = self._current
+                self.continued = self.current
                 if self.last is not None:
                     self.last.replaced = True
             case DrawsCounted():
                 self.drawn, self.continued = record, None
             case PromptOpened(new_tree=True):  # of another tree
                 self.drawn = self.continued = None
-            case _ if self._current is not None:
-                self._current.apply(record)
+            case _ if self.current is not None:
+                self.current.apply(record)
             case _:
                 pass
 

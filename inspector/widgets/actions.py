@@ -281,6 +281,18 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
     )
 
 
+def list_table(title: str, word: str) -> ActionTable:
+    """The table of a dialog with one list, which takes its keys by itself.
+
+    Args:
+        title: Where that is.
+        word: What enter does.
+    """
+    return dialog_table(
+        title, note("up down", hint="choose", worth=5), note("enter", hint=word, worth=6), told=False
+    )
+
+
 def applies(help: str = "", written: str = "") -> Action:
     """The action that applies a dialog."""
     return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=lambda own: own.APPLY.lower(), worth=7,

@@ -23,7 +23,7 @@ from engine.cache.live import KV
 from engine.model.forward import PipelinedForward, Runner
 from engine.model.load import load
 from engine.protocol import Run
-from engine.session.node_logits import NodeReader
+from engine.session.node_records import NodeReader
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Journal

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from engine.logits.vocabulary import Vocabulary, find
+from engine.logits.questions import Vocabulary, find
 from engine.model.load import load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings

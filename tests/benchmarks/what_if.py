@@ -11,7 +11,7 @@ import statistics
 import time
 from dataclasses import replace
 
-from engine.logits.explain import explain
+from engine.logits.questions import explain
 from engine.model.load import load
 from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings

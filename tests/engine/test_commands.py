@@ -22,6 +22,7 @@ from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
 from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 
 SAMPLES: tuple[Command, ...] = (
     protocol.Cancel(1),
@@ -159,29 +160,8 @@ def test_a_command_is_a_value(command: Command) -> None:
 # ---- the worker's table -----------------------------------------------------------------------
 
 
-class Told:
-    """A worker and what it emits."""
-
-    def __init__(self) -> None:
-        self.found: list[Record] = []
-        self.asides: list[Task] = []
-        self.waits = False
-        """Whether another command waits."""
-        self.worker = Worker(
-            self.found.append,
-            lambda: False,
-            lambda: self.asides.pop(0) if self.asides else None,
-            lambda: self.waits,
-        )
-
-    def do(self, command: Command) -> list[Record]:
-        start = len(self.found)
-        self.worker.carry_out(Task(command))
-        return self.found[start:]
-
-
 def test_every_command_but_a_cancel_has_a_handler_that_takes_it() -> None:
-    worker = Worker(lambda _: None, lambda: False)
+    worker = Worker(lambda _: None)
     assert set(worker.handled) == set(COMMANDS.values()) - {Cancel}
     for cls, handler in worker._handlers.items():
         assert get_type_hints(handler)["command"] is cls
@@ -196,7 +176,7 @@ def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -
     Command.kind = "Command"  # the base itself has none
     try:
         command = Another() if isinstance(cls, str) else cls()
-        failure, ended = Told().do(command)
+        failure, ended = Unthreaded().do(command)
     finally:
         del Command.kind
     assert isinstance(failure, protocol.Failure)
@@ -210,7 +190,7 @@ def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -
     "command", [sample for sample in SAMPLES if sample.needs_model], ids=lambda command: command.kind
 )
 def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
-    failure, ended = Told().do(command)
+    failure, ended = Unthreaded().do(command)
     assert failure == protocol.Failure(command.kind, "No model is loaded.", "Wait for it, or open one.")
     assert ended == protocol.Ended(command.kind)
     assert isinstance(failure, protocol.Failure)
@@ -219,10 +199,10 @@ def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
 
 
 def test_settings_may_come_before_the_model() -> None:
-    told = Told()
-    assert told.do(protocol.Configure(Settings(temp=0.5))) == [protocol.Ended("Configure")]
-    told.do(protocol.Load(LoadSettings()))
-    assert told.worker._desk.session.settings.temp == 0.5
+    engine = Unthreaded()
+    assert engine.do(protocol.Configure(Settings(temp=0.5))) == [protocol.Ended("Configure")]
+    engine.do(protocol.Load(LoadSettings()))
+    assert engine.session.settings.temp == 0.5
 
 
 def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,30 +210,28 @@ def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine.worker, "CAPABILITIES", engine.worker.CAPABILITIES * 2)
     with pytest.raises(AssertionError, match="two handlers for "):
-        Told()
+        Unthreaded()
 
 
 def test_a_model_whose_code_wants_to_end_the_process_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told()
-    told.do(protocol.Load(LoadSettings()))
-    told.do(protocol.Prefill("Once upon a time", chat=False))
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
     with monkeypatch.context() as patched:
-        patched.setattr(type(told.worker._desk.session), "step", lambda self: exit(3))
-        failure, _ = told.do(protocol.TakeStep())
+        patched.setattr(type(engine.session), "step", lambda self: exit(3))
+        failure, _ = engine.do(protocol.TakeStep())
     assert isinstance(failure, protocol.Failure)
     assert "SystemExit" in failure.message
-    assert isinstance(told.do(protocol.TakeStep())[0], protocol.Step)
+    assert isinstance(engine.do(protocol.TakeStep())[0], protocol.Step)
 
 
 def test_a_cancelled_aside_is_not_answered_and_the_run_goes_on() -> None:
-    told = Told()
-    told.do(protocol.Load(LoadSettings()))
-    told.do(protocol.Configure(Settings(max_tokens=5, min_tokens=5)))
-    told.do(protocol.Prefill("Once upon a time", chat=False))
+    engine = Unthreaded()
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Configure(Settings(max_tokens=5, min_tokens=5)))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
     cancelled, answered = Task(protocol.Explain(4)), Task(protocol.Explain(4))
     cancelled.cancel.set()
-    told.asides = [cancelled, answered]
-    found = told.do(protocol.Run())
+    engine.asides = [cancelled, answered]
+    found = engine.do(protocol.Run())
     kinds = [type(record).__name__ for record in found]
     assert kinds == ["Step", "Ended", "Explained", "Ended", *["Step"] * 4, "Finished", "Ended"]
     ends = [record for record in found if isinstance(record, protocol.Ended)]
@@ -275,44 +253,41 @@ def test_a_record_that_was_emitted_before_is_copied_for_another_command() -> Non
 
 
 def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
-    told = Told()
-    told.do(protocol.Load(LoadSettings()))
-    told.waits = True  # so the readings are left for idle time
-    told.do(protocol.Prefill("Once upon a time", chat=False))
-    before = len(told.found)
-    while told.worker.use_idle_time():
+    engine = Unthreaded(LoadSettings())
+    engine.waits = True  # so the readings are left for idle time
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    before = len(engine.records)
+    while engine.worker.use_idle_time():
         pass
-    idle = told.found[before:]
+    idle = engine.records[before:]
     assert any(isinstance(record, protocol.PromptReadings) for record in idle)
     assert {record.request for record in idle} == {0}
 
 
 def test_a_model_is_freed_before_the_next_one_is_read() -> None:
-    told = Told()
-    told.do(protocol.Load(LoadSettings()))
-    told.do(protocol.Prefill("Once upon a time", chat=False))
-    told.do(protocol.Run(until=Breakpoints(tokens=2)))
-    told.do(protocol.FindTokens(4, "dog"))
-    told.do(protocol.SearchBeams(BeamSettings(2, max_tokens=6), steps=1))
-    desk = told.worker._desk
-    assert desk.loaded is not None
-    old = [weakref.ref(desk.session), weakref.ref(desk.loaded.model)]
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
+    engine.do(protocol.Run(until=Breakpoints(tokens=2)))
+    engine.do(protocol.FindTokens(4, "dog"))
+    engine.do(protocol.SearchBeams(BeamSettings(2, max_tokens=6), steps=1))
+    context = engine.context
+    assert context.loaded is not None
+    old = [weakref.ref(context.session), weakref.ref(context.loaded.model)]
     alive: list[bool] = []
-    emit = desk.emit
+    emit = context.emit
 
     def look(record: Record) -> None:
         emit(record)
         if isinstance(record, protocol.Loading):
             alive.append(any(ref() is not None for ref in old))
 
-    desk.emit = look
+    context.emit = look
     gc.disable()  # nobody else may do it
     try:
-        told.do(protocol.Load(LoadSettings()))
+        engine.do(protocol.Load(LoadSettings()))
     finally:
         gc.enable()
     assert set(alive) == {False}
-    assert told.do(protocol.GoOnBeams())[0] == protocol.Failure(
+    assert engine.do(protocol.GoOnBeams())[0] == protocol.Failure(
         "GoOnBeams", "There is no beam search to go on with.", "Start one."
     )
 
@@ -321,10 +296,10 @@ def test_a_load_that_fails_at_its_end_leaves_no_model(monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise StepError("No session.")
 
-    told = Told()
+    engine = Unthreaded()
     monkeypatch.setattr("engine.session.handlers.open_session", refuse)
-    assert told.do(protocol.Load(LoadSettings()))[-2:] == [
+    assert engine.do(protocol.Load(LoadSettings()))[-2:] == [
         protocol.Failure("Load", "No session.", ""),
         protocol.Ended("Load"),
     ]
-    assert (told.worker._desk.loaded, told.worker._desk.opened) == (None, None)
+    assert (engine.context.loaded, engine.context.opened) == (None, None)

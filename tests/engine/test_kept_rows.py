@@ -18,21 +18,19 @@ import pytest
 from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.chunks import Chunks
-from engine.decoding.speculative.compare import compare_with_plain
+from engine.decoding.speculative.handlers import compare_with_plain
 from engine.errors import Cancelled
-from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.protocol import COMMANDS, Command, Grown, Intervention, LanePrompt, Message, Record
 from engine.sampling.ranking import Row
-from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
-from engine.session.state import CUT_NOTE
+from engine.session.state import CUT_NOTE, KeptLogits
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
-from engine.task import Task
+from engine.task import Task, never
+from engine.tree import Chunks
 from engine.worker import Worker
 from tests.zoo import Zoo
 
@@ -89,7 +87,7 @@ class Walk:
     def __init__(self, loaded: Loaded, seed: int) -> None:
         self.random = Random(seed)
         self.found: list[Record] = []
-        self.worker = Worker(self.found.append, lambda: False)
+        self.worker = Worker(self.found.append)
         self.loaded = loaded
         self.shown: dict[int, tuple[Chunks, Row]] = {}
         """By node, the row that was first seen after it, and the cut of its path then."""
@@ -99,8 +97,8 @@ class Walk:
         """Begin a session on the model, whose weights need not be read again."""
         settings = Settings(temp=1.0, seed=self.random.randrange(1000), max_tokens=6, candidates=8)
         self.do(protocol.Configure(settings))
-        desk = self.worker._desk
-        desk.loaded, desk.opened = self.loaded, open_session(self.loaded, settings)
+        context = self.worker._context
+        context.loaded, context.opened = self.loaded, open_session(self.loaded, settings)
         self.session.kept_logits.budget = min(self.session.kept_logits.budget, ROWS * 4 * 4096)
         self.shown = {}
         self.do(protocol.Prefill(self.text(30), chat=self.random.random() < 0.5))
@@ -108,7 +106,7 @@ class Walk:
 
     @property
     def session(self) -> Session:
-        return self.worker._desk.session
+        return self.worker._context.session
 
     def do(self, command: Command, polls: int | None = None) -> list[Record]:
         """Carry out a command.

@@ -24,9 +24,9 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine.gc_policy import collect_all
+from engine.context import collect_all
+from engine.memory import resident
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
-from engine.session.rss import resident
 from engine.settings import Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual.command import Command as PaletteEntry
 from textual.command import CommandList
@@ -204,25 +205,33 @@ class Rig:
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
 
 
-def run(
-    test: Callable[[Rig], Awaitable[None]],
+@asynccontextmanager
+async def on_screen(
     size: tuple[int, int] = (120, 40),
     prompt: str = "Once upon a time,",
     settings: Settings | None = None,
     session: Session | None = None,
     load: LoadSettings | None = None,
     save: Path | None = None,
-) -> InspectorApp:
-    """Run a test inside the application; returns it ended."""
+) -> AsyncIterator[Rig]:
+    """The application, running."""
     engine = FakeEngine()
     app = InspectorApp(
         load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine, save=save
     )
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield Rig(pilot, engine, session or Session())
 
-    async def body() -> None:
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            await test(Rig(pilot, engine, session or Session()))
 
-    run_quickly(body())
-    return app
+def run(
+    test: Callable[[Rig], Awaitable[None]], size: tuple[int, int] = (120, 40), **options: Any
+) -> InspectorApp:
+    """Run a test inside the application; returns it ended."""
+
+    async def body() -> InspectorApp:
+        async with on_screen(size, **options) as rig:
+            await test(rig)
+        return rig.app
+
+    return run_quickly(body())

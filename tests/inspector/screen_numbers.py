@@ -21,7 +21,7 @@ from textual.widget import Widget
 from engine import protocol
 from engine.logits.packing import unpack_row
 from engine.protocol import Configure, Distribution, KVReading, Load, LockstepSpan, PromptToken, Record, Step
-from engine.settings import TURNED_ON, Settings
+from engine.settings import FIELDS, Settings
 from inspector import scales
 from inspector.app import InspectorApp
 from inspector.main.panels.candidates import CandidatesPanel
@@ -70,7 +70,7 @@ class Told:
 
     def __init__(self, app: InspectorApp) -> None:
         self._client = app.controller.client
-        self._client.parts.append(self.receive)
+        self._client.listeners.append(self.receive)
         self._app, self._settings = app, app.controller.setup.settings
         self._forget()
 
@@ -222,9 +222,10 @@ def drawn_from(row: Row, settings: Settings, ids: Sequence[int]) -> Row | None:
     if settings.grammar is not None or settings.min_tokens or settings.xtc_probability:
         return None
     reference = Reference(row, settings, tuple(ids))
+    turned_on = {each.stage.name for each in FIELDS if each.stage is not None and each.on(settings)}
     for stage in settings.sampler_order:
         of_greedy = stage in ("logit-bias", "repetition", "presence", "frequency")
-        runs = stage in TURNED_ON and TURNED_ON[stage](settings) and (settings.temp or of_greedy)
+        runs = stage in turned_on and (settings.temp or of_greedy)
         if runs and not reference.follow(stage):
             return None
     if settings.temp:

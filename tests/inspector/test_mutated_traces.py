@@ -12,7 +12,7 @@ import pytest
 from engine.errors import EngineError, TraceError
 from engine.protocol import Step
 from inspector.state.timeline import Timeline
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import read
 from tests.inspector import mutations
 from tests.inspector.rig import Rig

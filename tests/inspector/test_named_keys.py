@@ -15,15 +15,15 @@ ROOT = Path(__file__).parents[2]
 NOT_NAMED = {"super+c", "="}
 """Keys beside the one that is named."""
 ELSEWHERE = {
-    ("tools/export/lockstep.py", "P"): "the first model, as lockstep calls it",
-    ("tools/export/lockstep.py", "Q"): "the second model, as lockstep calls it",
+    ("tools/export/evidence.py", "P"): "the first model, as lockstep calls it",
+    ("tools/export/evidence.py", "Q"): "the second model, as lockstep calls it",
     ("lessons/dialogue.py", "q"): "typed at the dialogue's prompt, a line each",
-    ("demo/scenes.py", "n"): "lockstep's own key",
-    ("demo/scenes.py", "w"): "lockstep's own key",
-    ("demo/scenes.py", "P"): "the first model, as lockstep calls it",
+    ("demo/record.py", "n"): "lockstep's own key",
+    ("demo/record.py", "w"): "lockstep's own key",
+    ("demo/record.py", "P"): "the first model, as lockstep calls it",
     ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
-    ("tools/lessons/notes_app.py", "q"): "a key of the notes' own program",
-    ("tools/lessons/notes_app.py", "v"): "a key of the notes' own program",
+    ("tools/lessons/notes.py", "q"): "a key of the notes' own program",
+    ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
     ("tools/lockstep/measures.py", "Q"): "the second model",
     ("tools/lockstep/tool.py", "P"): "the first model",
 }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from engine.breakpoints import CONDITIONS
 from engine.settings import BY_NAME, STAGES
-from inspector.tools.tour.stops import STOPS
+from inspector.tools.tour.tool import STOPS
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from engine.settings import BY_NAME
 from inspector.cli.exit import OK, output
-from inspector.cli.flags import Parser, command_parser
-from inspector.cli.subcommand import Subcommand
+from inspector.cli.flags import Parser, Subcommand, command_parser
 
 SHELLS = {
     "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
@@ -21,7 +20,7 @@ SHELLS = {
 """How each shell is told."""
 
 
-def parser() -> Parser:
+def completion_parser() -> Parser:
     """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     made = command_parser(
@@ -33,7 +32,7 @@ def parser() -> Parser:
     return made
 
 
-def run(args: Namespace) -> int:
+def run_completion(args: Namespace) -> int:
     """Run `inspector completion`."""
     from argcomplete.shell_integration import shellcode
 
@@ -41,7 +40,9 @@ def run(args: Namespace) -> int:
     return OK
 
 
-SUBCOMMAND = Subcommand(parser, run, "what makes tab complete in bash, zsh or fish")
+COMPLETION = Subcommand(
+    "completion", completion_parser, run_completion, "what makes tab complete in bash, zsh or fish"
+)
 
 
 # ---- the shell asks ---------------------------------------------------------------------------

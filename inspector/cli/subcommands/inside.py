@@ -7,17 +7,16 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import PromptError
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
-from inspector.cli.connect import backend_from
-from inspector.cli.exit import OK, exit_status, not_shown, output
+from inspector.cli.exit import OK, not_shown, output
 from inspector.cli.flags import (
     EXIT_STATUS,
     Parser,
+    Subcommand,
     add_jsonl,
     add_load,
     add_prompt,
@@ -26,7 +25,6 @@ from inspector.cli.flags import (
     whole,
 )
 from inspector.cli.inputs import unescaped
-from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
@@ -43,7 +41,7 @@ LENS = 6
 """Positions of the lens where none are asked for."""
 
 
-def parser() -> Parser:
+def inside_parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
@@ -53,9 +51,8 @@ def parser() -> Parser:
         f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
     group = made.add_argument_group("inside")
-    group.add_argument(
-        "--show", type=_views, metavar="VIEW,...", help=f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
-    )
+    shown = f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
+    group.add_argument("--show", type=_views, metavar="VIEW,...", help=shown)
     off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
     group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
     scope = "change that token's forward alone, or the whole context (default: token)"
@@ -84,9 +81,8 @@ def _add_tokens(group: argparse._ArgumentGroup) -> None:
     against = "contributions to the difference from this token's logit (default: the best other candidate)"
     other = group.add_mutually_exclusive_group()
     other.add_argument("--against", metavar="TOKEN", help=against)
-    other.add_argument(
-        "--alone", action="store_true", help="contributions to the one logit, not to a difference"
-    )
+    alone = "contributions to the one logit, not to a difference"
+    other.add_argument("--alone", action="store_true", help=alone)
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -130,14 +126,14 @@ def _place(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
 
 
-def run(args: Namespace) -> int:
+def run_inside(args: Namespace) -> int:
     """Run `inspector inside`.
 
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
     from engine.protocol import Intervene, TakeStep
-    from inspector.cli.driver import drive
+    from inspector.cli.driver import run
     from inspector.cli.writers.inside import writer
 
     request = request_from(args)
@@ -153,14 +149,12 @@ def run(args: Namespace) -> int:
         if args.off:
             yield Intervene(node, args.off, args.scope)
 
-    outcome = drive(request, out, steps, after=after, make_backend=backend_from(args))
-    if outcome.code == OK and (failed := out.known.failed):
-        checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
-        said = f"Not shown: {', '.join(failed)}, as {checks} failed."
-        outcome = replace(
-            outcome, code=not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
-        )
-    return exit_status(outcome)
+    status = run(args, request, out, steps, after)
+    if status != OK or not (failed := out.known.failed):
+        return status
+    checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
+    said = f"Not shown: {', '.join(failed)}, as {checks} failed."
+    return not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
 
 
 def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
@@ -206,10 +200,8 @@ def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int 
         return (same or alike)[0]
     yield Tokenize(wanted)
     if len(out.known.pieces) != 1:
-        raise PromptError(
-            f"{text!r} is {len(out.known.pieces)} tokens, not one.",
-            "Give one of them by its id: `inspector tokens` lists them.",
-        )
+        hint = "Give one of them by its id: `inspector tokens` lists them."
+        raise PromptError(f"{text!r} is {len(out.known.pieces)} tokens, not one.", hint)
     return out.known.pieces[0].id
 
 
@@ -220,13 +212,10 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
         PromptError: There is no such token.
     """
     if not -len(nodes) <= place < len(nodes):
-        raise PromptError(
-            f"--at {place} is no token of the path, which has {len(nodes)}.",
-            f"Give one from {-len(nodes)} to {len(nodes) - 1}.",
-        )
+        hint = f"Give one from {-len(nodes)} to {len(nodes) - 1}."
+        raise PromptError(f"--at {place} is no token of the path, which has {len(nodes)}.", hint)
     return nodes[place]
 
 
-SUBCOMMAND = Subcommand(
-    parser, run, "attention, logit lens, contributions and switched-off parts of one token"
-)
+PURPOSE = "attention, logit lens, contributions and switched-off parts of one token"
+INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

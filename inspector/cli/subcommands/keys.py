@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from engine.frozen import frozen
 from inspector.cli.exit import OK, output
-from inspector.cli.flags import Parser, command_parser
-from inspector.cli.subcommand import Subcommand
+from inspector.cli.flags import Parser, Subcommand, command_parser
 
 if TYPE_CHECKING:
     from inspector.widgets.actions import Action
 
 
-def parser() -> Parser:
+def keys_parser() -> Parser:
     """The parser of `inspector keys`."""
-    from inspector.config import own_keys, presets
+    from inspector import places
+    from inspector.config import own_keys
 
     made = command_parser(
         "keys",
         "List all actions of the screen: their ids, their keys, where they hold and what they do.",
-        f'Other keys for them go into {presets.folder() / own_keys.NAME}: step = "n", or run = ["r", "f5"], or '
+        f'Other keys for them go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"], or '
         'as "race.again" = "ctrl+n" those of a tool\'s own screen. What is wrong there is told when the screen begins, '
         "and here; the rest holds.",
     )
@@ -34,7 +34,7 @@ def parser() -> Parser:
     return made
 
 
-def run(args: Namespace) -> int:
+def run_keys(args: Namespace) -> int:
     """Run `inspector keys`."""
     from inspector import keys
     from inspector.config import own_keys
@@ -44,9 +44,9 @@ def run(args: Namespace) -> int:
     table = key_table(TOOLS)
     own = own_keys.read(list(table.places))
     keys.use(own.keys)
-    listed = [Listed(each.group, each, each.id in own.keys) for each in table.actions]
+    listed = [ListedAction(each.group, each, each.id in own.keys) for each in table.actions]
     listed += [
-        Listed(part.title, each, each.id in own.keys)
+        ListedAction(part.title, each, each.id in own.keys)
         for part in table.tables
         for each in part.actions
         if each.id and (each.run is not None or each.id not in table)
@@ -57,11 +57,11 @@ def run(args: Namespace) -> int:
     return OK
 
 
-SUBCOMMAND = Subcommand(parser, run, "all keys of the screen, and what they do")
+KEYS = Subcommand("keys", keys_parser, run_keys, "all keys of the screen, and what they do")
 
 
 @frozen
-class Listed:
+class ListedAction:
     """One action."""
 
     where: str
@@ -71,7 +71,7 @@ class Listed:
     """Whether its keys are a person's own."""
 
 
-def _objects(listed: list[Listed], problems: tuple[str, ...]) -> Iterator[str]:
+def _objects(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
     from inspector.keys import shown
 
     for each in listed:
@@ -89,7 +89,7 @@ def _objects(listed: list[Listed], problems: tuple[str, ...]) -> Iterator[str]:
         yield json.dumps({"problem": problem}, ensure_ascii=True)
 
 
-def _tables(listed: list[Listed], problems: tuple[str, ...]) -> Iterator[str]:
+def _tables(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
     from inspector.display import pad, visible
     from inspector.keys import shown
 

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from engine import protocol
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
 from inspector.cli.writers.jsonl import JsonLines, candidate, model
@@ -26,7 +26,7 @@ AROUND = 6
 Line = tuple[str, str]
 
 
-def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
     return DiffLines(out, request) if request.jsonl else DiffTable(out, err, request)
 
@@ -66,7 +66,7 @@ class DiffReading:
 class DiffLines(JsonLines):
     """Writes the events `model`, `against`, a `span` for each token or piece, and `diff`."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self._reading = DiffReading()
 
@@ -141,7 +141,7 @@ def _pair(of: Mean) -> list[float | None]:
 class DiffTable(PlainText):
     """Writes the figures once the text is read, or as far as it was; what both need and took to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self._reading = DiffReading()
 

@@ -19,7 +19,7 @@ from engine.protocol import (
     Step,
     Tokenized,
 )
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
 from inspector.cli.writers.jsonl import JsonLines
@@ -76,7 +76,7 @@ class InsideWriter(Writer, Protocol):
     known: Known
 
 
-def writer(request: Request, out: TextIO, err: TextIO | None) -> InsideWriter:
+def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> InsideWriter:
     """The writer that a request asks for."""
     return InsideLines(out, request) if request.jsonl else InsideTables(out, err, request)
 
@@ -94,7 +94,7 @@ def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
 class InsideLines(JsonLines):
     """Writes the events `model`, `prefill`, `prompt`, `step`, and one for each view."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self.nodes: list[int] = []
         self.known = Known()
@@ -230,7 +230,7 @@ def _shown(known: CaptureFacts, parts: Sequence[Part]) -> Sequence[Part]:
 class InsideTables(PlainText):
     """Writes a table for each view."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self.nodes: list[int] = []
         self.known = Known()

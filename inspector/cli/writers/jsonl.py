@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from engine import protocol
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.summary import Summary
 from inspector.state.conditions import draft, requested
 from inspector.state.record_json import Json, number, pick, record_json
@@ -28,7 +28,7 @@ class JsonLines:
         request: Its settings and notes are part of the `model` event.
     """
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         self._out = out
         self._request = request
         self._opened: protocol.PromptOpened | None = None
@@ -90,7 +90,7 @@ class JsonLines:
         self._out.flush()
 
 
-def model(facts: protocol.ModelFacts, request: Request) -> Json:
+def model(facts: protocol.ModelFacts, request: CliRequest) -> Json:
     """What is known of the model, and the settings it runs with."""
     notes = {"notes": [*facts.notes, *request.notes]}
     known = record_json(
@@ -121,7 +121,7 @@ def prompt(
     }
 
 
-def made_with(summary: Summary, request: Request) -> list[str]:
+def made_with(summary: Summary, request: CliRequest) -> list[str]:
     """What the text was made with, beside the model and its sampler."""
     drafts = dict.fromkeys(draft(each.settings.name) for each in summary.speculation.rounds)
     return [each.short for each in (*requested(request.settings, request.load), *drafts)]

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from engine import protocol
 from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured, Swept
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
 from inspector.cli.writers.jsonl import JsonLines
@@ -24,12 +24,12 @@ from inspector.tools.sweeps.tables import BAR, tables
 from inspector.widgets.charts import bar
 
 
-def profile_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def profile_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a profile asks for."""
     return ProfileLines(out, request) if request.jsonl else ProfileTables(out, err, request)
 
 
-def race_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def race_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a race asks for."""
     return RaceLines(out, request) if request.jsonl else RaceTable(out, err, request)
 
@@ -47,7 +47,7 @@ class BenchText(PlainText):
         as_json: One object instead of tables.
     """
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request, *, as_json: bool) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, *, as_json: bool) -> None:
         super().__init__(out, err, request)
         self._json = as_json
         self._swept: Swept | None = None
@@ -85,8 +85,9 @@ def as_object(swept: Swept) -> Json:
         }
         for point in swept.points
     ]
-    how = {"how": dict(swept.how)}
-    return record_json(swept, how=how, points={"points": points}, last={})  # the last that is shown always is
+    return record_json(
+        swept, how={"how": dict(swept.how)}, points={"points": points}, last={}
+    )  # it always is
 
 
 # ---- a profile --------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class ProfileTables(PlainText):
 class RaceLines(JsonLines):
     """Writes the events of a race: `model`, `prefill`, `prompt`, `race`, `race_step`, `race_end`."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self._ended: RaceEnded | None = None
 
@@ -178,7 +179,7 @@ class RaceLines(JsonLines):
 class RaceTable(PlainText):
     """Writes medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self._opened: RaceOpened | None = None
         self._steps: list[RaceStep] = []

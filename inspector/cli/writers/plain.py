@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TextIO
 
 from engine import protocol
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.summary import Summary
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
@@ -28,7 +28,7 @@ class PlainText:
         request: Its seed and its notes are part of the summary.
     """
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         self._out = out
         self._err = err
         self._request = request
@@ -116,7 +116,7 @@ def loading(record: protocol.Loading) -> str:
     return f"loading: {record.stage} {share} % {record.detail}".rstrip()
 
 
-def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> list[tuple[str, str]]:
+def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -> list[tuple[str, str]]:
     """The summary as names and values.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.cells import cell_len
 
 from engine import protocol
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Completion, Summary
 from inspector.cli.writers.jsonl import JsonLines, chosen, first_token
@@ -25,12 +25,12 @@ LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}\n"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
 
 
-def batch_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def batch_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a batch asks for."""
     return BatchLines(out, request) if request.jsonl else BatchTable(out, err, request)
 
 
-def beam_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def beam_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a beam search asks for."""
     return BeamLines(out, request) if request.jsonl else BeamReport(out, err, request)
 
@@ -38,12 +38,7 @@ def beam_writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
 # ---- a batch ----------------------------------------------------------------------------------
 
 
-def _shown(seen: Batches) -> BatchSoFar | None:
-    """The batch of the command: of the prompts, or of the draws' continuations."""
-    return seen.continued or seen.last
-
-
-def completion(lane: LaneSoFar, request: Request) -> str:
+def completion(lane: LaneSoFar, request: CliRequest) -> str:
     """What a lane says, cut before a stop string."""
     made = Completion(request.settings.stop)
     made.add(lane.text)
@@ -54,14 +49,14 @@ def completion(lane: LaneSoFar, request: Request) -> str:
 class BatchLines(JsonLines):
     """Writes the events of each lane with its `row`: `prompt`, `step`, `end`; beside `model`, `batch`, `batch_end`."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self._seen = Batches()
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the events of a record, if it has any."""
         self._seen.apply(record)
-        batch = _shown(self._seen)
+        batch = self._seen.current
         match record:
             case protocol.BatchOpened():
                 self._write("batch", pick(record, "size", "static", "node", "note"))
@@ -87,7 +82,7 @@ class BatchLines(JsonLines):
 
     def end(self, summary: Summary) -> None:
         """Write the ends of lanes that were broken off, and the last event."""
-        batch = _shown(self._seen)
+        batch = self._seen.current
         if batch is None:
             return
         for lane in batch.lanes:
@@ -132,7 +127,7 @@ def lane_step(lane: LaneSoFar, token: protocol.LaneToken, step: protocol.BatchSt
     }
 
 
-def lane_end(lane: LaneSoFar, request: Request) -> Json:
+def lane_end(lane: LaneSoFar, request: CliRequest) -> Json:
     """A whole lane."""
     ended = lane.ended
     return {
@@ -150,14 +145,14 @@ def lane_end(lane: LaneSoFar, request: Request) -> Json:
 class BatchTable(PlainText):
     """Writes a line a lane; for draws the frequencies of the first token, and a tree of what came."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self._seen = Batches()
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Take in one record, and show how far the batch is."""
         self._seen.apply(record)
-        batch = _shown(self._seen)
+        batch = self._seen.current
         match record:
             case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
@@ -174,7 +169,7 @@ class BatchTable(PlainText):
     def end(self, summary: Summary) -> None:
         """Write the lanes and the figures."""
         self._show("")
-        batch, drawn = _shown(self._seen), self._seen.drawn
+        batch, drawn = self._seen.current, self._seen.drawn
         if drawn is not None:
             self._out.write("\n".join(frequency_lines(drawn)) + "\n")
         if batch is not None and drawn is not None:
@@ -189,7 +184,7 @@ class BatchTable(PlainText):
         self._sum_up(lines)
 
 
-def lanes_table(batch: BatchSoFar, request: Request) -> str:
+def lanes_table(batch: BatchSoFar, request: CliRequest) -> str:
     """A line a lane, in the order of the prompts."""
     ends = [ending(lane) if lane.ended else "cancelled" for lane in batch.lanes]
     wide = max([len("ends"), *map(cell_len, ends)])
@@ -248,7 +243,7 @@ class SearchResult:
 class BeamLines(JsonLines):
     """Writes the events of a search: `model`, `prefill`, `prompt`, `beam_step`, `beam_end`."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self._search = SearchResult()
 
@@ -281,7 +276,7 @@ class BeamLines(JsonLines):
 class BeamReport(PlainText):
     """Writes the final ranking, and what it took to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self._search = SearchResult()
 

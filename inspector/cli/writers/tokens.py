@@ -9,7 +9,7 @@ from typing import TextIO
 
 from engine import protocol
 from engine.protocol import Piece, PromptToken, Tokenized
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
 from inspector.cli.writers.jsonl import JsonLines, candidate, prompt_token
@@ -24,7 +24,7 @@ _BYTES = 64
 """Bytes of a token that the table shows at most."""
 
 
-def score_writer(request: Request, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
+def score_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for scores asks for.
 
     Args:
@@ -38,7 +38,7 @@ def score_writer(request: Request, summary: bool, out: TextIO, err: TextIO | Non
     )
 
 
-def token_writer(request: Request, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
+def token_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for tokens asks for; as `score_writer`."""
     return (
         TokenLines(out, request, not summary) if request.jsonl else TokenTable(out, err, request, not summary)
@@ -146,7 +146,7 @@ class Score:
 class ScoreLines(JsonLines):
     """Writes the events of a score: `model`, one `token` for each, `score`."""
 
-    def __init__(self, out: TextIO, request: Request, tokens: bool) -> None:
+    def __init__(self, out: TextIO, request: CliRequest, tokens: bool) -> None:
         super().__init__(out, request)
         self._tokens = tokens
         self._score = Score()
@@ -180,7 +180,7 @@ class ScoreLines(JsonLines):
 class ScoreTable(PlainText):
     """Writes a line a token as they become known, then the text's figures; what it took to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request, tokens: bool) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, tokens: bool) -> None:
         super().__init__(out, err, request)
         self._tokens = tokens
         self._score = Score()
@@ -296,7 +296,7 @@ def counts(cut: Tokenized) -> Json:
 class TokenLines(JsonLines):
     """Writes one `token` event for each, then their `counts`."""
 
-    def __init__(self, out: TextIO, request: Request, tokens: bool) -> None:
+    def __init__(self, out: TextIO, request: CliRequest, tokens: bool) -> None:
         super().__init__(out, request)
         self._tokens = tokens
 
@@ -316,7 +316,7 @@ class TokenLines(JsonLines):
 class TokenTable(PlainText):
     """Writes a line a token, then their counts."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request, tokens: bool) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, tokens: bool) -> None:
         super().__init__(out, err, request)
         self._tokens = tokens
 

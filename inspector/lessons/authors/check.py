@@ -11,12 +11,10 @@ from inspector.lessons.authors.rules import before, static, tokens, too_long
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
-from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.margins import near_draw
-from inspector.lessons.options import Option
+from inspector.lessons.lesson import Beat, Lesson, Option
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.reading import draft
-from inspector.lessons.values import Value
+from inspector.lessons.values import Value, near_draw
 
 OWN_DTYPES = ("file", "float32")
 """The types that the program may choose by itself for a model."""

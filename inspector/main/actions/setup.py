@@ -17,7 +17,7 @@ from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note, picking, taking
 
 if TYPE_CHECKING:
-    from inspector.main.dialogs.prompt import Draft
+    from inspector.session.prompts import Draft
 
 _MOST_KEPT = 100
 """Prompts that are kept beside those of the tree."""

@@ -19,18 +19,6 @@ class TransportActions(ToolActions):
         else:
             self.host.expect()
 
-    def run(self) -> None:
-        """Run or pause."""
-        self.host.answer(self.controller.transport.run())
-
-    def back(self) -> None:
-        """Go back before the last step."""
-        self.host.answer(self.controller.transport.back())
-
-    def pace(self, by: int) -> None:
-        """Change the pace."""
-        self.host.answer(self.controller.transport.change_pace(by))
-
 
 TRANSPORT = Tool(
     "transport",
@@ -41,17 +29,19 @@ TRANSPORT = Tool(
             "Take the token that the sampler picked; at an older token walk one forward; while running, "
             "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on", group=STEP,
             synonyms="next token generate one forward", hint="step", worth=12, place=10),
-        Action("run", "Run", "Step on until a stop is reached; again to pause.", TransportActions.run,
-            Needs.DISTRIBUTION, moves="on", group=STEP, synonyms="play continue generate go start pause",
-            hint="run", worth=11, place=20),
+        Action("run", "Run", "Step on until a stop is reached; again to pause.",
+            lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on", group=STEP,
+            synonyms="play continue generate go start pause", hint="run", worth=11, place=20),
         Action("faster", "Faster",
             "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
-            "chunks.", lambda own: own.pace(1), Needs.SESSION, group=STEP, synonyms="speed pace quick"),
+            "chunks.", lambda own: own.host.answer(own.controller.transport.change_pace(1)), Needs.SESSION, group=STEP,
+            synonyms="speed pace quick"),
         Action("slower", "Slower", "Run at a slower pace; in a prefill, take smaller chunks.",
-            lambda own: own.pace(-1), Needs.SESSION, group=STEP, synonyms="speed pace slow"),
+            lambda own: own.host.answer(own.controller.transport.change_pace(-1)), Needs.SESSION, group=STEP,
+            synonyms="speed pace slow"),
         Action("take_back", "Take back", "Take back the last token of the completion; its branch is kept.",
-            TransportActions.back, Needs.DISTRIBUTION, moves="back", group=BRANCH,
-            synonyms="delete remove last token backspace", hint="take back", worth=2, place=80),
+            lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
+            group=BRANCH, synonyms="delete remove last token backspace", hint="take back", worth=2, place=80),
     ),
     contexts=(
         ActionTable("While it runs", (

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Button, Label, TextArea
+from textual.widgets import Button, Input, Label, TextArea
 
-from engine.frozen import frozen
-from engine.protocol import NO_OPTIONS, Message, ModelFacts, Prefill, PreviewPrompt, PromptPreview
+from engine import protocol
+from engine.errors import EngineError
+from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.actions.setup import PROMPT_KEYS
-from inspector.main.dialogs.prompt_editor import PromptEditor
-from inspector.main.dialogs.prompt_file import PromptFileDialog
 from inspector.session.client import Request
-from inspector.session.prompts import (
-    PromptHistory,
-    edited,
-    is_conversation,
-    system_of,
-    transcript,
-)
+from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
 from inspector.session.requests import Latest
-from inspector.widgets.actions import ActionTable
+from inspector.texts import decoded, read_text_file
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_TYPED, SafeTextArea
+from inspector.widgets.safety import MOST_TYPED, SafeInput, SafeTextArea
 
 MODES = ("raw", "through the chat template", "the whole conversation")
 RAW, CHAT, WHOLE = range(3)
@@ -46,12 +46,45 @@ SHORT, SOON, LATER = 5_000, 0.05, 0.3
 characters take the engine some 0.2 s."""
 
 
-@frozen
-class Draft:
-    """What was typed, and whether it is to be prefilled."""
+class PromptEditor(SafeTextArea):
+    """Several lines to type in."""
 
-    prompt: Prefill
-    submitted: bool
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("alt+up", "ask(-1)", "Earlier prompt", show=False),
+        Binding("alt+down", "ask(1)", "Later prompt", show=False),
+        Binding("ctrl+a", "select_all", "Select all", show=False),
+    ]
+
+    class Asked(Message):
+        """Another prompt was asked for."""
+
+        def __init__(self, by: int) -> None:
+            self.by = by
+            """-1 for the one before, 1 for the next."""
+            super().__init__()
+
+    def put(self, text: str) -> None:
+        """Edit another text, from its end on."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
+    def action_ask(self, by: int) -> None:
+        """Ask for another prompt."""
+        self.post_message(self.Asked(by))
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Move up a line; on the first one ask for the prompt before."""
+        if not select and self.navigator.is_first_wrapped_line(self.cursor_location):
+            self.action_ask(-1)
+        else:
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Move down a line; on the last one ask for the next prompt."""
+        if not select and self.navigator.is_last_wrapped_line(self.cursor_location):
+            self.action_ask(1)
+        else:
+            super().action_cursor_down(select)
 
 
 class PromptDialog(Dialog[Draft]):
@@ -79,7 +112,7 @@ class PromptDialog(Dialog[Draft]):
         super().__init__()
         self.prompt, self.facts, self.lookup = prompt, facts, lookup
         self.history = PromptHistory(before, prompt)
-        self._conversation: tuple[Message, ...] = ()
+        self._conversation: tuple[protocol.Message, ...] = ()
         """The one whose last message is edited; empty where there is one message alone."""
         self._whole = ""
         """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
@@ -277,3 +310,101 @@ def counted(preview: PromptPreview, window: int | None) -> str:
     if preview.shared:
         parts.append(f"The first {preview.shared:,} are those of the path on show.")
     return visible(" ".join((*parts, *preview.notes)))
+
+
+# ---- a prompt from a file --------------------------------------------------------------------
+
+FILE_HELP = (
+    "A UTF-8 text file, of 16 MiB at most. It takes the place of the prompt that stands in the dialog."
+)
+_NAMES = 10_000
+"""Entries of a directory that are looked through."""
+
+
+class PathSuggester(Suggester):
+    """Completes the path of a file; what is proposed is taken with `→`."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The first name in the alphabet that goes on with what was typed; a directory ends with a slash."""
+        return await asyncio.to_thread(completed, value)
+
+
+def completed(text: str) -> str | None:
+    """A path that begins with what was typed, None where there is none that is printable."""
+    directory, name = os.path.split(text)
+    try:
+        with os.scandir(os.path.expanduser(directory) or ".") as entries:
+            found = [
+                each
+                for each in islice(entries, _NAMES)
+                if each.name.startswith(name) and each.name.isprintable() and (name or each.name[0] != ".")
+            ]
+        best = min(found, key=lambda each: each.name, default=None)
+        if best is None:
+            return None
+        return text[: len(text) - len(name)] + best.name + ("/" if best.is_dir() else "")
+    except (OSError, ValueError):  # no such directory, or no name at all
+        return None
+
+
+class PromptFileDialog(Dialog[str]):
+    """Asks for a path; returns the file's text.
+
+    Args:
+        name: The initial path in the field.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among files",
+        note("enter", hint="read", worth=6),
+        note("right", hint="take what is proposed", worth=5),
+        told=False,
+    )
+    HEADING: ClassVar[str] = "Prompt from a file"
+    APPLY: ClassVar[str] = "Read"
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.file_name = name
+        """As it was typed."""
+
+    def body(self) -> Iterable[Widget]:
+        field = SafeInput(self.file_name, "prompt.txt", id="prompt-file")
+        field.suggester = PathSuggester()
+        yield field
+        yield Remark(FILE_HELP, id="prompt-file-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one("#prompt-file", SafeInput).focus()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#prompt-file-remark", Remark).say(visible(text), wrong)
+
+    @on(Input.Changed, "#prompt-file")
+    def _typed(self) -> None:
+        self._say(FILE_HELP)
+
+    def apply(self) -> None:
+        """Read the file, unless none was named."""
+        self.file_name = self.query_one("#prompt-file", SafeInput).value.strip()
+        if self.file_name:
+            self._read(self.file_name)
+        else:
+            self._say("No file was named. Give a name.", wrong=True)
+
+    @work(thread=True, exclusive=True)
+    def _read(self, name: str) -> None:
+        try:
+            raw = read_text_file(name, "prompt file", "Check the path's spelling.", "Give a regular file.")
+            text = decoded(raw, name)
+            if not text:
+                self.from_thread(self._say, "The file is empty. Give another one.", True)
+                return
+        except EngineError as error:
+            self.from_thread(self._say, str(error), True)
+        else:
+            self.from_thread(self.dismiss, text)

@@ -297,7 +297,8 @@ class TimingPanel(Canvas, can_focus=True):
         ttft = ("first token", scales.milliseconds(prefilled.ttft_ms))
         first = self._pairs(ttft) + ([self._cold()] if prefilled.cold else [])
         row = first + self._then(tpot, deep, width - Segment.get_line_length(first))
-        if tpot is None and prefilled.cold and Segment.get_line_length(row) > width + GAP:
+        only = tpot is None and prefilled.cold and self._ms.values  # a step, that was cold as the prompt was
+        if only and Segment.get_line_length(row) > width + GAP:
             row = [*self._pairs(ttft, self._cold_step()), self._cold("both ")]
         return row
 

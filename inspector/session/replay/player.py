@@ -17,7 +17,7 @@ from engine.errors import TraceError
 from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
 from engine.trace import Entry, Kept, TraceReader, Unknown, in_use
 from engine.trace.file import uncollected
-from inspector.recordings.unfit import UNFIT, unfit
+from inspector.recordings.recorder import UNFIT, unfit
 from inspector.session.replay.replay_backend import RecordedQuestions
 from inspector.session.replay.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
 

@@ -21,7 +21,7 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
-from engine.token_query import TokenQuery, read
+from engine.token_texts import TokenQuery, read_query
 from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
@@ -181,7 +181,7 @@ class ReplayBackend:
         timeline = self._controller.timeline
         if timeline.before != command.node or not timeline.candidates:
             return _failure(command, "No candidates were recorded here.")
-        query = read(command.query)
+        query = read_query(command.query)
         found = tuple(each for each in timeline.candidates if _matches(each, query))
         return TokensFound(
             command.node, command.query, found[: command.limit], len(found), sum(each.prob for each in found)

@@ -18,7 +18,7 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.config.prompt_lines import lanes
+from inspector.config.presets import lanes
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS

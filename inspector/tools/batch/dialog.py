@@ -11,7 +11,7 @@ from textual.widgets import Button, TextArea
 
 from engine.errors import EngineError
 from engine.frozen import frozen
-from inspector.config.prompt_lines import FORM
+from inspector.config.presets import FORM
 from inspector.display import visible
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark

@@ -48,7 +48,7 @@ class BatchScreen(ToolScreen[int]):
     figures = getters.query_one("#batch-all", BatchFigures)
 
     def __init__(self, host: Host, control: BatchControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
         self.place = 0
         self._view = 0
@@ -113,7 +113,7 @@ class BatchScreen(ToolScreen[int]):
         name = visible(facts.name) if facts else ""
         step = f"step {batch.steps}" if batch is not None else ""
         parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
-        self.write("batch", " · ".join(filter(None, parts)), self.control.job.failure is not None)
+        self.write("batch", " · ".join(filter(None, parts)))
 
     def _kind(self) -> str:
         """How lanes share the rows."""
@@ -260,8 +260,3 @@ class BatchScreen(ToolScreen[int]):
         else:
             self.control.job.stop()
             self.dismiss(lane.number)
-
-    def leave(self) -> None:
-        """Go back; what runs pauses."""
-        self.control.job.stop()
-        self.dismiss(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import LOOK, STEP, Host, Tool, ToolActions
@@ -29,10 +29,6 @@ class BreakpointActions(ToolActions):
     def _left(self, points: Breakpoints | None) -> None:
         if points is not None:
             self.host.answer(f"{_told(points)}{self.controller.runs.break_at(points)}")
-
-    def skip(self) -> None:
-        """Run over sure tokens, or pause."""
-        self.host.answer(self.controller.transport.run(over_sure=True))
 
     def surprise(self, by: int) -> None:
         """Look at the surprise before or after."""
@@ -76,7 +72,8 @@ BREAKPOINTS = Tool(
     actions=(
         Action("skip", "Skip sure tokens",
             "Run over the tokens that the model is sure of, to where the one to come has less than 50 %: less than all "
-            "others together. Breakpoints and stops hold too; again to pause.", BreakpointActions.skip,
+            "others together. Breakpoints and stops hold too; again to pause.",
+            lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
             Needs.DISTRIBUTION | Needs.ENGINE, group=STEP, synonyms="next uncertain interesting"),
         Action("breakpoints", "Breakpoints",
             "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.widget import Widget
 from textual.widgets import Button
 
-from engine.remote.connection import Connection
+from engine.remote.client import Connection
 from inspector.keys import with_keys
 from inspector.session.connection import EngineConnection
 from inspector.tools.connection.tool import CONNECTION_KEYS

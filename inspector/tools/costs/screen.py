@@ -58,7 +58,7 @@ class ProfileScreen(ToolScreen[None]):
     view = getters.query_one("#cost-view", PageView)
 
     def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
         self.page = page
 
@@ -164,8 +164,3 @@ class ProfileScreen(ToolScreen[None]):
         """Measure again, or stop."""
         if not self.control.job.stop():
             self.control.again(*NEEDS[self.page])
-
-    def leave(self) -> None:
-        """Go back; what is measured stops."""
-        self.control.job.stop()
-        self.dismiss(None)

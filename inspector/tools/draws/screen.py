@@ -73,7 +73,7 @@ class DrawsScreen(ToolScreen[None]):
     grown = getters.query_one("#draws-tree", LinesPanel)
 
     def __init__(self, host: Host, control: DrawControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
         self._view = 0
 
@@ -121,7 +121,7 @@ class DrawsScreen(ToolScreen[None]):
         )
         name = visible(timeline.facts.name) if timeline.facts else ""
         parts = ("Draws", "recorded" if self.recorded else where, name, self._asked())
-        self.write("draws", " · ".join(filter(None, parts)), self.control.job.failure is not None)
+        self.write("draws", " · ".join(filter(None, parts)))
 
     def _asked(self) -> str:
         """What the next draws are."""
@@ -147,8 +147,3 @@ class DrawsScreen(ToolScreen[None]):
     def turn(self) -> None:
         """Show the other panel, where one is shown at a time."""
         self._view += 1
-
-    def leave(self) -> None:
-        """Go back; what runs stops."""
-        self.control.job.stop()
-        self.dismiss(None)

@@ -15,7 +15,7 @@ from engine.errors import PathError
 from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.widgets.actions import ActionTable, dialog_table, fields, taking
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.paths import replacing, shorter
+from engine.files import replacing, shorter
 from inspector.display import visible
 from inspector.lessons.catalogue import of_recording
 from inspector.main.tool import SET_UP, Host, Tool, ToolActions
@@ -63,10 +63,9 @@ class ExportActions(ToolActions):
     def _make(self, wanted: Wanted) -> None:
         from inspector.tools.export import figures
         from inspector.tools.export.dialog import LESSON, PICTURE
-        from inspector.tools.export.formats import FORMATS
-        from inspector.tools.export.lesson import page
+        from inspector.tools.export.documents import FORMATS, alone
+        from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
-        from inspector.tools.export.svg import alone
 
         if wanted.name == PICTURE:
             shown = line(Recording(self.timeline))

@@ -14,7 +14,7 @@ from textual.widgets import Input
 from engine.errors import COMPUTE_AGAIN
 from engine.frozen import frozen
 from engine.protocol import Failure, FindTokens, TokensFound
-from engine.token_query import read
+from engine.token_texts import read_query
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.keys import key_for
@@ -223,7 +223,7 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     """
     if not answer.query:
         return WAYS
-    query = read(answer.query)
+    query = read_query(answer.query)
     if query.kind == "id":
         ids = f"0 to {vocabulary - 1:,}"
         return (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from engine.frozen import frozen
-from engine.token_query import TokenQuery, read
+from engine.token_texts import TokenQuery, read_query
 from inspector.display import token_label, visible
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
@@ -67,7 +67,7 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> TextPlaces:
     """
     if not typed:
         return TextPlaces((), 0)
-    query = read(typed)
+    query = read_query(typed)
     path = [item.node for item in timeline.items]
     on_path = frozenset(path)
     found: list[TextPlace] = []

@@ -58,10 +58,6 @@ class GrammarActions(ToolActions):
                 f"{key_for('grammar_expects')} shows what it expects"
             )
 
-    def expects(self) -> None:
-        """Show what the grammar expects, or go back."""
-        self.host.toggle(GRAMMAR.id)
-
     # ---- the panel --------------------------------------------------------------------------
 
     def show(self) -> None:
@@ -108,7 +104,7 @@ GRAMMAR = Tool(
             synonyms="json schema regex constrained structured output constraint"),
         Action("grammar_expects", "What the grammar expects",
             "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
-            "Again, or esc, to go back.", GrammarActions.expects, Needs.DISTRIBUTION, group=LOOK,
+            "Again, or esc, to go back.", lambda own: own.host.toggle("grammar"), Needs.DISTRIBUTION, group=LOOK,
             synonyms="json schema regex constrained allowed"),
     ),
     owners=(GRAMMAR_KEYS,),

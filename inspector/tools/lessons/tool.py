@@ -11,17 +11,15 @@ from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import key_for, names_of
-from inspector.lessons.catalogue import END, Listed
+from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress
 from inspector.lessons.play import LessonPhase, LessonPlay
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import SCREEN, Host, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.card import LESSON_KEYS, PREDICTS, card, numbers
-from inspector.tools.lessons.presenter import PRESENTING_KEYS
-from inspector.tools.lessons.presenting import Keys, Presenting
+from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
 from inspector.widgets.actions import Action, Needs
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
@@ -114,7 +112,7 @@ class LessonActions(ToolActions):
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
-            self.play.right |= {number: right for number, right in known.right.items() if number < begin}
+            self.play.know(known, begin)
             self.host.answer(f"The lesson goes on at beat {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
         self._changed()
@@ -154,10 +152,8 @@ class LessonActions(ToolActions):
 
     def _keep(self, play: LessonPlay) -> None:
         """Keep how far it is; a file that can't be written is no reason to stop teaching."""
-        over = play.phase is LessonPhase.ENDED
-        progress = LessonProgress(0 if over else play.beat_number, dict(play.right), over)
         try:
-            self._progress.keep(play.lesson.id, progress)
+            self._progress.keep(play.lesson.id, play.progress)
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
@@ -337,7 +333,7 @@ class LessonActions(ToolActions):
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.list_dialog import LessonsDialog  # reads all lessons
+        from inspector.tools.lessons.dialogs import LessonsDialog  # reads all lessons
 
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 

@@ -40,7 +40,7 @@ class RaceScreen(ToolScreen[None]):
     totals = getters.query_one("#race-totals", RaceTotals)
 
     def __init__(self, host: Host, control: RaceControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
 
     def compose(self) -> ComposeResult:
@@ -73,7 +73,7 @@ class RaceScreen(ToolScreen[None]):
         span = f"{self.control.first} to {self.control.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         place = f"Race · {what} · {name} · {span}"
-        self.write("race", place, self.control.job.failure is not None)
+        self.write("race", place)
 
     def situation(self) -> str:
         """What is going on, and what to do about it."""
@@ -122,8 +122,3 @@ class RaceScreen(ToolScreen[None]):
         """Race to another length."""
         if not self.control.job.running:
             self.control.lengthen(by)
-
-    def leave(self) -> None:
-        """Go back; what runs stops."""
-        self.control.job.stop()
-        self.dismiss(None)

@@ -39,8 +39,8 @@ class RanksScreen(ToolScreen[None]):
     view = getters.query_one("#ranks-view", PageView)
 
     def __init__(self, host: Host, job: Job) -> None:
-        super().__init__(host)
-        self.job = job
+        super().__init__(host, job)
+        self.measuring = job
 
     def compose(self) -> ComposeResult:
         yield Static(id="ranks-place")
@@ -67,7 +67,7 @@ class RanksScreen(ToolScreen[None]):
         told = self.measured.ranks or self.measured.loaded
         count = len(told.ranks) if told is not None else 1
         self.view.put(f"{count} ranks" if count > 1 else "One process", self._draw)
-        self.write("ranks", " · ".join(filter(None, parts)), self.job.failure is not None)
+        self.write("ranks", " · ".join(filter(None, parts)))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         if self.measured.ranks is None and self.measured.loaded is None:
@@ -84,10 +84,10 @@ class RanksScreen(ToolScreen[None]):
         """What is going on, and what to do."""
         if self.recorded:
             return self.needs_model
-        if (failure := self.job.failure) is not None:
+        if (failure := self.measuring.failure) is not None:
             return visible(f"{failure.message} {failure.hint}".strip())
-        if self.job.running:
-            now = self.job.progress
+        if self.measuring.running:
+            now = self.measuring.progress
             return (
                 f"A step on all ranks, round {now.done + 1} of {now.total}"
                 if now is not None
@@ -104,10 +104,5 @@ class RanksScreen(ToolScreen[None]):
         """Measure, or stop."""
         if self.measured.loaded is None:
             self.say("One process computes this model: start with --ranks 2")
-        elif not self.job.stop():
-            self.job.start(MeasureRanks())
-
-    def leave(self) -> None:
-        """Go back; what is measured stops."""
-        self.job.stop()
-        self.dismiss(None)
+        elif not self.measuring.stop():
+            self.measuring.start(MeasureRanks())

@@ -32,7 +32,8 @@ class RanksActions(ToolActions):
 RANKS_SCREEN = screen_table(
     "While ranks are shown",
     Action("ranks.measure", "Measure", "Measure a step on all ranks, with fences; while it is measured, stop.",
-           lambda own: own.measure(), Needs.ENGINE, hint=lambda own: "stop" if own.job.running else "measure", worth=6),
+           lambda own: own.measure(), Needs.ENGINE, worth=6,
+           hint=lambda own: "stop" if own.measuring.running else "measure"),
     note("up down", "Scroll.", "scroll", 3, place=-1),
     back("ranks.leave", "Go back; what is measured stops."),
     text="Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",

@@ -14,7 +14,7 @@ from inspector.session.playback import Opening
 from inspector.widgets.actions import Action, ActionTable, Needs
 
 if TYPE_CHECKING:
-    from inspector.tools.recordings.save_as import SaveAsDialog, Saved
+    from inspector.tools.recordings.dialogs import SaveAsDialog, Saved
 
 
 class RecordingActions(ToolActions):
@@ -34,7 +34,7 @@ class RecordingActions(ToolActions):
 
     def save_as(self) -> None:
         """Ask for a name, and save the session under it."""
-        from inspector.tools.recordings.save_as import SaveAsDialog
+        from inspector.tools.recordings.dialogs import SaveAsDialog
 
         playback = self.host.playback
         if playback is None or not playback.entries:
@@ -65,7 +65,7 @@ class RecordingActions(ToolActions):
             dialog.logits_read("The logits were not read: it was cancelled." if request.cancelled else "")
 
     def _saved(self, saved: Saved | None) -> None:
-        from inspector.tools.recordings.save_as import saved_sentence
+        from inspector.tools.recordings.dialogs import saved_sentence
 
         self._dialog = None
         if saved is not None:
@@ -73,7 +73,7 @@ class RecordingActions(ToolActions):
 
     def sessions(self) -> None:
         """List recent sessions, and show the one that is chosen."""
-        from inspector.tools.recordings.sessions import SessionsDialog
+        from inspector.tools.recordings.dialogs import SessionsDialog
 
         self.host.open(SessionsDialog(), self._chosen)
 

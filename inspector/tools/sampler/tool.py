@@ -16,10 +16,6 @@ class SamplerActions(ToolActions):
         super().__init__(host)
         self._flow = WhatIfFlow(host)
 
-    def why(self) -> None:
-        """Show why this token was chosen, or go back."""
-        self.host.toggle(SAMPLER.id)
-
     def sampling(self) -> None:
         """Ask for sampling settings, and show what they would have picked as they are typed."""
         self.host.open(self._flow.dialog(), self._flow.end)
@@ -64,7 +60,7 @@ SAMPLER = Tool(
     actions=(
         Action("why", "Why this token",
             "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
-            SamplerActions.why, Needs.DISTRIBUTION, hint="why", worth=6, place=90, group=LOOK,
+            lambda own: own.host.toggle("sampler"), Needs.DISTRIBUTION, hint="why", worth=6, place=90, group=LOOK,
             synonyms="sampler stages explain reason chosen draw"),
         Action("sampling", "Sampling",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "

@@ -45,7 +45,7 @@ class SpeculationScreen(ToolScreen[None]):
     totals = getters.query_one("#speculation-totals", SpeculationTotalsView)
 
     def __init__(self, host: Host, control: SpeculationControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
 
     def compose(self) -> ComposeResult:
@@ -150,11 +150,6 @@ class SpeculationScreen(ToolScreen[None]):
         """Count from the next round on."""
         self.control.state.forget()
         self.say("Rounds are counted from the next one on")
-
-    def leave(self) -> None:
-        """Go back; a run pauses."""
-        self.control.job.stop()
-        self.dismiss(None)
 
 
 class DraftModelDialog(ModelDialog):

@@ -44,7 +44,7 @@ class SweepScreen(ToolScreen[None]):
     view = getters.query_one("#sweep-view", PageView)
 
     def __init__(self, host: Host, control: SweepControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
 
     def compose(self) -> ComposeResult:
@@ -58,7 +58,7 @@ class SweepScreen(ToolScreen[None]):
     def show(self) -> None:
         """Show everything, now."""
         self.view.put("Sweeps", self._draw)
-        self.write("sweep", self._selection(), self.control.job.failure is not None)
+        self.write("sweep", self._selection())
 
     def _selection(self) -> Content:
         """The selected sweeps: each with its key and a mark, in words where there is room."""
@@ -126,8 +126,3 @@ class SweepScreen(ToolScreen[None]):
         """Go to longer or shorter prompts and contexts."""
         if not self.control.job.running:
             self.control.lengthen(by)
-
-    def leave(self) -> None:
-        """Go back; what is measured stops."""
-        self.control.job.stop()
-        self.dismiss(None)

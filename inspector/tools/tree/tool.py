@@ -43,10 +43,6 @@ class TreeActions(ToolActions):
         if key == "tip":
             self.panel.to_tip()
 
-    def toggle(self) -> None:
-        """Show the tree of branches, or go back."""
-        self.host.toggle(TREE.id)
-
     # ---- the cursor -------------------------------------------------------------------------
 
     def walk(self, move: Callable[..., None], *by: int) -> None:
@@ -179,7 +175,8 @@ TREE = Tool(
     "Tree",
     TreeActions,
     actions=(
-        Action("tree", "Tree", "Show the tree of branches. Again, or esc, to go back.", TreeActions.toggle,
+        Action("tree", "Tree", "Show the tree of branches. Again, or esc, to go back.",
+               lambda own: own.host.toggle("tree"),
             Needs.DISTRIBUTION, hint="tree", worth=5, place=100, group=LOOK,
             synonyms="branches history versions alternatives"),
         Action("filter", "Filter tree",

@@ -17,14 +17,13 @@ from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.errors import SettingsError, StepError
-from engine.model.batch import BatchedRows, SequentialRows, rows
+from engine.model.forward import BatchedRows, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 TOLERANCE = 1e-4
@@ -387,7 +386,7 @@ def test_a_cache_of_an_unknown_kind_runs_its_beams_one_after_another(zoo: Zoo) -
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), SequentialRows)
+    assert isinstance(rows_of(session.runner), SequentialRows)
     before = state(session)
     found = ran(session, width=4, max_tokens=6)
     assert "OwnCache" in found.opened.note
@@ -586,76 +585,43 @@ def test_logits_that_are_no_numbers(zoo: Zoo) -> None:
 # ---- as commands ------------------------------------------------------------------------------
 
 
-class Desk:
-    """A worker whose records are kept."""
-
-    def __init__(self) -> None:
-        self.found: list[protocol.Record] = []
-        self.hook: Callable[[protocol.Record], None] = lambda record: None
-        self.worker = Worker(self._take, lambda: False)
-        self.task: Task | None = None
-        """The last one."""
-        self.do(protocol.Load(LoadSettings()))
-        self.do(protocol.Prefill("Once upon a time", chat=False))
-
-    def _take(self, record: protocol.Record) -> None:
-        self.found.append(record)
-        self.hook(record)
-
-    def do(self, command: protocol.Command) -> list[protocol.Record]:
-        """Carry out a command; returns its records."""
-        at = len(self.found)
-        self.task = Task(command)
-        self.worker.carry_out(self.task)
-        return self.found[at:]
+@pytest.fixture
+def engine() -> Unthreaded:
+    return Unthreaded(LoadSettings(), prompt="Once upon a time")
 
 
-def kinds(found: list[protocol.Record]) -> list[str]:
-    """The names of records."""
-    return [type(record).__name__ for record in found]
-
-
-def test_a_search_in_parts_is_the_search_in_one() -> None:
-    desk = Desk()
-    whole = desk.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6)))
+def test_a_search_in_parts_is_the_search_in_one(engine: Unthreaded) -> None:
+    whole = engine.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6)))
     assert kinds(whole) == ["BeamOpened", *["BeamStep"] * 6, "BeamEnded", "Ended"]
-    assert kinds(desk.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6), steps=2))) == [
+    assert kinds(engine.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6), steps=2))) == [
         "BeamOpened", "BeamStep", "BeamStep", "Ended",
     ]  # fmt: skip
-    moved = desk.do(protocol.MoveTo(2))  # the live cache goes elsewhere: the beams have their own
+    moved = engine.do(protocol.MoveTo(2))  # the live cache goes elsewhere: the beams have their own
     assert kinds(moved) == ["Moved", "Ended"]
-    assert kinds(desk.do(protocol.GoOnBeams(steps=1))) == ["BeamStep", "Ended"]
-    rest = desk.do(protocol.GoOnBeams())
+    assert kinds(engine.do(protocol.GoOnBeams(steps=1))) == ["BeamStep", "Ended"]
+    rest = engine.do(protocol.GoOnBeams())
     assert kinds(rest) == [*["BeamStep"] * 3, "BeamEnded", "Ended"]
     one, other = whole[-2], rest[-2]
     assert isinstance(one, protocol.BeamEnded)
     assert isinstance(other, protocol.BeamEnded)
     assert one.ranking == other.ranking
-    failed = desk.do(protocol.GoOnBeams())
+    failed = engine.do(protocol.GoOnBeams())
     assert isinstance(failed[0], protocol.Failure)
     assert failed[0].message == "There is no beam search to go on with."
 
 
-def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from() -> None:
-    desk = Desk()
+def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from(engine: Unthreaded) -> None:
     command = protocol.SearchBeams(BeamSettings(3, max_tokens=6))
-
-    def cancel_at_two(record: protocol.Record) -> None:
-        if isinstance(record, protocol.BeamStep) and record.step == 2:
-            assert desk.task is not None
-            desk.task.cancel.set()
-
-    desk.hook = cancel_at_two
-    found = desk.do(command)
+    engine.cancel_when = lambda record: isinstance(record, protocol.BeamStep) and record.step == 2
+    found = engine.do(command)
     assert kinds(found) == ["BeamOpened", "BeamStep", "BeamStep", "Ended"]
     assert found[-1] == protocol.Ended("SearchBeams", cancelled=True)
-    assert kinds(desk.do(protocol.TakeStep())) == ["Step", "Ended"]
-    assert kinds(desk.do(protocol.GoOnBeams()))[-2:] == ["BeamEnded", "Ended"]
+    assert kinds(engine.do(protocol.TakeStep())) == ["Step", "Ended"]
+    assert kinds(engine.do(protocol.GoOnBeams()))[-2:] == ["BeamEnded", "Ended"]
 
 
-def test_a_new_prompt_ends_a_search_that_waits() -> None:
-    desk = Desk()
-    desk.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6), steps=1))
-    desk.do(protocol.Prefill("There was a dog", chat=False))
-    assert kinds(desk.do(protocol.GoOnBeams())) == ["Failure", "Ended"]
-    assert kinds(desk.do(protocol.SearchBeams(BeamSettings(width=12)))) == ["Failure", "Ended"]
+def test_a_new_prompt_ends_a_search_that_waits(engine: Unthreaded) -> None:
+    engine.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6), steps=1))
+    engine.do(protocol.Prefill("There was a dog", chat=False))
+    assert kinds(engine.do(protocol.GoOnBeams())) == ["Failure", "Ended"]
+    assert kinds(engine.do(protocol.SearchBeams(BeamSettings(width=12)))) == ["Failure", "Ended"]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine import protocol
-from engine.lockstep.handlers import LockstepCommands
+from engine.lockstep.handlers import LockstepCommands, compared
 from engine.lockstep.paths import PathReader
-from engine.lockstep.ways import compared
 from engine.model import synthetic
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
@@ -29,7 +28,7 @@ def opened(two: Two, settings: LoadSettings, *, prompt: str = PROMPT, **more: ob
 
 
 def node(two: Two) -> int:
-    return two.worker._desk.session.node
+    return two.session.node
 
 
 def told(found: list[protocol.Record]) -> list[LockstepSpan]:
@@ -43,11 +42,11 @@ def told(found: list[protocol.Record]) -> list[LockstepSpan]:
 
 def fresh(two: Two) -> list[LockstepSpan]:
     """The same path, read from nothing."""
-    desk = two.worker._desk
-    assert desk.loaded is not None
-    (lockstep,) = (each for each in desk.capabilities if isinstance(each, LockstepCommands))
-    reader = PathReader(desk.loaded, lockstep._paths.second)
-    return told(list(reader.read(desk.session, desk.session.node, 0, lambda: False)))
+    context = two.context
+    assert context.loaded is not None
+    (lockstep,) = (each for each in context.capabilities if isinstance(each, LockstepCommands))
+    reader = PathReader(context.loaded, lockstep._paths.second)
+    return told(list(reader.read(context.session, context.session.node, 0, lambda: False)))
 
 
 def assert_alike(mine: list[LockstepSpan], theirs: list[LockstepSpan]) -> None:
@@ -112,7 +111,7 @@ def test_a_step_costs_one_forward_of_the_second_model(monkeypatch: pytest.Monkey
     )  # one stepped both times, in other chunks before
     assert read.ahead is not None
     assert (read.ahead.tokens, len(read.ahead.candidates), len(read.ahead.other_candidates)) == (0, 12, 12)
-    assert read.other_pick == two.worker._desk.session.next.picked
+    assert read.other_pick == two.session.next.picked
     two.do(protocol.ReadLockstep(node(two)))
     assert ran == [1]
 
@@ -139,7 +138,7 @@ def test_each_its_own_way_until_they_part(zoo: Zoo) -> None:
     assert list(apart.ids) == steps
     assert apart.parted is not None
     assert apart.ids[: apart.parted] == apart.other_ids[: apart.parted]
-    assert "".join(part.text for part in apart.parts) == two.worker._desk.session.tokens.join(steps)
+    assert "".join(part.text for part in apart.parts) == two.session.tokens.join(steps)
     assert node(two) == before
 
 
@@ -189,7 +188,7 @@ def test_another_system_prompt_is_compared_behind_it() -> None:
 def test_another_chat_template_is_compared_behind_it() -> None:
     two = Two()
     settings = LoadSettings()
-    own = two.worker._desk.model.tokens
+    own = two.context.model.tokens
     template = "{% for m in messages %}Q: {{ m.content }}\nA: {% endfor %}"
     found = two.one(protocol.OpenLockstep(settings, template=template), protocol.LockstepOpened)
     assert found.title == "pocket, another chat template"
@@ -199,8 +198,8 @@ def test_another_chat_template_is_compared_behind_it() -> None:
     assert spans[-1].node == node(two)
     assert spans[-1].kl_nats is not None
     assert spans[-1].kl_nats > 0
-    path = two.worker._desk.session
-    (lockstep,) = (each for each in two.worker._desk.capabilities if isinstance(each, LockstepCommands))
+    path = two.session
+    (lockstep,) = (each for each in two.context.capabilities if isinstance(each, LockstepCommands))
     ids = lockstep._both.paths(path, path.node).other_ids
     assert own.join(ids).startswith("Q: Once upon a time\nA: ")
     assert ids[-1] == path.tree[path.node].token  # what was decoded follows each one's own prompt

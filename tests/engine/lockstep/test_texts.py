@@ -13,9 +13,9 @@ from mlx_lm import utils
 
 from engine import protocol
 from engine.model.load import load
-from engine.settings import LoadSettings, Settings
-from engine.worker import Worker
+from engine.settings import LoadSettings
 from tests.engine.lockstep.rig import TEXT, Two, coarse_tokenizer
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
 POCKET = LoadSettings()
@@ -30,17 +30,9 @@ def logprobs(model: Any, ids: list[int]) -> Any:
 
 def own_score(settings: LoadSettings, text: str) -> float:
     """What `inspector score` makes of a text: the prompt logprobs of a prefill, summed."""
-    found: list[Any] = []
-    worker = Worker(found.append, lambda: False)
-    from engine.task import Task
-
-    for command in (
-        protocol.Load(settings),
-        protocol.Configure(Settings()),
-        protocol.Prefill(text, False, echo=True),
-    ):
-        worker.carry_out(Task(command))
-    read = [each for each in found if isinstance(each, protocol.PromptReadings)]
+    engine = Unthreaded(settings)
+    engine.do(protocol.Prefill(text, False, echo=True))
+    read = engine.of(protocol.PromptReadings)
     return math.fsum(token.logprob or 0.0 for each in read for token in each.tokens)
 
 
@@ -60,14 +52,14 @@ def test_readings_are_those_of_plain_forwards() -> None:
     two.one(protocol.OpenLockstep(POCKET, bits=4), protocol.LockstepOpened)
     text = TEXT[:80]
     spans = two.spans(protocol.DiffText(text, candidates=3))
-    desk = two.worker._desk
-    assert desk.loaded is not None
-    ids = desk.loaded.tokens.encode(text)
+    context = two.context
+    assert context.loaded is not None
+    ids = context.loaded.tokens.encode(text)
     second = load(POCKET)
     plain, _ = utils.load_model(Path(second.facts.path), lazy=True)
     quantized, _ = utils.quantize_model(plain, {}, 64, 4)
     quantized.set_dtype(mx.float32)
-    one, other = logprobs(desk.loaded.model, ids), logprobs(quantized, ids)
+    one, other = logprobs(context.loaded.model, ids), logprobs(quantized, ids)
     kl = (np.exp(one) * (one - other)).sum(-1)
     assert len(spans) == len(ids)
     for place, span in enumerate(spans[1:], 1):
@@ -80,8 +72,8 @@ def test_readings_are_those_of_plain_forwards() -> None:
         entropy = -(np.exp(other[place - 1]) * other[place - 1]).sum() / math.log(2)
         assert span.other_entropy_bits == pytest.approx(entropy, abs=1e-4)
     # the first model is what it was: nothing of it was quantized
-    assert desk.loaded.facts.quantization is None
-    assert not any(hasattr(module, "scales") for _, module in desk.loaded.model.named_modules())
+    assert context.loaded.facts.quantization is None
+    assert not any(hasattr(module, "scales") for _, module in context.loaded.model.named_modules())
 
 
 def test_two_tokenizers_add_up_to_each_models_own_score(zoo: Zoo, tmp_path: Path) -> None:
@@ -136,7 +128,7 @@ def test_what_can_not_be_is_refused_in_words() -> None:
 
 def test_what_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Two()
-    (facts,) = (record for record in two.found if isinstance(record, protocol.ModelFacts))
+    (facts,) = two.of(protocol.ModelFacts)
     monkeypatch.setattr("engine.lockstep.second.free_bytes", lambda: 2**20)
     failure = two.one(protocol.OpenLockstep(POCKET, bits=4), protocol.Failure)
     assert failure.message.startswith(

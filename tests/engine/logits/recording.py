@@ -9,10 +9,9 @@ from pathlib import Path
 from engine import protocol
 from engine.errors import EngineError
 from engine.logits.recorded import RecordedLogits
-from engine.model.forward import never
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
+from engine.task import Task, never
 from engine.trace import Entry, Kept, load, save_as, worth_keeping
 from engine.worker import Worker
 
@@ -27,7 +26,7 @@ class Recording:
     def __init__(self, settings: LoadSettings) -> None:
         self.entries: list[Entry] = []
         self._told: list[Record] = []
-        self._worker = Worker(self._told.append, never)
+        self._worker = Worker(self._told.append)
         self.keep(settings)
         self.do(protocol.Load(settings))
 

@@ -15,14 +15,14 @@ from queue import SimpleQueue
 
 from engine import protocol
 from engine.protocol import Command, Record
-from engine.ranks import process
+from engine.ranks import hosts
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
 
 
 def main(ranks: int) -> None:
     """Load, prefill, step, move back and recompute, quit."""
-    process.MODULE = "tests.engine.ranks.faulty"
+    hosts.MODULE = "tests.engine.ranks.faulty"
     inbox: SimpleQueue[Record] = SimpleQueue()
     engine = EngineThread(inbox.put)
     engine.start()

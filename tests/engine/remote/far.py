@@ -11,10 +11,8 @@ from queue import SimpleQueue
 
 from engine import protocol
 from engine.protocol import Record
-from engine.remote.address import Address
-from engine.remote.client import RemoteEngine
-from engine.remote.connection import Connection
-from engine.remote.link import AddressLink, Link
+from engine.remote.client import Connection, RemoteEngine
+from engine.remote.link import Address, AddressLink, Link
 from engine.remote.server import EngineServer
 from tests.engine.test_thread import Engine
 from tests.system import short_directory

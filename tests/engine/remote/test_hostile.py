@@ -14,9 +14,8 @@ import pytest
 
 from engine import protocol, wire
 from engine.protocol import Record
-from engine.remote import CLIENT_IDS, server, visitor
-from engine.remote.client import RemoteEngine
-from engine.remote.connection import Connection
+from engine.remote import CLIENT_IDS, journal, server
+from engine.remote.client import Connection, RemoteEngine
 from engine.remote.journal import MEMORY
 from engine.remote.lines import line_of
 from engine.settings import LoadSettings
@@ -191,7 +190,7 @@ STEP = protocol.TakeStep()
 def test_who_breaks_the_rules_is_sent_away_with_one_reason(
     host: Host, taken: list[protocol.Command], sent: bytes, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visitor.wire, "LIMIT", 2000)
+    monkeypatch.setattr(journal.wire, "LIMIT", 2000)
     with host.address.connect() as stranger:
         stranger.settimeout(20)
         stranger.sendall(HELLO + sent)
@@ -213,7 +212,7 @@ def test_half_a_line_is_no_command(host: Host, taken: list[protocol.Command]) ->
 def test_a_client_that_reads_nothing_holds_up_neither_engine_nor_memory(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visitor, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(journal, "SILENCE_SECONDS", 2.0)
     with host.address.connect() as stranger:
         stranger.sendall(HELLO)
         settled(lambda: host.server._visitor is not None)

@@ -11,12 +11,12 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import Cancelled, SettingsError
-from engine.model.forward import Runner, never
+from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.session.uncached import UncachedSession, open_session
 from engine.settings import LoadSettings, Settings, check_load
-from engine.task import Task
-from engine.worker import Worker
+from engine.task import never
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
 PROMPT = list(range(7, 27))
@@ -61,7 +61,7 @@ def test_the_prompt_is_read_with_its_logprobs_and_nothing_stays_of_it(zoo: Zoo) 
     *_, end = session.prefill("", PROMPT, echo=True)
     assert isinstance(end, protocol.Prefilled)
     read = []
-    while (more := session.read_prompt()) is not None:
+    while (more := session.unread.read()) is not None:
         read += more.tokens
     assert len(read) == len(PROMPT) - 1
     assert all(token.logprob is not None for token in read)
@@ -140,14 +140,10 @@ def test_settings_that_need_a_cache_are_refused(name: str, value: int) -> None:
 
 
 def test_the_worker_says_so_and_steps(zoo: Zoo) -> None:
-    found: list[protocol.Record] = []
-    worker = Worker(found.append, lambda: False)
-    worker.carry_out(Task(protocol.Load(LoadSettings(str(zoo.path("llama")), no_kv_cache=True))))
-    worker.carry_out(Task(protocol.Prefill("Once upon", chat=False)))
-    worker.carry_out(Task(protocol.TakeStep()))
-    facts = next(record for record in found if isinstance(record, protocol.ModelFacts))
+    engine = Unthreaded(LoadSettings(str(zoo.path("llama")), no_kv_cache=True), prompt="Once upon")
+    step = engine.one(protocol.TakeStep(), protocol.Step)
+    (facts,) = engine.of(protocol.ModelFacts)
     assert any("KV cache is off" in note for note in facts.notes)
-    step = next(record for record in found if isinstance(record, protocol.Step))
     assert (step.kv.offset, step.kv.kept_budget, step.kv.passed_tokens) == (0, 0, step.position + 1)
 
 

@@ -14,8 +14,8 @@ from engine import protocol
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
-from inspector.cli.arguments import Request
-from inspector.cli.subcommands import generate
+from inspector.cli.arguments import CliRequest
+from inspector.cli.subcommands.generate import text_writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
@@ -64,10 +64,10 @@ class ScriptedRun:
 
     def __init__(
         self,
-        request: Request,
+        request: CliRequest,
         answers: Answers,
         then: Sequence[Command] = (),
-        writer: Callable[..., driver.Writer] = generate.writer,
+        writer: Callable[..., driver.Writer] = text_writer,
     ) -> None:
         self.request, self.then, self.writer = request, then, writer
         self.backend = ScriptedBackend(answers)
@@ -113,7 +113,9 @@ class Run(ScriptedRun):
 
     def __init__(self, answers: Answers, jsonl: bool = True, **settings: Any) -> None:
         asked = Settings(seed=7, **settings)
-        request = Request(LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",))
+        request = CliRequest(
+            LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",)
+        )
         super().__init__(request, answers, [protocol.Run()])
 
 

@@ -13,10 +13,10 @@ from engine.protocol import Record
 from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import batch
+from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
 from inspector.cli.writers.sequences import batch_writer
 from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint, light
+from tests.inspector.cli.test_main import complaint
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
 
@@ -24,15 +24,15 @@ class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, told: tuple[Record, ...] = (*BEGINNING, *REST)) -> None:
-        args = parsed(batch.parser(), ["--ignore-chat-template", *argv])
-        texts = batch.prompts_from(args)
-        request = batch.batch_request(args, texts)
+        args = parsed(batch_parser(), ["--ignore-chat-template", *argv])
+        texts = prompts_from(args)
+        request = batch_request(args, texts)
         answers = {
             protocol.StartBatch: told,
             protocol.CompareBatch: COMPARED,
             protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), batch_writer)
+        super().__init__(request, answers, list(commands_for(args, request, texts)), batch_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -51,10 +51,10 @@ def test_the_flags_reach_the_engine() -> None:
 def test_a_file_has_a_prompt_on_each_line(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("Once\n\nThe dog\n")
-    args = parsed(batch.parser(), ["--prompt-file", str(file), "--lines", "-p", "Tom"])
-    assert batch.prompts_from(args) == ["Tom", "Once", "The dog"]
-    args = parsed(batch.parser(), ["--prompt-file", str(file)])
-    assert batch.prompts_from(args) == ["Once\n\nThe dog\n"]
+    args = parsed(batch_parser(), ["--prompt-file", str(file), "--lines", "-p", "Tom"])
+    assert prompts_from(args) == ["Tom", "Once", "The dog"]
+    args = parsed(batch_parser(), ["--prompt-file", str(file)])
+    assert prompts_from(args) == ["Once\n\nThe dog\n"]
 
 
 def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
@@ -111,35 +111,6 @@ def test_draws_begin_after_their_prompt() -> None:
     text = "\n".join(run.lines)
     assert "chi-square 1.50" in text
     assert "└   2  a" in text
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ([], "No prompt was given."),
-        (["-p", ""], "One of the prompts is empty."),
-        (["-p", "a", "-p", "b", "-n", "3"], "--draws continues one prompt, and several were given."),
-        (["-p", "a", "--batch-size", "0"], "0 lanes at once are out of range. Give 1 to 256."),
-        (["-p", "a", "--prompt-file", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert said in complaint(capsys, "batch", *argv)
-
-
-def test_help_is_instant() -> None:
-    text = light("batch", "--help")
-    for flag in (
-        "--prompt TEXT",
-        "--lines",
-        "--static",
-        "--compare",
-        "--draws N",
-        "--temp",
-        "--model",
-        "--jsonl",
-    ):
-        assert flag in text
 
 
 # ---- what is written --------------------------------------------------------------------------

@@ -17,10 +17,9 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import beam as command
+from inspector.cli.subcommands.generate import beam_parser, beam_settings
 from inspector.cli.writers.sequences import beam_writer
 from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint, light
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
@@ -52,8 +51,8 @@ class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, greedy: protocol.Hypothesis = GREEDY) -> None:
-        args = parsed(command.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
-        self.settings = command.beam_settings(args)
+        args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        self.settings = beam_settings(args)
         answers = {protocol.SearchBeams: script(greedy)}
         super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], beam_writer)
 
@@ -80,41 +79,6 @@ def test_the_defaults_are_those_of_the_engine() -> None:
     run = Run()
     assert run.settings == BeamSettings()
     assert not run.request.jsonl
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--width", "11"], "--width: must be a whole number from 1 to 10, not 11."),
-        (["--width", "two"], "--width: must be a whole number, not 'two'."),
-        (["--length-penalty", "nan"], "--length-penalty: must be a number from -10 to 10, not nan."),
-        (["--max-tokens", "0"], "--max-tokens"),
-        (
-            ["--temp", "1"],
-            "inspector beam has no flag --temp. --temp is a flag of inspector, inspector generate,",
-        ),
-        (["--kv-bits", "7"], "--kv-bits"),
-        (["--model", "no/such/place/at-all"], "at-all"),
-        (["--prompt-file", "nowhere.txt"], "--prompt and --prompt-file were both given."),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert said in complaint(capsys, "beam", *STORY, *argv)
-
-
-def test_a_prompt_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert complaint(capsys, "beam").startswith("No prompt was given.")
-
-
-def test_the_command_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Put beam first: inspector beam ..." in complaint(capsys, "--model", "pocket", "beam")
-
-
-def test_help_is_instant_and_names_the_flags() -> None:
-    text = light("beam", "--help")
-    for flag in ("width", "length-penalty", "early-stopping", "max-tokens", "min-tokens", "jsonl", "model"):
-        assert f"--{flag}" in text
-    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------

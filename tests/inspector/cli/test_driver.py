@@ -12,6 +12,7 @@ import pytest
 from engine import protocol
 from engine.protocol import Command
 from inspector.cli.driver import Outcome
+from inspector.cli.summary import Completion
 from tests.inspector.cli.scripted import Run, script
 
 
@@ -111,3 +112,29 @@ def test_an_engine_that_does_not_end_is_told() -> None:
     run = Run(script())
     run.backend.joins = False
     assert run.go() == Outcome(0, joined=False)
+
+
+# ---- the text of a completion as far as it is certain ----------------------------------------
+
+
+def test_what_may_become_a_stop_string_is_held_back() -> None:
+    completion = Completion(["stop", "ox"])
+    assert completion.add("a st") == "a "
+    assert completion.add("o") == ""
+    assert completion.add("ve. b") == "stove. b"
+    assert completion.add("o") == ""
+    assert completion.close() == "o"
+    assert completion.text == "a stove. bo"
+
+
+def test_the_earliest_stop_string_cuts() -> None:
+    completion = Completion(["bc", "b"])
+    assert completion.add("abcd") == "a"
+    assert completion.close() == ""
+    assert completion.text == "a"
+
+
+def test_a_self_overlapping_stop_string() -> None:
+    completion = Completion(["aab"])
+    assert completion.add("aa") + completion.add("a") + completion.add("c") == "aaac"
+    assert completion.add("aaa") + completion.add("b!") + completion.close() == "a"

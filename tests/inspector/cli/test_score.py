@@ -18,13 +18,13 @@ from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import score
+from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.tokens import Score, score_writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
-from tests.inspector.cli.test_main import complaint, light, run
+from tests.inspector.cli.test_main import complaint, run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
 
@@ -34,13 +34,13 @@ class Run(ScriptedRun):
 
     def __init__(self, file: Path, *argv: str, pieces: Any = fakes.PROMPT) -> None:
         file.write_text("Once upon a time,", encoding="utf-8")
-        args, session = parsed(score.parser(), [str(file), *argv]), fakes.Session()
+        args, session = parsed(score_parser(), [str(file), *argv]), fakes.Session()
         answers = {
             protocol.Load: answer(session.load()),
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
         super().__init__(
-            score.score_request_from(args),
+            score_request_from(args),
             answers,
             writer=lambda asked, *to: score_writer(asked, args.summary, *to),
         )
@@ -74,7 +74,7 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
 
 def test_the_text_itself_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     def prompt(*argv: str) -> str:
-        return score.score_request_from(parsed(score.parser(), argv)).prompt
+        return score_request_from(parsed(score_parser(), argv)).prompt
 
     assert prompt("-p", r"Once upon\na time") == "Once upon\na time"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
@@ -107,13 +107,6 @@ def test_bad_input_is_one_line(
     assert complaint(capsys, "score", "-") == (
         "Standard input is closed. Give the text as a file: inspector score FILE."
     )
-
-
-def test_help_is_instant_and_names_the_flags() -> None:
-    text = light("score", "--help")
-    for flag in ("jsonl", "summary", "candidates", "chat-template", "model", "kv-bits"):
-        assert f"--{flag}" in text
-    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------

@@ -18,7 +18,7 @@ TAKEN = {"ctrl+w", "ctrl+t", "ctrl+n", *(f"f{number}" for number in range(1, 13)
 
 
 def arguments(*argv: str) -> list[str]:
-    return serve._screen(parsed(serve.parser(), argv))
+    return serve._screen(parsed(serve.serve_parser(), argv))
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_what_no_visitor_could_use_is_refused_at_the_start(argv: list[str], word
 )
 def test_values_out_of_range(flag: str) -> None:
     with pytest.raises(EngineError, match=flag.partition("=")[0]):
-        serve.run(parsed(serve.parser(), [flag]))
+        serve.run_serve(parsed(serve.serve_parser(), [flag]))
 
 
 def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
     path = tmp_path / "- a;b.jsonl"
     Journal.create(path, "test 1").close()
-    args = parsed(serve.parser(), ["--watch", str(path), "--theme", "light"])
+    args = parsed(serve.serve_parser(), ["--watch", str(path), "--theme", "light"])
     assert serve._watch(args) == ["replay", "--follow", "--theme=light", "--", str(path)]
     for more in (
         ["--temp", "0"],
@@ -75,10 +75,10 @@ def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
         ["--offer", "pocket"],
     ):
         with pytest.raises(EngineError, match="Leave it out"):
-            serve._watch(parsed(serve.parser(), ["--watch", str(path), *more]))
+            serve._watch(parsed(serve.serve_parser(), ["--watch", str(path), *more]))
     (tmp_path / "other").write_text("x", encoding="utf-8")
     with pytest.raises(EngineError, match="no trace"):
-        serve._watch(parsed(serve.parser(), ["--watch", str(tmp_path / "other")]))
+        serve._watch(parsed(serve.serve_parser(), ["--watch", str(tmp_path / "other")]))
 
 
 def test_no_key_is_one_that_browsers_take() -> None:

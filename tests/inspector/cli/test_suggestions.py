@@ -9,8 +9,7 @@ import pytest
 
 from inspector.cli import suggestions
 from inspector.cli.flags import parsed
-from inspector.cli.main import _parsers
-from inspector.cli.registry import SUBCOMMANDS
+from inspector.cli.main import SUBCOMMANDS, _parsers
 from tests.inspector.cli.test_main import complaint
 
 FLAGS = [

@@ -14,10 +14,10 @@ from engine.errors import PromptError
 from engine.protocol import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import tokens
+from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
 from inspector.cli.writers.tokens import token_writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 
@@ -33,11 +33,11 @@ CUT = Tokenized(
 )
 
 
-def run(*argv: str) -> Request:
-    return tokens.tokens_request_from(parsed(tokens.parser(), argv))
+def run(*argv: str) -> CliRequest:
+    return tokens_request_from(parsed(tokens_parser(), argv))
 
 
-def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:
+def written(request: CliRequest, summary: bool = False, out: io.StringIO | None = None) -> str:
     """What a request gives for `CUT`."""
     backend = ScriptedBackend({protocol.CutText: [CUT]})
 
@@ -54,8 +54,8 @@ def written(request: Request, summary: bool = False, out: io.StringIO | None = N
     return to.getvalue()
 
 
-def asked(jsonl: bool = False) -> Request:
-    return Request(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+def asked(jsonl: bool = False) -> CliRequest:
+    return CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
 
 
 # ---- the flags ----------------------------------------------------------------------------------
@@ -75,19 +75,6 @@ def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
     assert (request.chat, request.system, request.notes) == (True, "s", ())
     assert request.load == LoadSettings(model="m", trust_remote_code=True)
     assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("-p", ""), "The text is empty"),
-        (("-p", "a", "file"), "A file and --prompt were both given"),
-        (("/nowhere/at/all",), "There is no file"),
-    ],
-)
-def test_what_can_not_be_read_is_said(argv: tuple[str, ...], message: str) -> None:
-    with pytest.raises(PromptError, match=message):
-        run(*argv)
 
 
 def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,17 @@ def test_keys_of_the_main_screen_and_of_a_tool_s_own(tmp_path: Path) -> None:
         "step": ("f5",), "above": ("f6", "ctrl+k"), "draws.go": ("g",), "race.again": ("ctrl+n",),
         "race.longer": ("asterisk",),
     }  # fmt: skip
+
+
+def test_the_examples_of_readme_and_help_hold(tmp_path: Path) -> None:
+    [example] = re.findall(r"```toml\n(step.*?)```", Path("README.md").read_text(encoding="utf-8"), re.DOTALL)
+    own = reading(tmp_path / "keys.toml", example)
+    assert own.problems == ()
+    assert len(own.keys) == 3
+    page = Path("inspector/help/keys.md").read_text(encoding="utf-8")
+    written = re.findall(r'`("?[a-z.]+"? = [^`]+)`', page)
+    assert len(written) == 3
+    assert reading(tmp_path / "keys.toml", 'skip = "f7"\n' + "\n".join(written)).problems == ()
 
 
 def test_two_keys_can_be_exchanged(tmp_path: Path) -> None:

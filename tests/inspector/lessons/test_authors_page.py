@@ -108,22 +108,3 @@ def test_what_is_wrong_is_told_by_file_and_line(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.startswith(f"{path}:10: There is no action jump. There are step,")
     assert main(["lesson", "record", str(path)]) == 2
     assert not path.with_suffix(".trace.zst").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["check", "none.md"], "none.md can't be read"),
-        (["check", "none.txt"], "doesn't end in .md"),
-        (["new", "a.md", "--find-seed"], "--find-seed is a flag of check"),
-        (["check", "a.md", "--dtype", "file", "--all-dtypes"], "both given"),
-        (["frob", "a.md"], "invalid choice"),
-    ],
-)
-def test_what_is_asked_for_wrongly_is_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["lesson", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1

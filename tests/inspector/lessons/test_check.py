@@ -10,10 +10,10 @@ import pytest
 from engine.settings import LoadSettings
 from inspector.lessons.actions import VERBS
 from inspector.lessons.authors.check import examine, find_seed, read_checked
-from inspector.lessons.authors.new import new_lesson
+from inspector.lessons.catalogue import new_lesson
 from inspector.lessons.errors import LessonError
 from inspector.lessons.headless import HeadlessSession, live_session
-from inspector.lessons.names import PANELS, SCREENS
+from inspector.lessons.lesson import PANELS, SCREENS
 from inspector.lessons.reading import lesson as lesson_of
 from inspector.main.key_table import key_table, panels_with
 from inspector.tools.registry import TOOLS

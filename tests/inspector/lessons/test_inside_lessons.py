@@ -16,48 +16,43 @@ from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.lens.screen import LensScreen
-from tests.inspector.lessons.playing import LearnerKeys, learn
+from tests.inspector.lessons.playing import LearnerKeys
 
 
 def _listed(id: str) -> Listed:
     return next(each for each in shipped() if each.lesson.id == id)
 
 
-def test_a_screen_opens_at_its_key_and_closes_with_the_beat() -> None:
+@pytest.mark.lesson(listed=_listed("looking-back"), size=(80, 24), recorded=True)
+async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: LearnerKeys) -> None:
     """In a recording, too; and with the head, or the layer, that the beat speaks of."""
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.press("2", "A")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: isinstance(learner.app.screen, AttentionScreen))
-        await learner.until(lambda: "L6 h1 looks from" in learner.text() and "✓ at girl" in learner.text())
-        await learner.press("enter")
-        await learner.phase(LessonPhase.ASKING)
-        await learner.until(lambda: isinstance(learner.app.screen, MainScreen))
-        await learner.beat(guess=1)
-        await learner.press("3", "I")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: isinstance(learner.app.screen, LensScreen))
-        await learner.until(lambda: "After layer 6" in learner.text())
-
-    learn(_listed("looking-back"), body, (80, 24), recorded=True)
+    await learner.press("2", "A")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: isinstance(learner.app.screen, AttentionScreen))
+    await learner.until(lambda: "L6 h1 looks from" in learner.text() and "✓ at girl" in learner.text())
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    await learner.until(lambda: isinstance(learner.app.screen, MainScreen))
+    await learner.beat(guess=1)
+    await learner.press("3", "I")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: isinstance(learner.app.screen, LensScreen))
+    await learner.until(lambda: "After layer 6" in learner.text())
 
 
 @pytest.mark.slow
-def test_a_search_is_begun_by_its_form() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.press("1", "B")
-        await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
-        await learner.until(lambda: learner.app.focused is not None)
-        await learner.press(
-            "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
-        )
-        await learner.phase(LessonPhase.REVEALED)
-        assert learner.play.right == {0: False}
-        assert isinstance(learner.app.screen, BeamScreen)
-        await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
-
-    learn(_listed("beams"), body)
+@pytest.mark.lesson(listed=_listed("beams"))
+async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
+    await learner.press("1", "B")
+    await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
+    await learner.until(lambda: learner.app.focused is not None)
+    await learner.press(
+        "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
+    )
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: False}
+    assert isinstance(learner.app.screen, BeamScreen)
+    await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
 
 
 def _search(session: HeadlessSession, given: str) -> Before:

@@ -49,7 +49,7 @@ def test_the_page_of_a_tool_s_screen_leaves_none_of_its_keys_out():
     assert len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:
         tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
-        page = screen_markdown(tool, TABLE)
+        page = screen_markdown(tool)
         assert "Take back" not in page
         for action in screen.ACTIONS.actions:
             assert not action.label or action.told in page or not action.listed or not screen.ACTIONS.told, (

@@ -18,8 +18,8 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.find.dialog import FindDialog
-from inspector.tools.recordings import sessions as dialog
-from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.tools.recordings import dialogs as dialog
+from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.table import TreeTable
 from inspector.widgets.option_list import SafeOptionList
 from tests.inspector.rig import Rig, run

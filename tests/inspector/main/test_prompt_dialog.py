@@ -25,8 +25,7 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.dialogs.prompt import PromptDialog, counted
-from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
+from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
 from inspector.session.prompts import PromptHistory, edited, transcript
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark

@@ -327,7 +327,7 @@ def test_a_second_model_that_cannot_be_loaded_is_told_once_and_whole_at_any_size
 
 
 def test_a_fault_while_loading_names_the_log(monkeypatch, tmp_path):
-    monkeypatch.setattr("inspector.config.crash_log.log_path", lambda: tmp_path / "inspector.log")
+    monkeypatch.setattr("inspector.places.log", lambda: tmp_path / "inspector.log")
 
     async def test(rig: Rig) -> None:
         await rig.push([Failure("Load", "KeyError: 3", "Report it.", False, "Traceback ...")])
@@ -425,7 +425,7 @@ def test_failures_are_notices_and_the_screen_lives_on():
 
 def test_a_fault_of_the_program_is_kept_in_a_log(monkeypatch, tmp_path):
     log = tmp_path / "state" / "inspector.log"
-    monkeypatch.setattr("inspector.config.crash_log.log_path", lambda: log)
+    monkeypatch.setattr("inspector.places.log", lambda: log)
 
     async def test(rig: Rig) -> None:
         await rig.ready()

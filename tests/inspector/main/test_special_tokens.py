@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import SpecialToken
-from inspector.main.dialogs.facts import FactsDialog, rows
-from inspector.main.dialogs.special_tokens import CHARACTERS, ROWS, template_parts, token_rows, uses
+from inspector.main.dialogs.facts import CHARACTERS, ROWS, FactsDialog, rows, template_parts, token_rows, uses
 from tests.inspector.fakes import facts
 from tests.inspector.rig import Rig, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine import protocol
 from engine.protocol import Ended, Intervention, InterventionsHeld, Resampled
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 from tests.inspector.rig import Rig, run
 
 

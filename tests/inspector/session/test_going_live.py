@@ -37,8 +37,7 @@ from inspector.session.going_live import differs, largest_difference, restore_of
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branches, token
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.export.paths import paths
-from inspector.tools.export.recording import Recording, line
+from inspector.tools.export.recording import Recording, line, paths
 from tests.inspector.fakes import Session
 
 SETTINGS = Settings(temp=0.9, seed=11)
@@ -111,14 +110,14 @@ def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(lived):
     found = again.do(asked)
     assert isinstance(found[-1], Ended)
     restored = next(record for record in found if isinstance(record, Restored))
-    old, new = lived.worker._desk.session.tree, again.worker._desk.session.tree
+    old, new = lived.worker._context.session.tree, again.worker._context.session.tree
     assert len(new) == len(old)
     for node in range(1, len(old)):
         assert (new[node].token, new[node].parent, new[node].depth, new[node].start, new[node].reroll) == (
             old[node].token, old[node].parent, old[node].depth, old[node].start, old[node].reroll
         )  # fmt: skip
         assert new.without_step(node) == old.without_step(node)
-    assert again.worker._desk.session.pending == lived.worker._desk.session.pending
+    assert again.worker._context.session.pending == lived.worker._context.session.pending
     assert restored.next == lived.timeline.next
     assert largest_difference(lived.timeline, restored) == 0.0
     assert again.do(protocol.TakeStep())[0].next == lived.do(protocol.TakeStep())[0].next
@@ -134,9 +133,9 @@ def test_numbers_that_were_never_told_stay_free(lived):
     )
     again = Bench()
     again.do(protocol.Restore(apart, asked.node + 10))
-    assert again.worker._desk.session.tree.tokens(asked.node + 10) == lived.worker._desk.session.tree.tokens(
-        asked.node
-    )
+    assert again.worker._context.session.tree.tokens(
+        asked.node + 10
+    ) == lived.worker._context.session.tree.tokens(asked.node)
     assert "no token number 7" in again.do(protocol.MoveTo(7))[0].message
 
 
@@ -286,7 +285,7 @@ def test_a_stopped_prompt_can_be_left_and_finished(three: Bench) -> None:
     bench.do(protocol.Prefill("A long story about a bear", False, step_size=2), cancelled=True)
     assert bench.timeline.tip == tip, "a prompt that was cancelled before it began leaves all as it was"
     stopping = iter([False, True])
-    session = bench.worker._desk.session
+    session = bench.worker._context.session
     ids = session.encode("A bear in a wood")
     with suppress(Cancelled):
         for record in session.prefill("A bear", ids, step_size=1, stopped=lambda: next(stopping)):
@@ -310,7 +309,7 @@ def test_the_tree_of_several_prompts_is_restored_with_its_numbers(three: Bench) 
         for record in again.do(restore_of(three.timeline, rerolls(three.told)))
         if isinstance(record, Restored)
     )
-    old, new = three.worker._desk.session.tree, again.worker._desk.session.tree
+    old, new = three.worker._context.session.tree, again.worker._context.session.tree
     assert len(new) == len(old)
     for node in range(1, len(old)):
         assert (new[node].token, new[node].parent, new[node].start) == (
@@ -349,7 +348,7 @@ def folded(made: list[tuple[int, list[str]]], greedy: bool) -> None:
     """Read prompts with steps after each, and hold what the timeline made of them against its tokens."""
     bench = Bench(blind=False)
     if greedy:
-        bench.do(protocol.Configure(type(bench.worker._desk.settings)()))
+        bench.do(protocol.Configure(type(bench.worker._context.settings)()))
     before = "Once"
     for steps, words in made:
         bench.do(protocol.Prefill(before + "".join(words), False))

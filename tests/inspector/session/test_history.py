@@ -34,6 +34,7 @@ from engine.protocol import (
     Undone,
 )
 from engine.settings import LoadSettings, Settings
+from inspector.keys import with_keys
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
 from tests.inspector.fakes import Session
@@ -155,12 +156,12 @@ def test_marks_are_undone_one_after_another_and_done_again():
     ):
         assert desk.undo() == f"Undone: the {what} at “␣little”. U does it again"
         assert desk.timeline.tree.marks.at(node) == before
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo() == "Done again: the bookmark at “␣little”. u undoes it"
     assert desk.redo().startswith("Done again: the name")
     assert desk.timeline.tree.marks.at(node) == changes[1]
     desk.push([Marked(node, "other")])
-    assert desk.redo() == NOTHING_AGAIN, "something else was changed"
+    assert desk.redo() == with_keys(NOTHING_AGAIN), "something else was changed"
 
 
 def test_another_panel_for_a_caption_is_undone_by_its_name():
@@ -190,7 +191,7 @@ def test_settings_are_undone_and_the_others_stay():
         desk.undo() == "Undone: the change of settings: temperature is 0.8, top-p is 1 now. U does it again"
     )
     assert desk.controller.setup.settings == desk.controller.queries.in_force == MADE
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert (
         desk.redo() == "Done again: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
     )
@@ -209,7 +210,7 @@ def test_a_chosen_token_is_undone_by_going_back_to_the_path_before():
     desk.redo()
     assert desk.timeline.tip == end
     desk.push([desk.made.move(tip)])
-    assert desk.undo() == NOTHING, "the path has left it already"
+    assert desk.undo() == with_keys(NOTHING), "the path has left it already"
 
 
 def test_deletions_are_undone_in_their_place_among_other_changes():
@@ -258,14 +259,14 @@ def test_a_deletion_undone_by_a_program_before_this_one_is_not_undone_twice():
     last = desk.timeline.items[-1]
     desk.push([desk.made.move(last.parent), Ended("MoveTo"), Deleted(last.node), Undeleted(last.node)])
     assert not any(isinstance(record, Undone) for record in desk.kept)
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
 
 
 def test_what_waits_for_a_move_is_another_change_than_the_move():
     desk = Desk()
     desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
     assert isinstance(desk.kept[-2], Moved)
-    assert desk.undo() == NOTHING, "going elsewhere changes nothing"
+    assert desk.undo() == with_keys(NOTHING), "going elsewhere changes nothing"
 
 
 def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
@@ -280,7 +281,7 @@ def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
     assert desk.undo().startswith("Undone: going on with")
     assert desk.timeline.tip == tip
     assert desk.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo().startswith("Done again: going on with")
     assert (desk.timeline.tip, desk.made.tips[old.parent].reroll) == (drawn, 1)
 
@@ -295,7 +296,7 @@ def test_draws_at_the_tip_are_undone_one_after_another():
     assert desk.engine.sent[-1].count == desk.timeline.next.reroll == 1
     desk.undo()
     assert desk.timeline.next.reroll == 0
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo() == "Done again: drawing again after “␣little”. u undoes it"
     desk.push(desk.made.steps(2))
     assert desk.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
@@ -306,7 +307,7 @@ def test_a_draw_of_a_branch_that_was_left_is_not_undone():
     desk = Desk()
     desk.draw_again()
     desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
 
 
 def test_a_hold_and_its_release_are_undone():
@@ -322,7 +323,7 @@ def test_a_hold_and_its_release_are_undone():
     assert desk.timeline.tip == under
     assert desk.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
     assert (desk.timeline.tip, desk.timeline.under) == (tip, ())
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     desk.redo()
     assert desk.timeline.tip == under
     desk.redo()
@@ -363,7 +364,7 @@ def test_breakpoints_are_undone_and_kept_for_the_next_start():
     )
     assert desk.controller.runs.breakpoints.points == kept[-1] == first
     assert desk.undo().startswith("Undone: the change of breakpoints: none is set now.")
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
     assert sum(isinstance(record, Undone) for record in desk.kept) == 1, "breakpoints are in no record"
 
@@ -509,7 +510,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def undo(self) -> None:
         if not self.done:
-            assert self.desk.undo() == NOTHING
+            assert self.desk.undo() == with_keys(NOTHING)
             return
         entry = self.done.pop()
         assert self.desk.undo().startswith("Undone: ")
@@ -519,7 +520,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def redo(self) -> None:
         if not self.undone:
-            assert self.desk.redo() == NOTHING_AGAIN
+            assert self.desk.redo() == with_keys(NOTHING_AGAIN)
             return
         entry = self.undone.pop()
         assert self.desk.redo().startswith("Done again: ")
@@ -543,7 +544,7 @@ class Changes(RuleBasedStateMachine):
         end = moved[0] if moved else self.timeline.tip
         while self.done:
             self.undo()
-        assert self.desk.undo() == NOTHING
+        assert self.desk.undo() == with_keys(NOTHING)
         assert self.facts() == (*self.start[:-1], end)
 
 

@@ -46,8 +46,7 @@ from engine.protocol import (
 from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.catalogue import shipped
-from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session
-from inspector.lessons.record import recording
+from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session, recording
 from inspector.lessons.scope import Scope
 from inspector.session import requests
 from inspector.session.client import EngineClient, Request

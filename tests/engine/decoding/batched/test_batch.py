@@ -10,8 +10,8 @@ import mlx_lm.models.cache as mlx_caches
 import pytest
 
 from engine import protocol
-from engine.cache.kinds import padded
-from engine.decoding.batched import opening
+from engine.cache import padded
+from engine.decoding.batched import handlers
 from engine.decoding.batched.rows import PaddedRows
 from engine.model.forward import Runner
 from engine.protocol import BatchStep, LaneCompared, LaneEnded, LanePrompt
@@ -213,7 +213,7 @@ def test_caches_without_rows_run_one_after_another(
 def test_the_bytes_of_the_lanes_are_those_of_the_arrays(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name)
     rows = PaddedRows(Runner(loaded.model, loaded.settings))
-    opening.read_prompts(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
+    handlers.read_prompts(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
     for _ in range(3):
         rows.forward([8, 9, 10])
     rows.keep([1, 2])
@@ -246,12 +246,12 @@ def test_a_paused_batch_goes_on(zoo: Zoo) -> None:
     prompts = texts(4, 60)
     whole.start(prompts)
     for kind in (protocol.LanesPrefilled, BatchStep):
-        paused.cancel_after = kind
+        paused.cancel_when = lambda record, kind=kind: isinstance(record, kind)
         answers = (
             paused.start(prompts) if kind is protocol.LanesPrefilled else paused.do(protocol.AdvanceBatch())
         )
         assert answers[-1] == protocol.Ended(protocol.StartBatch.kind, True) or answers[-1].cancelled  # type: ignore[union-attr]
-    paused.cancel_after = None
+    paused.cancel_when = lambda record: False
     paused.do(protocol.AdvanceBatch(steps=2))
     paused.do(protocol.AdvanceBatch())
     assert paused.ids == whole.ids
@@ -287,7 +287,7 @@ def test_refusals(zoo: Zoo, command: protocol.Command, message: str) -> None:
 
 
 def test_what_does_not_fit_the_memory_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "free_bytes", lambda: 2**20)
+    monkeypatch.setattr(handlers, "free_bytes", lambda: 2**20)
     batch = Batch(source(zoo, "llama"), Settings(max_tokens=5000))
     answers = batch.start(["Once", "A dog"])
     failure = batch.of(protocol.Failure, answers)[0]

@@ -23,9 +23,8 @@ from engine.model.load import load
 from engine.protocol import AttributionRead, Contribution
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
 from tests.engine.inspection.inside.plain_llama import PlainLlama
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, CONFIGS, Zoo
 
 PARK = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
@@ -375,18 +374,13 @@ def test_it_can_be_cancelled_at_any_poll_and_leaves_nothing_set(zoo: Zoo) -> Non
 
 
 def test_the_command_and_its_record_travel() -> None:
-    found: list[protocol.Record] = []
-    worker = Worker(found.append, lambda: False)
-    for command in (protocol.Load(LoadSettings()), protocol.Prefill("Once upon a time", chat=False)):
-        worker.carry_out(Task(command))
-    found.clear()
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
     command = protocol.Attribute(4, (300, 301))
     assert wire.decode(wire.encode(command)) == command
-    worker.carry_out(Task(command))
-    read, ended = found
+    read, ended = engine.do(command)
     assert isinstance(read, AttributionRead)
     assert isinstance(ended, protocol.Ended)
     assert wire.decode(wire.encode(read)) == read
-    worker.carry_out(Task(protocol.Attribute(4, (300, 300))))
-    assert isinstance(found[-2], protocol.Failure)
-    assert found[-2].expected
+    failure, _ = engine.do(protocol.Attribute(4, (300, 300)))
+    assert isinstance(failure, protocol.Failure)
+    assert failure.expected

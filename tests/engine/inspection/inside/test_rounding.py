@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from engine import protocol
-from engine.inspection.inside import held_norms
+from engine.inspection.inside import split
 from engine.model import rounding, synthetic
 from engine.model.rounding import precision, product_error
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, Zoo
 
 Product = Callable[..., mx.array]
@@ -74,7 +74,7 @@ def in_another_order(own: Product, one: mx.array, two: mx.array) -> mx.array:
     return (wide + 3e-7 * mx.abs(wide).max() * noise).astype(mx.bfloat16)
 
 
-class Inspected:
+class Inspected(Unthreaded):
     """A worker on a model, after some steps.
 
     Args:
@@ -82,24 +82,19 @@ class Inspected:
     """
 
     def __init__(self, settings: LoadSettings) -> None:
-        self.found: list[Record] = []
-        self.worker = Worker(self.found.append, lambda: False)
-        self.do(protocol.Load(settings))
-        self.do(protocol.Configure(Settings(temp=0.0, max_tokens=100)))
-        self.do(protocol.Prefill("Once upon a time there was a dog and it ran home", chat=False))
-        for _ in range(4):
-            self.do(protocol.TakeStep())
+        super().__init__(
+            settings, Settings(temp=0.0, max_tokens=100), "Once upon a time there was a dog and it ran home"
+        )
+        self.do(*(protocol.TakeStep() for _ in range(4)))
 
-    def do(self, command: Command) -> list[Record]:
-        start = len(self.found)
-        self.worker.carry_out(Task(command))
-        failures = [record for record in self.found[start:] if isinstance(record, protocol.Failure)]
-        assert failures == [], command
-        return self.found[start:]
+    def do(self, *commands: Command | Task) -> list[Record]:
+        found = super().do(*commands)
+        assert self.of(protocol.Failure) == [], commands
+        return found
 
     @property
     def node(self) -> int:
-        return self.worker._desk.session.node
+        return self.session.node
 
     def look(self) -> None:
         """Open every view of the inside, each of which refuses where its own check fails."""
@@ -118,7 +113,7 @@ def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any,
     products(tf32)
     assert 1e-4 < product_error() < 1e-3
     inspected = Inspected(LoadSettings(model=str(zoo.path(family)), dtype="file"))
-    loaded = inspected.worker._desk.loaded
+    loaded = inspected.context.loaded
     assert loaded is not None
     assert any("TF32" in note and "MLX_ENABLE_TF32=0" in note for note in loaded.facts.notes)
     inspected.look()
@@ -183,13 +178,13 @@ def test_compiling_stays_off_where_the_person_turned_it_off(monkeypatch: pytest.
         default_device=lambda: "gpu", Device=lambda _: "cpu", cpu=None,
         disable_compile=lambda: called.append("off"), enable_compile=lambda: called.append("on"),
     )  # fmt: skip
-    monkeypatch.setattr(held_norms, "mx", gpu)
+    monkeypatch.setattr(split, "mx", gpu)
     monkeypatch.delenv("MLX_DISABLE_COMPILE", raising=False)
-    with held_norms._uncompiled():
+    with split._uncompiled():
         pass
     assert called == ["off", "on"]
     monkeypatch.setenv("MLX_DISABLE_COMPILE", "0")
-    with held_norms._uncompiled():
+    with split._uncompiled():
         pass
     assert called == ["off", "on"]
 

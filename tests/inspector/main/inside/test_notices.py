@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from inspector.state.inside.checks import checked
 
 from engine.protocol import CaptureFacts, Check
 from inspector.main.inside.notices import tabs
+from inspector.state.inside import checked
 from inspector.tools.registry import TOOLS
 
 FAMILY = [tool for tool in TOOLS if tool.family == "inside"]

@@ -262,6 +262,14 @@ async def test_a_cold_start_alone_has_no_rate_at_all(width: int, said: str) -> N
 
 
 @on_screen
+async def test_a_cold_prefill_before_any_step_is_drawn_in_a_narrow_panel_too() -> None:
+    async with shown(TimingPanel(), (24, 12)) as (panel, pilot):
+        panel.show(cold(session(0)).timeline())
+        await pilot.pause()
+        assert "first token 45.5 ms" in screen(pilot)
+
+
+@on_screen
 async def test_what_a_move_cost_is_never_cut() -> None:
     made = session(8)
     made.records.append(

@@ -21,7 +21,7 @@ from engine.protocol import (
     floats,
 )
 from engine.settings import Settings
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.story import STORY

@@ -26,7 +26,7 @@ from engine.protocol import (
 from engine.trace import Entry, save_as
 from inspector.state.inside import Looks
 from inspector.state.lockstep import LockstepSoFar
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of

@@ -17,7 +17,7 @@ from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
 from inspector.tools.copy.texts import copyables
 from inspector.tools.export.dialog import LESSON, NAMES, PICTURE
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session
 from tests.inspector.fakes import session as session_of
