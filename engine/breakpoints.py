@@ -1,7 +1,7 @@
 """Breakpoints of a run: conditions on the next token, on the text so far and on the count.
 
 One table (`CONDITIONS`) names every condition once: the dialog, the flags, the file that keeps them and the checks are
-made from it. Standard library alone; `engine.decoding.breakpoint_evaluation` evaluates them.
+made from it. Standard library alone; `engine.decoding.run` evaluates them.
 """
 
 from __future__ import annotations

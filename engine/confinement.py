@@ -142,9 +142,7 @@ def _hook(now: Confinement) -> Callable[[str, tuple[Any, ...]], None]:
         need(path or ".", read)
 
     def started(program: Any, arguments: Any, *rest: Any) -> None:
-        script = list(arguments)[
-            1:
-        ]  # `engine.processes.limited`: a script of ours, which no person's path reaches
+        script = list(arguments)[1:]  # `engine.processes`: a script of ours, which no person's path reaches
         if program != sys.executable or script[:2] != ["-I", "-S"] or not _below(_real(script[2]), _PACKAGES):
             raise PermissionError(errno.EACCES, "visitors can't start programs", str(program))
 

@@ -90,3 +90,15 @@ class Cancelled(EngineError):
 
     def __init__(self) -> None:
         super().__init__("Cancelled.")
+
+
+def first_line(error: object, most: int = 200, nothing: str = "") -> str:
+    """The first line of an error's text, without a full stop.
+
+    Args:
+        error: What was raised.
+        most: Characters at most.
+        nothing: What is said where it has no text; empty for its class.
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0][:most].rstrip(" :.") if lines else nothing or type(error).__name__

@@ -1,7 +1,9 @@
-"""Reads files that somebody else made: regular ones alone, and no more of them than their reader can take.
+"""Files: paths that a person typed, files that somebody else made, files written whole. Standard library alone.
 
-A named pipe would never answer, `/dev/zero` never end. What is refused is an `OSError` like any other, whose
-`strerror` says why, so that each reader puts it into its own words. A pipe is read from standard input, never by name.
+Both sides use this: what the command line is given, what is typed into a dialog, and what is saved. Of what somebody
+else made regular files alone are read, and no more of them than their reader can take: a named pipe would never answer,
+`/dev/zero` never end. What is refused is an `OSError` like any other, whose `strerror` says why, so that each reader
+puts it into its own words. A pipe is read from standard input, never by name.
 """
 
 from __future__ import annotations
@@ -9,21 +11,218 @@ from __future__ import annotations
 import errno
 import io
 import os
+import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
+
+from engine import confinement
+from engine.errors import PathError
+
+LONGEST = 160
+"""Characters of a path in a message."""
+PRIVATE, SHARED = 0o600, 0o666
+"""Permissions of a new file: for its owner alone, or as the person's umask has them."""
+OTHER = "Choose another name, or replace it with --force."
+_HINTS = {
+    errno.EACCES: "Check the permissions, or choose another place.",
+    errno.EPERM: "Check the permissions, or choose another place.",
+    errno.EROFS: "Choose another place.",
+    errno.ENAMETOOLONG: "Give a shorter one.",
+    errno.EFBIG: "Give a smaller one.",
+    errno.ELOOP: "It is a link that leads in a circle; name the file itself.",
+}
+_SPECIAL = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def typed(text: str) -> Path:
+    """The path that a person typed; there need be no such file.
+
+    Args:
+        text: As it was typed; `~` is a home directory.
+
+    Raises:
+        PathError: No file can have that name, or it can't be looked for.
+    """
+    try:
+        path = Path(text).expanduser()
+        confinement.check(path)
+        path.stat()
+    except RuntimeError:
+        user = text.partition("/")[0]
+        raise PathError(
+            f"No home directory is known for {shorter(user)}.", "Give the path in full."
+        ) from None
+    except ValueError:  # a NUL, or half of a surrogate pair
+        raise PathError(f"{shorter(text)!a} can't be the name of a file.", "Give another.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise PathError(*told(text, error)) from error
+    return path
+
+
+def told(path: Path | str, error: OSError, done: Literal["read", "written"] = "read") -> tuple[str, str]:
+    """Message and hint of an error of the operating system, each one line.
+
+    Args:
+        path: Of the file.
+        error: What was raised.
+        done: What can't be done with the file.
+    """
+    if error.strerror == confinement.OUTSIDE:
+        return f"{shorter(path)} is outside your folder.", "Give a name alone: its place is there."
+    message, number = f"{shorter(path)} can't be {done}: {error.strerror or error}.", error.errno or 0
+    if done == "read":
+        return message, _HINTS.get(number, "Check its name.")
+    return message, _HINTS.get(number, "Make room there, or choose another place.")
+
+
+def shorter(path: Path | str) -> str:
+    """A path for a message, without its middle where it is long."""
+    text = str(path)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
+
+
+def here() -> Path:
+    """The current directory.
+
+    Raises:
+        PathError: It was deleted.
+    """
+    try:
+        return Path.cwd()
+    except OSError:
+        raise PathError(
+            "The current directory is gone: it was deleted or moved.",
+            "Change to another one, then try again.",
+        ) from None
+
+
+# ---- files that are written -------------------------------------------------------------------
+
+
+def free(path: Path, force: bool, other: str = OTHER) -> Path:
+    """Check that a file may be written, before the work of making its content.
+
+    Pipes, sockets and devices are refused also with `force`: a file appears whole or not at all, which none of them
+    can promise, and a pipe that nobody reads would hold up the program for ever.
+
+    Args:
+        path: As `typed` gave it.
+        force: Whether a file that is there may be replaced.
+        other: The hint where one is there and may not.
+
+    Returns:
+        The path.
+
+    Raises:
+        PathError: A file is there, or no file can be.
+    """
+    if not path.is_absolute():
+        here()
+    name = shorter(path)
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        mode = 0
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise PathError(*told(path, error, "written")) from error
+    if stat.S_ISDIR(mode):
+        raise PathError(f"{name} is a directory.", "Give the name of a file.")
+    if not os.path.isdir(path.parent):
+        raise PathError(f"There is no directory {shorter(path.parent)}.", "Make it, or choose another.")
+    if not mode and path.is_symlink():
+        raise PathError(
+            f"{name} is a link to a file that is not there.", "Name that file, or choose another name."
+        )
+    if mode and not stat.S_ISREG(mode):
+        kind = _SPECIAL.get(stat.S_IFMT(mode), "no file")
+        raise PathError(f"{name} is {kind}: only a file can be written.", "Give the name of a file.")
+    if mode and not force:
+        raise PathError(f"{name} is there already.", other)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PathError(*told(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "written"))
+    return path
+
+
+@contextmanager
+def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[BinaryIO]:
+    """A file to write into, which gets its name when it is complete: until then, and on an error, nothing changes.
+
+    Args:
+        path: Where; a link stays a link, and what is replaced keeps its permissions.
+        force: Whether a file that is there may be replaced, also one that comes meanwhile.
+        mode: Permissions of a new file, `PRIVATE` or `SHARED`.
+
+    Raises:
+        PathError: It can't be written.
+    """
+    target = Path(os.path.realpath(free(path, force)))
+    aside = target.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            if target.exists():
+                os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        free(path, force)  # something else may have come meanwhile
+        os.replace(aside, target) if force else name_new(aside, target)
+        _sync(target.parent)
+    except FileExistsError:
+        raise PathError(f"{shorter(path)} is there already.", OTHER) from None
+    except OSError as error:
+        raise PathError(*told(path, error, "written")) from error
+    finally:
+        with suppress(OSError):  # what is told is why it could not be written
+            aside.unlink(missing_ok=True)
+
+
+def name_new(aside: Path, path: Path) -> None:
+    """Give a file its name, unless another file has it.
+
+    Raises:
+        FileExistsError: Another has.
+        OSError: It can't get it.
+    """
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+            raise
+        if path.exists():  # a file system without links: between this and the next line another may come
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+        aside.rename(path)
+
+
+def _sync(directory: Path) -> None:
+    """Bring the new name to the disk, too, where the directory may be read."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- files that are read -----------------------------------------------------------------------
 
 MIB = 2**20
 CONFIG_LIMIT = 64 * MIB
 """Bytes of a file that describes a model at most. The largest tokenizer.json that is known, gemma3's, has 33 MB."""
 TEXT_LIMIT = 16 * MIB
 """Bytes of a prompt or of a text to score at most: some 4 million tokens."""
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+_READ = {**_SPECIAL, stat.S_IFIFO: "a named pipe"}
 
 
 def open_regular(path: Path | str) -> io.BufferedReader:
@@ -96,7 +295,7 @@ def _refuse_special(found: os.stat_result, path: Path | str) -> None:
         return
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    kind = _READ.get(stat.S_IFMT(found.st_mode), "something else")
     raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 

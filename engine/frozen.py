@@ -7,6 +7,7 @@ few of them. Without methods a class takes 0.05 ms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field, fields, make_dataclass
 from typing import Any, TypeVar, cast, dataclass_transform
 
@@ -48,24 +49,14 @@ def _compile(kind: type) -> None:
             setattr(cls, name, vars(written)[name])
 
 
-def _init(self: Any, *values: Any, **named: Any) -> None:
-    _compile(type(self))
-    self.__init__(*values, **named)
+def _compiled_first(name: str) -> Callable[..., Any]:
+    """A method that has all of its class written when one of them is needed for the first time, and then is done."""
 
+    def method(self: Any, *values: Any, **named: Any) -> Any:
+        _compile(type(self))
+        return getattr(self, name)(*values, **named)
 
-def _repr(self: Any) -> str:
-    _compile(type(self))
-    return repr(self)
-
-
-def _eq(self: Any, other: object) -> Any:
-    _compile(type(self))
-    return self.__eq__(other)
-
-
-def _hash(self: Any) -> int:
-    _compile(type(self))
-    return hash(self)
+    return method
 
 
 def _setattr(self: Any, name: str, value: object) -> None:
@@ -86,10 +77,7 @@ def _setstate(self: Any, state: list[Any]) -> None:
 
 
 _METHODS: dict[str, Any] = {
-    "__init__": _init,
-    "__repr__": _repr,
-    "__eq__": _eq,
-    "__hash__": _hash,
+    **{name: _compiled_first(name) for name in COMPILED},
     "__setattr__": _setattr,
     "__delattr__": _delattr,
     "__getstate__": _getstate,

@@ -1,7 +1,8 @@
-"""Whether MLX, mlx_lm and Textual are such as the program uses them: asked once something has failed in them.
+"""MLX, mlx_lm, llguidance and Textual as the program uses them: private names, and what another version lacks.
 
-What the program uses of them is read from its own source, so that no list of it can be out of date: half a second, and
-nothing at the start.
+What the program uses of them in public is read from its own source once something has failed in them, so that no list
+of it can be out of date: half a second, and nothing at the start. What it touches that is private is in one list, which
+is checked at the start: where such a name means something else, wrong keys and values would be silent.
 """
 
 from __future__ import annotations
@@ -12,11 +13,55 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
+from inspect import isfunction
+from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
 
-LIBRARIES = {"mlx": "mlx", "mlx_lm": "mlx-lm", "textual": "textual"}
+from engine.frozen import frozen
+
+LIBRARIES = {"mlx": "mlx", "mlx_lm": "mlx-lm", "llguidance": "llguidance", "textual": "textual"}
 """By the package that is imported: the name under which it is installed."""
+
+
+@frozen
+class PrivateName:
+    """A name of a library that is none of its interface, and that the program touches all the same."""
+
+    name: str
+    """Dotted: of a module, or of a class in one."""
+    why: str
+    seen: str
+    """Version of the library that it was seen in."""
+
+
+PRIVATE = (
+    PrivateName(
+        "mlx_lm.models.cache.RotatingKVCache._idx",
+        "where the ring writes next: snapshots, undoing a token, and which key is whose",
+        "0.32.2",
+    ),
+    PrivateName("mlx_lm.models.cache.BatchKVCache._idx", "columns of padded rows that are written", "0.32.2"),
+    PrivateName("mlx_lm.models.cache.BatchRotatingKVCache._offset", "the same in a ring", "0.32.2"),
+    PrivateName(
+        "mlx_lm.tokenizer_utils.TokenizerWrapper._tokenizer",
+        "the tokenizer itself, which has the bytes of each token",
+        "0.32.2",
+    ),
+    PrivateName(
+        "mlx_lm.tokenizer_utils.TokenizerWrapper._chat_template",
+        "whether code of mlx_lm writes the prompts of a family",
+        "0.32.2",
+    ),
+    PrivateName("mlx_lm.tokenizer_utils._infer_thinking", "what templates get as enable_thinking", "0.32.2"),
+    PrivateName(
+        "mlx_lm.utils._get_classes", "the class of a family, for a model of random weights", "0.32.2"
+    ),
+    PrivateName(
+        "llguidance._tokenizer.TokenizerWrapper", "a vocabulary made of the tokens' bytes alone", "1.9.1"
+    ),
+)
+"""All that the engine touches; those of Textual, which the screen touches, have their place here too."""
 _SUSPECT = (ImportError, AttributeError, TypeError)
 """What a name raises that is gone or means something else."""
 
@@ -61,13 +106,43 @@ def _wanted(name: str) -> tuple[str, str, bool] | None:
     return None
 
 
+def check_private() -> None:
+    """Hold `PRIVATE` against the libraries that are imported; takes some microseconds.
+
+    Raises:
+        AttributeError: One of them isn't there: `unsupported` says so.
+    """
+    for each in PRIVATE:
+        if each.name.partition(".")[0] in sys.modules and not _is_there(each.name):
+            raise AttributeError(f"{each.name} is missing")
+
+
+def _is_there(name: str) -> bool:
+    """Whether a private name is in a library, if its module is imported: an instance's, where a method has it."""
+    module, _, rest = name.rpartition(".")
+    while (found := sys.modules.get(module)) is None and "." in module:
+        module, _, before = module.rpartition(".")
+        rest = f"{before}.{rest}"
+    *holders, last = rest.split(".")
+    holder: object = found
+    for part in holders:
+        if not hasattr(holder, part):
+            return isinstance(holder, ModuleType) and f"{module}.{part}" not in sys.modules
+        holder = getattr(holder, part)
+    methods = vars(holder).values() if isinstance(holder, type) else ()
+    return hasattr(holder, last) or any(
+        last in each.__code__.co_names for each in methods if isfunction(each)
+    )
+
+
 @cache
 def missing(package: str) -> tuple[str, ...]:
     """The names that the program uses of a library and that it doesn't have."""
     sources = [sys.modules[name].__file__ for name in ("engine", "inspector") if name in sys.modules]
     folders = [Path(source).parent for source in sources if source]
     used = {name for folder in folders for path in folder.rglob("*.py") for name in _used(path, package)}
-    return tuple(sorted(name for name in used if not _exists(name)))
+    private = {each.name for each in PRIVATE if each.name.startswith(f"{package}.")}
+    return (*sorted(name for name in used if not _exists(name)), *sorted(filterfalse(_is_there, private)))
 
 
 def _used(path: Path, package: str) -> Iterator[str]:

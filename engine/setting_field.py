@@ -1,48 +1,85 @@
-"""What a setting may be: its name, type, bounds and words, and how a value is read, written and checked."""
+"""What is said of a setting where it is declared: its type, bounds and words, and how a value is read and checked.
+
+A setting is declared once, as a field of its class with `setting(...)` for its default. Its flag and what completes it,
+its checks, its place in the dialog, its words in the header and its notes follow from that.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from dataclasses import field as dataclass_field
+from dataclasses import fields, replace
+from typing import Any, Literal, TypeVar
 
 from engine.errors import SettingsError
 from engine.frozen import frozen
 
 MOST_BIAS = 1e9
 """The largest logit bias either way: it decides alone, and far above float32 overflows."""
-
-_SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
-MLX_LM = (*_SHAPES, "top-p", "min-p", "xtc", "top-k", "temperature")
-_TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
-ORDERS: Mapping[str, tuple[str, ...]] = {
-    "mlx-lm": MLX_LM,
-    "transformers": (*_TRANSFORMERS, "temperature", "top-k", "top-p", "min-p", "xtc"),
-    "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
-}
-"""Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
-no presence and frequency penalties and no XTC), and llama.cpp's default chain. Rules for ties and XTC go with the
-order: see `engine.sampling.stages`."""
 GRAMMAR = "grammar"
 """The stage of a grammar, which no program's order names: it is the first where an order doesn't name it."""
-STAGES = (GRAMMAR, *MLX_LM)
-"""Every stage by name."""
+StageKind = Literal["logits", "order", "shares", "scale"]
+"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
+scales."""
+Value = TypeVar("Value")
+
+
+@frozen
+class SamplerStage:
+    """The stage of the sampler that a setting turns on."""
+
+    name: str
+    kind: StageKind
+    head: str = ""
+    """Head of its column in the sampler's table; empty for its name."""
+    shown: Callable[[Any], str] | None = None
+    """What the table says of the settings that it runs with; None for the value of the setting."""
+    off: tuple[Any, ...] = ()
+    """Values of the setting that turn it off, beside the default."""
+    setting: str = ""
+    """Name of the setting; `fields_of` fills it in."""
 
 
 @frozen
 class Field:
-    """One setting: its name, type, bounds and words."""
+    """What is said of one setting."""
 
-    name: str
-    kind: Literal["float", "int", "texts", "biases", "order"]
-    label: str
+    kind: Literal["float", "int", "texts", "biases", "order", "word", "text", "flag", "choice"]
+    """`texts` are several texts, `word` is one of some words, `flag` is on where it is named, `choice` is yes or no."""
     help: str
+    """As the flag's help and the form say it."""
+    label: str = ""
+    """As a sentence calls it; empty for its name."""
     low: float = -math.inf
     high: float = math.inf
     low_open: bool = False
     """True where `low` itself is out of range."""
     least: float = -math.inf
     """The least value above `low`, which turns the setting off."""
+    choices: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    """Values by their names: all that there are of a word and of numbers that have any, programs' orders of stages."""
+    says: str = ""
+    """The range in words, where it isn't told from the bounds."""
+    group: str = ""
+    """Of the form, or of the flags."""
+    before: str = ""
+    """The setting of its group that it comes before; empty where the group has it in the order of the class."""
+    wide: bool = False
+    """Whether it takes a whole line of the form."""
+    short: str = ""
+    """The short flag, such as `-m`."""
+    metavar: str = ""
+    """What the flag's help calls the value; empty for that of its kind."""
+    needs: str = ""
+    """The setting without which this one has no effect."""
+    stage: SamplerStage | None = None
+    """The stage that it turns on, if it does."""
+    brief: Callable[[Any], str] | None = None
+    """What the header says of the settings where it is on; None for its stage and value, or nothing without a stage."""
+    name: str = ""
+    """Of the field in its class; `fields_of` fills it in, and the default."""
+    default: Any = None
 
     @property
     def flag(self) -> str:
@@ -52,6 +89,8 @@ class Field:
     @property
     def bounds(self) -> str:
         """The range in words, for messages."""
+        if self.says or (self.choices and self.kind != "order"):
+            return self.says or f"one of {', '.join(self.choices)}"
         number = "a whole number" if self.kind == "int" else "a number"
         if self.least > self.low:
             return f"{self.low:g}, or {number} from {self.least:g} to {self.high:g}"
@@ -60,6 +99,11 @@ class Field:
             return f"{number} {above} {self.low:g}" + ("" if self.low_open else " up")
         high = f"{int(self.high)}" if self.kind == "int" else f"{self.high:g}"
         return f"{number} {above} {self.low:g} to {high}"
+
+    def on(self, settings: object) -> bool:
+        """Whether it has another value than one that turns it off."""
+        value = getattr(settings, self.name)
+        return value != self.default and not (self.stage is not None and value in self.stage.off)
 
     def parse(self, text: str) -> Any:
         """Read a value as typed by a person.
@@ -83,35 +127,86 @@ class Field:
         match self.kind:
             case "float":
                 return f"{value:.12g}"
-            case "int":
-                return str(value)
             case "texts":
                 return value[0] if value else ""
             case "biases":
                 return ", ".join(f"{token}={bias:.12g}" for token, bias in value)
-        return next((name for name, order in ORDERS.items() if order == value), ", ".join(value))
+            case "order":
+                return next(
+                    (name for name, order in self.choices.items() if order == value), ", ".join(value)
+                )
+        return str(value)
 
     def check(self, value: Any) -> None:
-        """Refuse a value that is out of range.
+        """Refuse a value that is out of range; None is in it where it is the default.
 
         Raises:
             SettingsError: With the range in words.
         """
+        if value is None and self.default is None:
+            return
         match self.kind:
+            case "flag" | "choice":
+                inside = True
+            case "text":
+                inside, value = not self.says or bool(value.strip()), "empty"
             case "texts":
-                if any(not text for text in value):
-                    raise SettingsError(
-                        self.name, f"{self.label} must not be empty.", "Leave the setting out."
-                    )
+                if "" in value:
+                    hint = "Leave the setting out."
+                    raise SettingsError(self.name, f"{self.label} must not be empty.", hint)
+                inside = True
             case "biases":
-                _check_biases(self, value)
+                inside = _check_biases(self, value)
             case "order":
-                _check_order(self, value)
+                inside = _check_order(self, value)
+            case _ if self.choices:
+                inside = value in self.choices.values()
             case _:
                 inside = self.low < value if self.low_open else self.low <= value
                 inside = inside and (value >= self.least or value == self.low)
-                if not (inside and value <= self.high and math.isfinite(value)):
-                    raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.")
+                inside = inside and value <= self.high and math.isfinite(value)
+        if not inside:
+            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.".strip())
+
+
+def setting(default: Value, help: str, low: float = -math.inf, high: float = math.inf, **about: Any) -> Value:
+    """The default of a field of a class of settings, with what is said of it.
+
+    Args:
+        default: Its type is the setting's, where `kind` names no other.
+        help: As in `Field`; so are the others.
+        low: The least value.
+        high: The largest.
+        about: The other attributes of `Field`.
+    """
+    kind = _KINDS.get(type(default), "")
+    made = Field(**{"kind": kind, "help": help, "low": low, "high": high, **about})
+    return dataclass_field(default=default, metadata={"setting": made})
+
+
+_KINDS = {float: "float", int: "int", str: "text", bool: "flag"}
+
+
+def fields_of(cls: type) -> tuple[Field, ...]:
+    """The settings of a class that are declared by `setting`, in the order of the class."""
+    return tuple(_named(each) for each in fields(cls) if "setting" in each.metadata)
+
+
+def _named(field: Any) -> Field:
+    about, name = field.metadata["setting"], field.name
+    label = about.label or name.replace("_", " ").replace("kv", "KV")
+    stage = replace(about.stage, setting=name) if about.stage is not None else None
+    named: Field = replace(about, name=name, default=field.default, label=label, stage=stage)
+    return named
+
+
+def grouped(settings: tuple[Field, ...], group: str) -> list[Field]:
+    """The settings of one group, in the order in which a form or the help has them."""
+    found: list[Field] = []
+    for each in (each for each in settings if each.group == group):
+        names = [other.name for other in found]
+        found.insert(names.index(each.before) if each.before in names else len(found), each)
+    return found
 
 
 def _read_number(field: Field, text: str) -> float | int:
@@ -136,9 +231,9 @@ def _read_biases(field: Field, text: str) -> tuple[tuple[int, float], ...]:
     return tuple(biases)
 
 
-def _read_order(_: Field, text: str) -> tuple[str, ...]:
+def _read_order(field: Field, text: str) -> tuple[str, ...]:
     name = text.strip()
-    return ORDERS.get(name) or tuple(part.strip() for part in name.split(",") if part.strip())
+    return field.choices.get(name) or tuple(part.strip() for part in name.split(",") if part.strip())
 
 
 def _read_texts(_: Field, text: str) -> tuple[str, ...]:
@@ -152,9 +247,10 @@ _READERS: Mapping[str, Callable[[Field, str], Any]] = {
     "biases": _read_biases,
     "order": _read_order,
 }
+"""What reads a value as it was typed, of the kinds that a person types into a form."""
 
 
-def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> None:
+def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> bool:
     for token, bias in value:
         if token < 0:
             raise SettingsError(field.name, f"{field.label}: a token id is 0 or more, not {token}.")
@@ -164,22 +260,25 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> None:
                 f"from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}.",
                 "Use -100 to bar a token.",
             )  # fmt: skip
+    return True
 
 
-def _check_order(field: Field, value: tuple[str, ...]) -> None:
+def _check_order(field: Field, value: tuple[str, ...]) -> bool:
     if not value:
         raise SettingsError(
             field.name,
             f"{field.label} must not be empty.",
-            f"Use {', '.join(ORDERS)}, or stages with commas.",
+            f"Use {', '.join(field.choices)}, or stages with commas.",
         )
+    known = dict.fromkeys((GRAMMAR, *(stage for order in field.choices.values() for stage in order)))
     for name in value:
-        if name not in STAGES:
+        if name not in known:
             raise SettingsError(
                 field.name,
                 f"{field.label}: there is no stage {name!r}.",
-                f"The stages are {', '.join(STAGES)}.",
+                f"The stages are {', '.join(known)}.",
             )
     if len(set(value)) < len(value):
         twice = next(name for name in value if value.count(name) > 1)
         raise SettingsError(field.name, f"{field.label} has {twice} twice.", "Name each stage once.")
+    return True

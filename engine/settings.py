@@ -1,20 +1,21 @@
 """The settings, with the names and defaults of `mlx_lm.generate` where it has them.
 
-One table (`FIELDS`) names every setting once: flags, the settings screen and the checks are made from it.
+Each is declared once, at its field: flags, forms, checks and words are made from that (`engine/setting_field.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, check_grammar
-from engine.setting_field import MLX_LM, ORDERS, Field
+from engine.setting_field import Field, SamplerStage, fields_of, setting
 
 SEED_LIMIT = 2**64
+MOST = 2**31 - 1
 LEAST_TEMP = 0.001
 """The least temperature above 0. It divides the rounding of float32 logprobs, 1e-6 where 150,000 tokens are alike: here
 probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38 overflows."""
@@ -25,50 +26,121 @@ KV_GROUP_SIZES = (32, 64, 128)
 SHARDS = ("auto", "tensor", "pipeline")
 MOST_RANKS = 64
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
+_SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
+MLX_LM = (*_SHAPES, "top-p", "min-p", "xtc", "top-k", "temperature")
+_TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
+ORDERS: Mapping[str, tuple[str, ...]] = {
+    "mlx-lm": MLX_LM,
+    "transformers": (*_TRANSFORMERS, "temperature", "top-k", "top-p", "min-p", "xtc"),
+    "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
+}
+"""Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
+no presence and frequency penalties and no XTC), and llama.cpp's default chain. Rules for ties and XTC go with the
+order: see `engine.sampling.stages`."""
+GROUPS = DRAW, PENALTIES, XTC, STOPS, ORDER = (
+    "Draw", "Penalties", "XTC: exclude top choices", "Stops and candidates", "Bias and order",
+)  # fmt: skip
+"""The parts of the settings' dialog."""
+LOAD_GROUPS = MODEL, RANKS, MEMORY = "model", "ranks", "memory"
+"""The parts of the load settings' flags."""
+
+
+def _named(values: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Values by their names."""
+    return {str(value): value for value in values}
+
+
+def _least(settings: Any) -> str:
+    """How many tokens min-p keeps at least, where that is more than one."""
+    return f"≥{settings.min_tokens_to_keep}" if settings.min_tokens_to_keep > 1 else ""
 
 
 @frozen
 class Settings:
     """How tokens are sampled and when generation stops; may change at any step."""
 
-    temp: float = 0.0
-    """Temperature; 0 is greedy: the most probable token, and no filter matters."""
-    top_p: float = 1.0
-    """Nucleus: the fewest tokens whose probability adds up to this; 1 is off."""
-    min_p: float = 0.0
-    """Least probability, as a share of the most probable token's; 0 is off."""
-    min_tokens_to_keep: int = 1
-    """Tokens, the most probable ones, that min-p keeps at least, however improbable they are."""
-    top_k: int = 0
-    """The k most probable tokens; 0 is off."""
-    seed: int = 0
-    """Seed of the draws: the draw is a function of seed, position and re-roll count."""
-    max_tokens: int = 100
+    temp: float = setting(
+        0.0, "0 takes the most probable token; above 1 flattens", 0, 100, least=LEAST_TEMP, label="temperature",
+        group=DRAW, wide=True, stage=SamplerStage("temperature", "scale", "temp.", off=(1,)),
+    )  # fmt: skip
+    """0 is greedy: the most probable token, and no filter matters."""
+    top_p: float = setting(
+        1.0, "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True, label="top-p", group=DRAW,
+        stage=SamplerStage("top-p", "order"),
+    )  # fmt: skip
+    min_p: float = setting(
+        0.0, "least share of the top token's probability; 0 is off", 0, 1, label="min-p", group=DRAW,
+        stage=SamplerStage("min-p", "shares", shown=lambda on: f"{on.min_p:g}{_least(on)}"),
+        brief=lambda on: f"min-p {on.min_p:g} {_least(on)}".rstrip(),
+    )  # fmt: skip
+    min_tokens_to_keep: int = setting(
+        1, "so many most probable tokens pass min-p", 1, MOST, group=DRAW, needs="min_p"
+    )
+    top_k: int = setting(
+        0, "this many most probable tokens; 0 is off", 0, MOST, label="top-k", group=DRAW, before="min_p",
+        stage=SamplerStage("top-k", "order"),
+    )  # fmt: skip
+    seed: int = setting(
+        0, "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1, group=DRAW, wide=True
+    )
+    max_tokens: int = setting(100, "a run ends after so many tokens", 1, MOST, group=STOPS, short="-m")
     """A run ends with `length` after this many tokens of completion, one that begins there or later after as many more,
     and one whose breakpoint counts tokens after those."""
-    min_tokens: int = 0
-    """End-of-sequence is barred before this many tokens of completion."""
-    stop: tuple[str, ...] = ()
+    min_tokens: int = setting(
+        0, "end-of-sequence is barred before so many", 0, MOST, group=STOPS,
+        stage=SamplerStage("min-tokens", "logits", "barred"),
+    )  # fmt: skip
+    stop: tuple[str, ...] = setting(
+        (), "generation ends when this text appears", kind="texts", label="stop string", group=STOPS,
+        brief=lambda on: f"stop {len(on.stop)}",
+    )  # fmt: skip
     """Texts that end the generation, wherever tokens cut them."""
-    candidates: int = 20
-    """Candidates recorded at each step."""
-    xtc_probability: float = 0.0
-    """Share of the steps on which XTC cuts the top choices; 0 is off."""
-    xtc_threshold: float = 0.1
-    """XTC cuts all tokens above this probability but the least probable of them."""
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    """What is added to the logits of some tokens, as (id, value)."""
-    repetition_penalty: float = 0.0
-    """Recent tokens' positive logits are divided by it, negative ones multiplied; 0 is off."""
-    repetition_context_size: int = 20
-    """How many tokens back the repetition penalty looks, prompt included."""
-    presence_penalty: float = 0.0
-    """Subtracted from the logit of each recent token, once; 0 is off."""
-    presence_context_size: int = 20
-    frequency_penalty: float = 0.0
-    """Subtracted from the logit of each recent token for every time that it occurred; 0 is off."""
-    frequency_context_size: int = 20
-    sampler_order: tuple[str, ...] = MLX_LM
+    candidates: int = setting(20, "shown and recorded at each step", 1, MOST, group=STOPS)
+    xtc_probability: float = setting(
+        0.0, "share of steps that lose their top choices; 0 is off", 0, 1, label="XTC probability", group=XTC,
+        stage=SamplerStage("xtc", "shares", "XTC", lambda on: f"{on.xtc_threshold:g}"),
+        brief=lambda on: f"xtc {on.xtc_probability:g}/{on.xtc_threshold:g}",
+    )  # fmt: skip
+    xtc_threshold: float = setting(
+        0.1, "it cuts all tokens above this but the last of them", 0, 0.5, label="XTC threshold", group=XTC
+    )
+    logit_bias: tuple[tuple[int, float], ...] = setting(
+        (), "added to logits: ID=VALUE, ID=VALUE", kind="biases", group=ORDER, wide=True,
+        stage=SamplerStage(
+            "logit-bias", "logits", "bias", lambda on: f"{len(on.logit_bias)} id{'s' * (len(on.logit_bias) != 1)}"
+        ),
+        brief=lambda on: f"bias {len(on.logit_bias):,}".replace(",", "\u2009"),
+    )  # fmt: skip
+    repetition_penalty: float = setting(
+        0.0, "divides recent tokens' logits; 0 is off", 0, 100, least=LEAST_PENALTY, group=PENALTIES,
+        stage=SamplerStage("repetition", "logits", "repet."),
+        brief=lambda on: f"rep {on.repetition_penalty:g}/{on.repetition_context_size}",
+    )  # fmt: skip
+    repetition_context_size: int = setting(
+        20, "tokens it looks back", 1, MOST, label="repetition context", group=PENALTIES
+    )
+    """How many tokens back the repetition penalty looks, prompt included; so are the others."""
+    presence_penalty: float = setting(
+        0.0, "off recent tokens' logits, once; 0 is off", -100, 100, group=PENALTIES,
+        stage=SamplerStage("presence", "logits", "presen."),
+        brief=lambda on: f"presence {on.presence_penalty:g}/{on.presence_context_size}",
+    )  # fmt: skip
+    presence_context_size: int = setting(
+        20, "tokens it looks back", 1, MOST, label="presence context", group=PENALTIES
+    )
+    frequency_penalty: float = setting(
+        0.0, "off their logits, each time; 0 is off", -100, 100, group=PENALTIES,
+        stage=SamplerStage("frequency", "logits", "frequ."),
+        brief=lambda on: f"frequency {on.frequency_penalty:g}/{on.frequency_context_size}",
+    )  # fmt: skip
+    frequency_context_size: int = setting(
+        20, "tokens it looks back", 1, MOST, label="frequency context", group=PENALTIES
+    )
+    sampler_order: tuple[str, ...] = setting(
+        MLX_LM, "mlx-lm, transformers, llama.cpp (each with its rules for ties and XTC), or stages with commas",
+        kind="order", choices=ORDERS, group=ORDER, wide=True,
+        brief=lambda on: f"order {program(on) if on.sampler_order in ORDERS.values() else 'own'}",
+    )  # fmt: skip
     """The stages in the order in which they run; the draw comes last. `grammar` is the first where it isn't named."""
     grammar: Grammar | None = None
     """What the completion must match; None for nothing."""
@@ -78,44 +150,87 @@ class Settings:
 class LoadSettings:
     """The model, and the settings that are fixed once it is loaded."""
 
-    model: str = "pocket"
-    """`pocket`, a directory, or a hub id."""
-    adapter_path: str | None = None
-    extra_eos_token: tuple[str, ...] = ()
+    model: str = setting(
+        "pocket", "pocket, a directory, or a hub id (default: pocket)", group=MODEL, metavar="MODEL"
+    )
+    adapter_path: str | None = setting(
+        None, "adapter weights and config to load with the model", kind="text", group=MODEL, metavar="DIR"
+    )
+    extra_eos_token: tuple[str, ...] = setting(
+        (), "a token that ends the generation too, by its text or id", kind="texts", metavar="TOKEN"
+    )
     """Tokens that end the sequence besides the model's own, as in mlx_lm.generate: by their text, by their piece as the
     tokenizer's file spells it, or by id."""
-    trust_remote_code: bool = False
-    max_kv_size: int | None = None
-    """Rotating cache of this many tokens, where the model doesn't build its own caches."""
-    no_kv_cache: bool = False
-    """Every step runs all tokens of its path again; no keys and values are kept."""
-    kv_bits: int | None = None
-    kv_group_size: int = 64
-    quantized_kv_start: int = 5000
-    prefill_step_size: int | None = None
-    """Prompt tokens a chunk; None adapts the chunk so that a cancel takes effect within about 150 ms."""
-    float32_scales: bool | None = None
-    """Compute a quantized model with float32 scales; None: on the CPU backend, where it is 7 to 40 times faster."""
-    dtype: str = "auto"
-    """Of the computation, one of `DTYPES`; `auto` is float32 on a CPU with a fast BLAS, where memory allows it, and
-    the file's elsewhere; `dequantized` unpacks quantized weights into float32."""
-    blas: str = "auto"
-    """What multiplies float32 matrices on a Linux CPU: `auto` for a fast one that is installed, `bundled` for what MLX
-    brings, or a library's path."""
-    kept_logits_mib: int = 64
-    """Memory for rows of logits, so that going back and what-if need no forward."""
-    kept_kv_mib: int = 256
-    """Memory for the KV of branches that the session left, so that going back to them needs no forward."""
-    ranks: int = 1
+    trust_remote_code: bool = setting(False, "run code that comes with the model", group=MODEL)
+    max_kv_size: int | None = setting(
+        None, "rotating KV cache of so many tokens", 5, kind="int", group=MODEL,
+        says="a whole number from 5 up (the first 4 tokens are always kept)",
+    )  # fmt: skip
+    """Where the model doesn't build its own caches."""
+    no_kv_cache: bool = setting(False, "run all tokens again at every step", group=MODEL)
+    """No keys and values are kept."""
+    kv_bits: int | None = setting(
+        None,
+        "quantize the KV cache to 2, 3, 4, 5, 6 or 8 bits",
+        kind="int",
+        choices=_named(KV_BITS),
+        group=MODEL,
+    )
+    kv_group_size: int = setting(
+        64, "32, 64 or 128", choices=_named(KV_GROUP_SIZES), group=MODEL, needs="kv_bits"
+    )
+    quantized_kv_start: int = setting(
+        5000, "quantize from this token on", 0, label="quantized KV start", group=MODEL, needs="kv_bits"
+    )
+    prefill_step_size: int | None = setting(
+        None, "prompt tokens a chunk (default: about 100 ms)", 1, kind="int", group=MODEL
+    )
+    """None adapts the chunk so that a cancel takes effect within about 150 ms."""
+    float32_scales: bool | None = setting(
+        None, "compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
+        kind="choice", group=MODEL,
+    )  # fmt: skip
+    """None: on the CPU backend, where it is 7 to 40 times faster."""
+    dtype: str = setting(
+        "auto", "compute in file, float32, bfloat16 or float16, or dequantized (quantized weights unpacked); auto (the "
+        "default) is float32 on a CPU with a fast BLAS where memory allows it, else the file's",
+        kind="word", choices=_named(DTYPES), group=MODEL, metavar="TYPE",
+    )  # fmt: skip
+    """`dequantized` unpacks quantized weights into float32."""
+    blas: str = setting(
+        "auto", "what multiplies float32 matrices on a Linux CPU: auto (the default) for OpenBLAS or BLIS where one is "
+        "installed, bundled for what MLX brings, or a library's path",
+        choices=_named(("auto", "bundled")), group=MODEL, metavar="WHICH",
+        says="auto, bundled or the path of a library",
+    )  # fmt: skip
+    kept_logits_mib: int = setting(
+        64, "memory for kept rows of logits", 0, group=MEMORY, says="a whole number of MiB from 0 up"
+    )
+    """So that going back and what-if need no forward."""
+    kept_kv_mib: int = setting(
+        256, "memory for the KV of branches left", 0, group=MEMORY, says="a whole number of MiB from 0 up"
+    )
+    """So that going back to the branches that the session left needs no forward."""
+    ranks: int = setting(1, "compute the model in N processes of this machine", 1, MOST_RANKS, group=RANKS)
     """Processes that compute the model together, on this machine unless `hostfile` names others."""
-    hostfile: str = ""
-    """A file in the format of mlx.launch: the hosts of the ranks, the first of which is this one; empty for none."""
-    shard: str = "auto"
-    """How ranks divide the model, one of `SHARDS`; `auto` is `tensor` where its family can, else `pipeline`."""
-    rank_patience: int = 60
-    """Seconds after which a rank that does not answer counts as lost; more work has more."""
-    record_logits: bool = False
-    """Whether every step is followed by a record of its whole row of logits, for replays with no model."""
+    hostfile: str = setting(
+        "", "compute it in a process on each host of a file of mlx.launch's form; the first is this one, others are "
+        "started by ssh", group=RANKS, metavar="FILE",
+    )  # fmt: skip
+    shard: str = setting(
+        "auto", "tensor (each process has a part of every layer), pipeline (some whole layers) or auto (the default): "
+        "what the family can", kind="word", choices=_named(SHARDS), group=RANKS, metavar="HOW",
+    )  # fmt: skip
+    """`auto` is `tensor` where its family can, else `pipeline`."""
+    rank_patience: int = setting(
+        60, "seconds after which a process that does not answer is lost", 1, group=RANKS, metavar="S",
+        says="a whole number of seconds from 1 up",
+    )  # fmt: skip
+    """More work has more."""
+    record_logits: bool = setting(
+        False,
+        "keep all logits of each step in the trace, 2 or 4 bytes each: its replay tries settings and finds tokens",
+    )
 
     @property
     def divided(self) -> bool:
@@ -123,47 +238,17 @@ class LoadSettings:
         return self.ranks > 1 or bool(self.hostfile)
 
 
-FIELDS: tuple[Field, ...] = (
-    Field("temp", "float", "temperature", "0 takes the most probable token; above 1 flattens", 0, 100,
-          least=LEAST_TEMP),
-    Field("top_p", "float", "top-p", "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True),
-    Field("min_p", "float", "min-p", "least share of the top token's probability; 0 is off", 0, 1),
-    Field("min_tokens_to_keep", "int", "min tokens to keep", "so many most probable tokens pass min-p", 1, 2**31 - 1),
-    Field("top_k", "int", "top-k", "this many most probable tokens; 0 is off", 0, 2**31 - 1),
-    Field("seed", "int", "seed", "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1),
-    Field("max_tokens", "int", "max tokens", "a run ends after so many tokens", 1, 2**31 - 1),
-    Field("min_tokens", "int", "min tokens", "end-of-sequence is barred before so many", 0, 2**31 - 1),
-    Field("stop", "texts", "stop string", "generation ends when this text appears"),
-    Field("candidates", "int", "candidates", "shown and recorded at each step", 1, 2**31 - 1),
-    Field("xtc_probability", "float", "XTC probability", "share of steps that lose their top choices; 0 is off", 0, 1),
-    Field("xtc_threshold", "float", "XTC threshold", "it cuts all tokens above this but the last of them", 0, 0.5),
-    Field("logit_bias", "biases", "logit bias", "added to logits: ID=VALUE, ID=VALUE"),
-    Field("repetition_penalty", "float", "repetition penalty", "divides recent tokens' logits; 0 is off", 0, 100,
-          least=LEAST_PENALTY),
-    Field("repetition_context_size", "int", "repetition context", "tokens it looks back", 1, 2**31 - 1),
-    Field("presence_penalty", "float", "presence penalty", "off recent tokens' logits, once; 0 is off", -100, 100),
-    Field("presence_context_size", "int", "presence context", "tokens it looks back", 1, 2**31 - 1),
-    Field("frequency_penalty", "float", "frequency penalty", "off their logits, each time; 0 is off", -100, 100),
-    Field("frequency_context_size", "int", "frequency context", "tokens it looks back", 1, 2**31 - 1),
-    Field("sampler_order", "order", "sampler order",
-          "mlx-lm, transformers, llama.cpp (each with its rules for ties and XTC), or stages with commas"),
-)  # fmt: skip
-BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
-
-
-TURNED_ON: Mapping[str, Callable[[Settings], bool]] = {
-    "logit-bias": lambda settings: bool(settings.logit_bias),
-    "min-tokens": lambda settings: settings.min_tokens > 0,
-    "repetition": lambda settings: settings.repetition_penalty != 0,
-    "presence": lambda settings: settings.presence_penalty != 0,
-    "frequency": lambda settings: settings.frequency_penalty != 0,
-    "top-p": lambda settings: settings.top_p < 1,
-    "min-p": lambda settings: settings.min_p > 0,
-    "xtc": lambda settings: settings.xtc_probability > 0,
-    "top-k": lambda settings: settings.top_k > 0,
-    "temperature": lambda settings: settings.temp not in (0, 1),
+FIELDS: tuple[Field, ...] = fields_of(Settings)
+LOAD_FIELDS: tuple[Field, ...] = fields_of(LoadSettings)
+BY_NAME: Mapping[str, Field] = {field.name: field for field in (*FIELDS, *LOAD_FIELDS)}
+STAGES: Mapping[str, SamplerStage] = {
+    stage.name: stage
+    for stage in sorted(
+        (field.stage for field in FIELDS if field.stage is not None),
+        key=lambda stage: MLX_LM.index(stage.name),
+    )
 }
-"""Whether the settings turn a stage on."""
+"""The stages that a setting turns on, in mlx_lm's order: all but the grammar's."""
 
 
 def check(settings: Settings, vocabulary: int | None = None) -> Settings:
@@ -179,8 +264,8 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
     for field in FIELDS:
         field.check(getattr(settings, field.name))
     check_grammar(settings.grammar)
-    for name, on in TURNED_ON.items():
-        if on(settings) and name not in settings.sampler_order:
+    for name, stage in STAGES.items():
+        if BY_NAME[stage.setting].on(settings) and name not in settings.sampler_order:
             raise SettingsError(
                 "sampler_order",
                 f"sampler order leaves out {name}, which is turned on.",
@@ -218,27 +303,8 @@ def check_load(settings: LoadSettings) -> LoadSettings:
     Raises:
         SettingsError: For the first that is not.
     """
-    bits, sizes = ", ".join(map(str, KV_BITS)), ", ".join(map(str, KV_GROUP_SIZES))
-    _need(settings, "max_kv_size", (None, 5), "a whole number from 5 up (the first 4 tokens are always kept)")
-    _need(settings, "kv_bits", (None, *KV_BITS), f"one of {bits}", listed=True)
-    _need(settings, "kv_group_size", KV_GROUP_SIZES, f"one of {sizes}", listed=True)
-    _need(settings, "quantized_kv_start", (None, 0), "a whole number from 0 up")
-    _need(settings, "prefill_step_size", (None, 1), "a whole number from 1 up")
-    _need(settings, "kept_logits_mib", (None, 0), "a whole number of MiB from 0 up")
-    _need(settings, "kept_kv_mib", (None, 0), "a whole number of MiB from 0 up")
-    _need(settings, "rank_patience", (None, 1), "a whole number of seconds from 1 up")
-    if not 1 <= settings.ranks <= MOST_RANKS:
-        raise SettingsError(
-            "ranks", f"ranks must be a whole number from 1 to {MOST_RANKS}, not {settings.ranks}."
-        )
-    if settings.shard not in SHARDS:
-        raise SettingsError("shard", f"shard must be one of {', '.join(SHARDS)}, not {settings.shard}.")
-    if "" in settings.extra_eos_token:
-        raise SettingsError("extra_eos_token", "extra eos token must not be empty.", "Leave the setting out.")
-    if settings.dtype not in DTYPES:
-        raise SettingsError("dtype", f"dtype must be one of {', '.join(DTYPES)}, not {settings.dtype}.")
-    if not settings.blas.strip():
-        raise SettingsError("blas", "blas must be auto, bundled or the path of a library, not empty.")
+    for field in LOAD_FIELDS:
+        field.check(getattr(settings, field.name))
     for name in ("kv_bits", "max_kv_size"):
         if settings.no_kv_cache and getattr(settings, name) is not None:
             flag = name.replace("_", "-")
@@ -253,14 +319,3 @@ def for_model(settings: LoadSettings, model: str) -> LoadSettings:
     if model == settings.model:
         return settings
     return replace(settings, model=model, adapter_path=None, extra_eos_token=())
-
-
-def _need(
-    settings: LoadSettings, field: str, allowed: tuple[int | None, ...], words: str, *, listed: bool = False
-) -> None:
-    """Refuse a load setting that is not among the listed values, or below the least (None is always allowed)."""
-    value = getattr(settings, field)
-    least = min(value_allowed for value_allowed in allowed if value_allowed is not None)
-    if value in allowed or (value is not None and not listed and value >= least):
-        return
-    raise SettingsError(field, f"{field.replace('_', ' ').replace('kv', 'KV')} must be {words}, not {value}.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Literal, get_args
 
 from engine.errors import SettingsError
 from engine.frozen import frozen
-from engine.records import SweepName
 
+SweepName = Literal["ttft", "tpot", "batch", "inspection", "blas"]
 SWEEPS: tuple[SweepName, ...] = get_args(SweepName)
 USUAL: tuple[SweepName, ...] = ("ttft", "tpot", "batch", "inspection")
 """Without `blas`: it loads the model again, and there is but one way to multiply on most machines with a GPU."""

@@ -1,12 +1,21 @@
-"""A command inside the engine, with the event that cancels it. Standard library alone."""
+"""A command inside the engine, with the events that end it. Standard library alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from threading import Event
 
-from engine.commands import Command
 from engine.frozen import frozen
+from engine.protocol import Command
+
+Stopped = Callable[[], bool]
+"""Polled by work that takes long: whether it should stop."""
+
+
+def never() -> bool:
+    """A `Stopped` for work that can't be cancelled."""
+    return False
 
 
 @frozen
@@ -16,3 +25,9 @@ class Task:
     command: Command
     cancel: Event = field(default_factory=Event, repr=False, compare=False)
     """Set to stop the command at its next chunk or step; a queued one then never begins."""
+    closing: Event = field(default_factory=Event, repr=False, compare=False)
+    """Set once the engine is about to end: every command then stops as if it were cancelled."""
+
+    def stopped(self) -> bool:
+        """Whether the command should stop at its next chunk or step."""
+        return self.cancel.is_set() or self.closing.is_set()

@@ -14,10 +14,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from engine.commands import Cancel, Command
 from engine.errors import PathError
-from engine.paths import here
-from engine.records import Ended, Failure, Loading, Record
+from engine.files import here
+from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.task import Task
 
 QUIET_ENVIRONMENT = {
@@ -107,7 +106,7 @@ class EngineThread:
             if (target := self._tasks.get(command.target)) is not None:
                 target.cancel.set()
             return
-        task = Task(command)
+        task = Task(command, closing=self._closing)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
         self._inbox.put(task)
@@ -134,7 +133,7 @@ class EngineThread:
     def _emit(self, record: Record) -> None:
         """Emit a record. A task is removed before its `Ended` is emitted: no later `Cancel` finds it."""
         if isinstance(record, Ended):
-            self._tasks.pop(record.id, None)
+            self._tasks.pop(record.request, None)
         self._receive(record)
 
     def _work(self) -> None:
@@ -159,10 +158,12 @@ class EngineThread:
         from engine.model.light_import import import_mlx_lm
 
         import_mlx_lm()  # before any module of ours does
+        from engine.libraries import check_private
         from engine.worker import Worker
 
+        check_private()
         inbox = self._inbox
-        worker = Worker(self._emit, self._closing.is_set, inbox.aside, lambda: inbox.waiting)
+        worker = Worker(self._emit, inbox.aside, lambda: inbox.waiting)
         try:
             while not self._closing.is_set() and (task := inbox.get(worker.use_idle_time)) is not None:
                 worker.carry_out(task)
@@ -172,8 +173,8 @@ class EngineThread:
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get(lambda: False)) is not None:
             kind, id = task.command.kind, task.command.id
-            self._emit(Failure(kind, *_cause(error), id=id))
-            self._emit(Ended(kind, id=id))
+            self._emit(Failure(kind, *_cause(error), request=id))
+            self._emit(Ended(kind, request=id))
 
 
 def _cause(error: Exception) -> tuple[str, str]:

@@ -1,9 +1,12 @@
-"""The four numbers that decide a deployment, from the milliseconds of steps. Standard library alone."""
+"""Times of steps: the four numbers that decide a deployment, and what delays a step. Standard library alone."""
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from types import TracebackType
+from typing import NamedTuple, Protocol
 
 from engine.frozen import frozen
 
@@ -69,3 +72,93 @@ def summary(ordered: Sequence[float], total: float) -> Tpot:
     """
     late = [percentile(ordered, share) for share in (0.5, 0.95, 0.99)]
     return Tpot(len(ordered), total / len(ordered), *late)
+
+
+# ---- garbage collection, and drawing the screen in another thread ------------------------------
+# Standard library alone, since the screen imports it. Both times are sums for the process as a whole; a step takes the
+# difference between its end and its begin.
+
+
+class StallTimes(NamedTuple):
+    """Milliseconds so far in this process, since this module was imported."""
+
+    collecting: float
+    """In Python's garbage collector, which delays all threads, in whichever thread it runs."""
+    drawing: float
+    """In drawing the screen, without collections in it. It shares the interpreter and, if few, the cores."""
+
+    def since(self, before: StallTimes) -> StallTimes:
+        """The difference to an earlier reading."""
+        return StallTimes(self.collecting - before.collecting, self.drawing - before.drawing)
+
+
+class _Clock:
+    """Adds up spans, a current one included. Another thread may read it at any moment."""
+
+    def __init__(self) -> None:
+        self._now: tuple[float, float | None] = (0.0, None)
+        """Seconds of all ended spans, and when the current one began; replaced together, for other threads."""
+
+    def begin(self) -> None:
+        """Begin a span."""
+        self._now = (self._now[0], time.perf_counter())
+
+    def end(self) -> None:
+        """End the span; without a begin nothing happens."""
+        self._now = (self.ms / 1000, None)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a span has begun and not ended."""
+        return self._now[1] is not None
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds so far."""
+        ended, begun = self._now
+        return 1000 * (ended if begun is None else ended + time.perf_counter() - begun)
+
+
+class _DrawingClock:
+    """Measures drawing as a context manager; nested blocks are part of the outer one."""
+
+    def __init__(self) -> None:
+        self.clock = _Clock()
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self.clock.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.clock.end()
+
+
+drawing = _DrawingClock()
+"""Entered in the screen's thread alone."""
+_collecting, _collecting_while_drawing = _Clock(), _Clock()
+"""`_collecting_while_drawing`: collections during a drawing, in whichever thread they ran."""
+
+
+def _on_collection(phase: str, info: dict[str, int]) -> None:
+    """Called by Python itself before and after each collection; takes 0.2 us."""
+    if phase == "start":
+        _collecting.begin()
+        if drawing.clock.under_way:
+            _collecting_while_drawing.begin()
+    else:
+        _collecting.end()
+        _collecting_while_drawing.end()
+
+
+gc.callbacks.append(_on_collection)
+
+
+def stall_times() -> StallTimes:
+    """What garbage collection and drawing took so far."""
+    return StallTimes(_collecting.ms, drawing.clock.ms - _collecting_while_drawing.ms)

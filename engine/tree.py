@@ -7,12 +7,11 @@ part of it: a word spelled by two odd pieces stays two odd pieces, through every
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
 
-from engine.chunks import Chunks
-from engine.records import Origin
+from engine.protocol import Origin
 
 ROOT = 0
 """The node before the first token."""
@@ -34,11 +33,13 @@ class Node:
     decoded: int = 0
     """Tokens of the path that belong to no prompt."""
     held: int = 0
-    """Number of the interventions that it was computed under, 0 for none; see `engine.session.held`."""
-    children: dict[int | tuple[int, int], int] = field(default_factory=dict)
-    """Child node by token id, in the order of their creation; under another set than its parent's by both."""
+    """Number of the interventions that it was computed under, 0 for none; see `engine.session.state`."""
+    newest: int | None = None
+    """Its child that was added last. A dict of children would be half of what a node takes."""
+    older: int | None = None
+    """Its parent's child that was added before it."""
     latest: int | None = None
-    """The child on the path that was visited last: `Session.forward` moves there."""
+    """The child on the path that was visited last."""
     reroll: int = 0
     """How often the draw of the token after this one was repeated."""
     drawn_reroll: int = 0
@@ -110,8 +111,22 @@ class TokenPaths:
                 other = self._nodes[other].parent
         return one
 
+    def child(self, node: int, token: int, held: int | None = None) -> int | None:
+        """The child of a node that is a certain token; None where there is none.
+
+        Args:
+            node: Its parent.
+            token: Its token id.
+            held: Number of the interventions that it was computed under; None for those of its parent.
+        """
+        at = self._nodes[node]
+        held, child = at.held if held is None else held, at.newest
+        while child is not None and (self._nodes[child].token, self._nodes[child].held) != (token, held):
+            child = self._nodes[child].older
+        return child
+
     def visit(self, node: int) -> None:
-        """Make the path to a node the one that `Session.forward` follows."""
+        """Make the path to a node the one that was visited last."""
         for ancestor in self.ancestors(node):
             self._nodes[self._nodes[ancestor].parent].latest = ancestor
 
@@ -145,16 +160,15 @@ class TokenTree(TokenPaths):
         """
         above = self._nodes[parent]
         held = above.held if held is None else held
-        key = token if held == above.held else (token, held)
         if held and origin != "prompt":
             origin = "intervened"
-        node = above.children.get(key)
+        node = self.child(parent, token, held)
         if node is None:
             node = len(self._nodes)
             decoded = above.decoded + (origin != "prompt")
             at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded, held)
+            at.older, above.newest = above.newest, node
             self._nodes.append(at)
-            above.children[key] = node
         at = self._nodes[node]
         if origin != "prompt":
             at.origin = origin if at.origin == "prompt" else at.origin
@@ -211,3 +225,42 @@ class TokenTree(TokenPaths):
 def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:
     """How many elements two paths, or two texts, have in common at the beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+# ---- which tokens of a path the model ran in chunks: a few kinds of cache give other numbers for another cut ----
+
+Chunks = tuple[tuple[int, int], ...]
+"""Stretches of a path as (first, end), counted in tokens from 0, in order and apart. A stretch may have been cut into
+chunks anywhere; the model ran the tokens outside of all stretches one by one."""
+
+
+def prompt_chunks(tokens: int) -> Chunks:
+    """Those of a path that is one prompt and what was stepped after it: its last token is a separate forward."""
+    return ((0, tokens - 1),) if tokens > 1 else ()
+
+
+def cut_chunks(chunks: Chunks, depth: int) -> Chunks:
+    """Those of the first `depth` tokens."""
+    return tuple((first, min(end, depth)) for first, end in chunks if first < depth)
+
+
+def within_chunk(chunks: Chunks, depth: int) -> bool:
+    """Whether `depth` tokens end within a stretch."""
+    return any(first < depth < end for first, end in chunks)
+
+
+def chunks_go_on(held: Chunks, path: Chunks, depth: int) -> bool:
+    """Whether a path goes on behind `depth` tokens that ran in chunks `held`, with the path's own numbers."""
+    return cut_chunks(held, depth) == cut_chunks(path, depth) and not within_chunk(path, depth)
+
+
+def append_chunk(chunks: Chunks, first: int, end: int) -> Chunks:
+    """With the tokens from `first` to `end`, which follow all others."""
+    if chunks and chunks[-1][1] == first:
+        return (*chunks[:-1], (chunks[-1][0], end))
+    return (*chunks, (first, end))
+
+
+def chunk_end(chunks: Chunks, done: int) -> int:
+    """End of the stretch that the token after `done` tokens is in; `done` where it runs by itself."""
+    return next((end for first, end in chunks if first <= done < end), done)

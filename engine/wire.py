@@ -3,7 +3,7 @@
 A message is one JSON object in ASCII, without a line break:
 
     {"wire": 1, "command": "Choose", "fields": {"id": 7, "node": 3, "token": 421, "leave_grammar": false}}
-    {"wire": 1, "record": "Ended", "fields": {"id": 7, "command": "Choose", "cancelled": false}}
+    {"wire": 1, "record": "Ended", "fields": {"request": 7, "command": "Choose", "cancelled": false}}
 
 A command is named by its `kind`, a record by its class. All fields are present by name, also those that a trace leaves
 out; dataclasses inside them are objects of their fields, and candidates are columns as in a trace. Single values
@@ -20,29 +20,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, is_dataclass
 from functools import cache, partial
-from typing import Any, cast, get_args
+from typing import Any, cast
 
-from engine import commands
-from engine.commands import Command
+from engine import protocol
 from engine.errors import WireError
-from engine.records import Candidate, Record
+from engine.protocol import Candidate, Command, Record
 from engine.trace import candidates
-from engine.trace.bounds import LINE_LIMIT, excess
-from engine.trace.forms import Read, Write, reader, writer
-from engine.trace.parse import parse
-from engine.trace.shapes import Misfit, columns
-from engine.trace.values import brief
+from engine.trace.schema import CANDIDATES, columns, reader, writer
+from engine.trace.values import LINE_LIMIT, Misfit, Read, Write, brief, excess, parse
 
 VERSION = 1
 """Of the envelope and of the forms of values. Fields need none: a missing or unknown one is refused by name."""
 LIMIT = LINE_LIMIT
 """Bytes of a message at most. Values nested deeper than the fields of any class are refused, too."""
 KINDS: Mapping[str, Mapping[str, type]] = {
-    "command": commands.KINDS,
-    "record": {cls.__name__: cls for cls in get_args(Record)},
+    "command": protocol.COMMANDS,
+    "record": protocol.RECORDS,
 }
 """What can be sent, by the role that the envelope names."""
-_CANDIDATES = tuple[Candidate, ...]
 _HINT = "See that the same version of the program runs at both ends."
 _dump = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
@@ -125,9 +120,7 @@ def _object(value: Any) -> dict[str, Any]:
 @cache
 def _writes(cls: type) -> Write:
     """The function from an instance to an object of its fields."""
-    writers = [
-        (field.name, writer(field.hint, field.endless, _own_write)) for field in columns(cls, transient=True)
-    ]
+    writers = [(field.name, writer(field.hint, _own_write)) for field in columns(cls, transient=True)]
 
     def write(value: Any) -> dict[str, Any]:
         fields = ((name, write_field, getattr(value, name)) for name, write_field in writers)
@@ -137,7 +130,7 @@ def _writes(cls: type) -> Write:
 
 
 def _own_write(hint: Any) -> Write | None:
-    if hint == _CANDIDATES:
+    if hint == CANDIDATES:
         return lambda value: candidates.write(value) if value else {}
     return _writes(cast(type, hint)) if is_dataclass(hint) else None
 
@@ -146,7 +139,7 @@ def _own_write(hint: Any) -> Write | None:
 def _reads(cls: type, recorded: bool) -> Read:
     """The function from an object of its fields to an instance; of a recorded one those with defaults may be absent."""
     own, all_columns = partial(_own_read, recorded), columns(cls, transient=True)
-    readers = {each.name: reader(each.hint, each.endless, own) for each in all_columns}
+    readers = {each.name: reader(each.hint, own) for each in all_columns}
     defaults = {each.name: each.default for each in all_columns if recorded and each.default is not MISSING}
 
     def read(value: Any) -> Any:
@@ -155,23 +148,19 @@ def _reads(cls: type, recorded: bool) -> Read:
             raise Misfit(f"has no {cls.__name__}.{min(missing)}")
         if unknown := fields.keys() - readers:
             raise Misfit(f"has {brief(min(unknown))}, which is no field of {cls.__name__}")
-        given = {
-            name: _field(cls, name, read, fields[name]) for name, read in readers.items() if name in fields
-        }
-        return cls(**defaults | given)
+        given = dict(defaults)
+        for name in filter(fields.__contains__, readers):
+            try:
+                given[name] = readers[name](fields[name])
+            except Misfit as error:
+                raise Misfit(f"has a {cls.__name__}.{name} that {error}") from None
+        return cls(**given)
 
     return read
 
 
-def _field(cls: type, name: str, read: Read, value: Any) -> Any:
-    try:
-        return read(value)
-    except Misfit as error:
-        raise Misfit(f"has a {cls.__name__}.{name} that {error}") from None
-
-
 def _own_read(recorded: bool, hint: Any) -> Read | None:
-    if hint == _CANDIDATES:
+    if hint == CANDIDATES:
         return _candidates
     return _reads(cast(type, hint), recorded) if is_dataclass(hint) else None
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Collection
 
-from engine import records
-from engine.commands import Command, Prefill
+from engine import protocol
+from engine.context import EngineContext, Handler
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
-from engine.desk import Call, Desk, Handler, Stopped
-from engine.errors import Cancelled, EngineError, RankError, StepError
+from engine.errors import Cancelled, EngineError, RankError, StepError, first_line
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
 from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
+from engine.protocol import Command, Prefill, Record
 from engine.ranks.handlers import RanksCommands
 from engine.ranks.ring import RING
-from engine.records import Record
 from engine.session.handlers import SessionCommands
-from engine.task import Task
+from engine.task import Stopped, Task
 
 CAPABILITIES = (
     SessionCommands,
@@ -43,7 +42,6 @@ class Worker:
 
     Args:
         emit: Receives every record.
-        closing: Whether the engine is about to end; then every command stops as if it were cancelled.
         aside: Takes the next task out of the queue if its command is an aside, else returns None.
         waiting: Whether the queue has a task.
     """
@@ -51,17 +49,16 @@ class Worker:
     def __init__(
         self,
         emit: Callable[[Record], None],
-        closing: Stopped,
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
     ) -> None:
-        self._receive, self._closing, self._aside = emit, closing, aside
+        self._receive, self._aside = emit, aside
         self._carried_out = 0
-        """Id of the command that is carried out: an aside between the steps of another."""
-        self._desk = Desk(self._emit, self._answer_asides, waiting)
-        self._desk.capabilities = [make(self._desk) for make in CAPABILITIES]
+        """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
+        self._context = EngineContext(self._emit, self._answer_asides, waiting)
+        self._context.capabilities = [make(self._context) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
-        for capability in self._desk.capabilities:
+        for capability in self._context.capabilities:
             for kind, handler in capability.handlers().items():
                 assert kind not in self._handlers, f"two handlers for {kind.__name__}"
                 self._handlers[kind] = handler
@@ -72,45 +69,40 @@ class Worker:
         return self._handlers.keys()
 
     def carry_out(self, task: Task) -> None:
-        """Execute a command; what answers it, its `Failure`, if it fails, and its `Ended` carry its id."""
+        """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
         command, cancelled = task.command, False
         before, self._carried_out = self._carried_out, command.id
         try:
-            self._dispatch(task)
+            if (handler := self._handlers.get(type(command))) is None:
+                raise TypeError(f"no handler for {command!r}")
+            if task.stopped():
+                raise Cancelled
+            if command.needs_model and self._context.model.settings.divided and not command.over_ranks:
+                raise StepError(OVER_RANKS, "Load the model in one: without --ranks and --hostfile.")
+            handler(command, task)
         except Cancelled:
             cancelled = True
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
-            self._emit(records.Failure(command.kind, error.message, error.hint, lost_rank=lost))
+            self._emit(protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost))
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
-        self._emit(records.Ended(command.kind, cancelled))
+        self._emit(protocol.Ended(command.kind, cancelled))
         self._carried_out = before
 
     def _emit(self, record: Record) -> None:
-        """Emit a record, in the name of the command that is carried out."""
-        self._receive(records.addressed(record, self._carried_out))
+        """Emit a record, with the id of the command that is carried out."""
+        self._receive(protocol.addressed(record, self._carried_out))
 
     def use_idle_time(self) -> bool:
         """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
         try:
-            return self._desk.read_prompt()
+            return self._context.read_prompt()
         except Exception as error:  # what fails once would fail again, and here nothing ends
-            if self._desk.opened is not None:
-                self._desk.opened.unread.clear()
+            if self._context.opened is not None:
+                self._context.opened.unread.clear()
             self._emit(unexpected(Prefill("", False), error))
             return False
-
-    def _dispatch(self, task: Task) -> None:
-        command, call = task.command, Call(task, self._closing)
-        handler = self._handlers.get(type(command))
-        if handler is None:
-            raise TypeError(f"no handler for {command!r}")
-        if call.stopped():
-            raise Cancelled
-        if command.needs_model and self._desk.model.settings.divided and not command.over_ranks:
-            raise StepError(OVER_RANKS, "Load the model in one: without --ranks and --hostfile.")
-        handler(command, call)
 
     def close(self) -> None:
         """End what the capabilities have outside this process; called once, at the end."""
@@ -121,16 +113,15 @@ class Worker:
             self.carry_out(task)
 
 
-def unexpected(command: Command, error: BaseException) -> records.Failure:
+def unexpected(command: Command, error: BaseException) -> protocol.Failure:
     """The failure of a command through another version of a library, or through a bug, with its traceback."""
     from engine.libraries import unsupported
 
     if (other := unsupported(error)) is not None:
-        return records.Failure(command.kind, *other, id=command.id)
-    text = str(error).strip().splitlines()
-    return records.Failure(
+        return protocol.Failure(command.kind, *other)
+    return protocol.Failure(
         command.kind,
-        f"{command.kind} failed: {type(error).__name__}: {text[0] if text else 'no message'}.",
+        f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}.",
         "This is a fault of the program; please report it with the log.",
         expected=False,
         trace="".join(traceback.format_exception(error)),

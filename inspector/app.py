@@ -23,17 +23,21 @@ from textual.theme import ThemeProvider
 from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.records import NO_OPTIONS, ChatOptions, Message, Record
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
-from engine.trace.shapes import field_names
-from inspector.config.preferences import Preferences
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from engine.trace.schema import field_names
+from inspector import keys
+from inspector.config import own_keys
+from inspector.config.own_keys import OwnKeys
+from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import TerminalDriver, TerminalGone
 from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
+from inspector.main.clipboard import copy_on_mac
+from inspector.main.key_table import key_table
 from inspector.main.notices import notice
 from inspector.main.palette import KeyCommands, Palette, save_picture
 from inspector.main.remembered import Remembered
@@ -41,11 +45,9 @@ from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
-from inspector.session.backend import Backend
+from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
-from inspector.session.inbox import RecordInbox
-from inspector.session.playback import Opening, Playback, Severity
-from inspector.session.prefill import Prompt
+from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program
@@ -63,6 +65,8 @@ DIM = 0.7
 """How much of its colour dim text keeps: with the toolkit's half it can't be read."""
 NOTES_SECONDS = 12.0
 """How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
+MOST_PROBLEMS = 8
+"""With the person's own keys that a notice tells, a line each."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -137,6 +141,7 @@ class InspectorApp(App[int]):
         speculation: SpeculationSettings | None = None,
     ) -> None:
         super().__init__()
+        self._own_keys = self._read_keys(tools)
         self.stylesheet = RememberingStylesheet(variables=self.get_css_variables())
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
@@ -153,7 +158,7 @@ class InspectorApp(App[int]):
             self.engine,
             load,
             settings,
-            Prompt(prompt, chat, system, echo, messages, options, cache_file, cached_text),
+            Prefill(prompt, chat, system, echo, None, messages, options, cache_file, cached_text),
         )
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
@@ -175,6 +180,17 @@ class InspectorApp(App[int]):
         for each in self._filters:
             if isinstance(each, DimFilter):
                 each.dim_factor = DIM
+
+    @staticmethod
+    def _read_keys(tools: Sequence[Tool]) -> OwnKeys:
+        """Have the person's own keys hold, before anything is bound to a key or names one."""
+        places = list(key_table(tools).places)
+        own = own_keys.read(places)
+        keys.use(
+            own.keys,
+            {id: usual for _, actions in places for id, usual in actions.items() if id not in keys.KEYS},
+        )
+        return own
 
     def _live_engine(self) -> Backend:
         if not self._engine_runs:
@@ -237,7 +253,9 @@ class InspectorApp(App[int]):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""
-        super().copy_to_clipboard(text.encode("utf-8", "replace").decode())
+        taken = text.encode("utf-8", "replace").decode()
+        super().copy_to_clipboard(taken)
+        copy_on_mac(taken)
 
     async def on_event(self, event: events.Event) -> None:
         """Take in an event, unless the program is being left, or it is a press on what has gone.
@@ -279,6 +297,10 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
+        if problems := [*map(visible, self._own_keys.problems)]:
+            more = [f"{len(problems) - MOST_PROBLEMS} more: `inspector keys` tells all"]
+            text = "\n".join(problems if len(problems) <= MOST_PROBLEMS else problems[:MOST_PROBLEMS] + more)
+            self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._notes:
@@ -398,7 +420,8 @@ def _connection(engine: Backend, app: InspectorApp) -> EngineConnection | None:
 
     if not isinstance(engine, RemoteEngine):
         return None
-    return EngineConnection(engine, app.inbox, app.controller, app.playback, app, app.call_later)
+    session, fall_back = app.controller, app.playback.fall_back
+    return EngineConnection(engine, app.inbox, session.client, session.setup, fall_back, app, app.call_later)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:

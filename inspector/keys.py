@@ -1,184 +1,272 @@
-"""The keys of the main screen: bindings, help, palette and each sentence that names a key take them from this table."""
+"""Which key does what: the keyboard that the program comes with, and what a person's own file changes of it.
+
+Only keys stand here, by the id of what they do, in the shape that the person's file has. What an action is called, what
+it does and where it holds stands in the table of its owner (`inspector.widgets.actions`). Sentences name keys on every
+floor of the program, with and without a screen, so that the keys are below all of them: what a sentence says doesn't
+depend on which tools were imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import cache
 
-KEYS: Mapping[str, tuple[str, str]] = {
-    "above": ("up", "↑"),
-    "below": ("down", "↓"),
-    "choose": ("enter", "⏎"),
-    "previous_branch": ("left_square_bracket", "["),
-    "next_branch": ("right_square_bracket", "]"),
-    "reroll": ("d", "d"),
-    "undo": ("u", "u"),
-    "redo": ("U", "U"),
-    "verify": ("v", "v"),
-    "earlier": ("left", "←"),
-    "later": ("right", "→"),
-    "ten_earlier": ("pageup", "pgup"),
-    "ten_later": ("pagedown", "pgdn"),
-    "first": ("home", "home"),
-    "tip": ("end", "end"),
-    "jump": ("g", "g"),
-    "recall": ("ctrl+r", "ctrl+r"),
-    "metric": ("m", "m"),
-    "metric_back": ("M", "M"),
-    "tokens": ("e", "e"),
-    "stop": ("escape", "esc"),
-    "next_panel": ("tab", "tab"),
-    "panel_before": ("shift+tab", "shift+tab"),
-    "alone": ("0", "0"),
-    "hide": ("H", "H"),
-    "left_narrower": ("shift+left", "shift+←"),
-    "left_wider": ("shift+right", "shift+→"),
-    "divider_up": ("shift+up", "shift+↑"),
-    "divider_down": ("shift+down", "shift+↓"),
-    "usual_room": ("backslash", "\\"),
-    "enlarge": ("f", "f"),
-    "theme": ("T", "T"),
-    "help": ("question_mark", "?"),
-    "quit": ("q", "q"),
-    "prompt": ("p", "p"),
-    "open": ("o", "o"),
-    "facts": ("i", "i"),
-    "step": ("space", "space"),
-    "run": ("r", "r"),
-    "faster": ("plus,equals_sign", "+"),
-    "slower": ("minus", "-"),
-    "take_back": ("backspace", "⌫"),
-    "attention": ("A", "A"),
-    "attribution": ("D", "D"),
-    "batch": ("Z", "Z"),
-    "beams": ("B", "B"),
-    "skip": ("n", "n"),
-    "breakpoints": ("b", "b"),
-    "previous_surprise": ("comma", ","),
-    "next_surprise": ("full_stop", "."),
-    "previous_fork": ("less_than_sign", "<"),
-    "next_fork": ("greater_than_sign", ">"),
-    "compare": ("c", "c"),
-    "connection": ("at", "@"),
-    "copy": ("C", "C"),
-    "copy_selection": ("ctrl+c,super+c", "ctrl+c"),
-    "profile": ("P", "P"),
-    "compare_kv": ("Q", "Q"),
-    "draws": ("number_sign", "#"),
-    "export": ("E", "E"),
-    "find": ("slash", "/"),
-    "find_in_text": ("ctrl+f", "ctrl+f"),
-    "grammar": ("J", "J"),
-    "grammar_expects": ("semicolon", ";"),
-    "interventions": ("X", "X"),
-    "patching": ("percent_sign", "%"),
-    "lens": ("I", "I"),
-    "lessons": ("S", "S"),
-    "all_lessons": ("V", "V"),
-    "present": ("K", "K"),
-    "lockstep": ("h", "h"),
-    "look_ahead": ("l", "l"),
-    "take_ahead": ("L", "L"),
-    "previous_mark": ("left_curly_bracket", "{"),
-    "next_mark": ("right_curly_bracket", "}"),
-    "marks": ("k", "k"),
-    "modules": ("O", "O"),
-    "experts": ("ampersand", "&"),
-    "positions": ("Y", "Y"),
-    "race": ("z", "z"),
-    "ranks": ("dollar_sign", "$"),
-    "go_live": ("G", "G"),
-    "save_as": ("ctrl+s", "ctrl+s"),
-    "sessions": ("ctrl+o", "ctrl+o"),
-    "why": ("w", "w"),
-    "sampling": ("s", "s"),
-    "speculation": ("exclamation_mark", "!"),
-    "sweep": ("y", "y"),
-    "tour": ("W", "W"),
-    "tree": ("t", "t"),
-    "filter": ("F", "F"),
-    "bookmark": ("asterisk", "*"),
-    "name": ("N", "N"),
-    "delete": ("x,delete", "x"),
-    "reply": ("R", "R"),
-    "own_text": ("a", "a"),
-}
-"""By the id of what a key does: its names as Textual has them, separated by commas, and the first as a person reads."""
+_BY_PLACE: Mapping[str, Mapping[str, str]] = {
+    "": {
+        # step and run
+        "step": "space", "run": "r", "faster": "+ =", "slower": "-", "skip": "n", "breakpoints": "b",
+        "speculation": "!", "stop": "escape",
+        # branch
+        "take_back": "backspace", "above": "up", "below": "down", "choose": "enter", "previous_branch": "[",
+        "next_branch": "]", "reroll": "d", "undo": "u", "redo": "U", "verify": "v", "find": "/", "own_text": "a",
+        "compare": "c", "beams": "B", "look_ahead": "l", "take_ahead": "L", "bookmark": "*", "name": "N",
+        "delete": "x delete",
+        # look around
+        "earlier": "left", "later": "right", "ten_earlier": "pageup", "ten_later": "pagedown", "first": "home",
+        "tip": "end", "jump": "g", "recall": "ctrl+r", "metric": "m", "metric_back": "M", "tokens": "e",
+        "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
+        "find_in_text": "ctrl+f", "lockstep": "h", "race": "z", "batch": "Z", "draws": "#", "profile": "P",
+        "compare_kv": "Q", "ranks": "$", "sweep": "y", "attention": "A", "lens": "I", "attribution": "D",
+        "interventions": "X", "patching": "%", "positions": "Y", "modules": "O", "experts": "&", "why": "w",
+        "tree": "t",
+        "filter": "F", "grammar_expects": ";", "previous_mark": "{", "next_mark": "}", "marks": "k", "copy": "C",
+        "copy_selection": "ctrl+c super+c",
+        # set up
+        "prompt": "p", "open": "o", "facts": "i", "reply": "R", "sampling": "s", "grammar": "J", "export": "E",
+        "go_live": "G", "save_as": "ctrl+s", "sessions": "ctrl+o", "connection": "@",
+        # screen
+        "tour": "W", "lessons": "S", "all_lessons": "V", "present": "K", "next_panel": "tab",
+        "panel_before": "shift+tab", "alone": "0", "hide": "H", "left_narrower": "shift+left",
+        "left_wider": "shift+right", "divider_up": "shift+up", "divider_down": "shift+down", "usual_room": "\\",
+        "enlarge": "f", "theme": "T", "help": "?", "quit": "q",
+    },
+    "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},
+    "list": {"above": "up", "below": "down", "page_up": "pageup", "page_down": "pagedown", "take": "enter"},
+    "prompt": {"read_file": "ctrl+o"},
+    "find": {"recall": "ctrl+r", "in_text": "ctrl+f", "scope": "ctrl+f"},
+    "sampling": {
+        "delete_preset": "delete", "token_before": "shift+up", "next_token": "shift+down",
+        "difference_before": "pageup", "next_difference": "pagedown", "recall": "ctrl+r",
+    },
+    "breakpoints": {"clear": "ctrl+d"},
+    "grammar": {"take_off": "ctrl+d"},
+    "connection": {"try_now": "t", "give_up": "x"},
+    "tour": {"next": "space enter", "right": "right", "back": "left backspace"},
+    "help": {"next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace", "close": "@help q"},
+    "lesson": {
+        "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
+        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
+    },
+    "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
+    "speculation": {
+        "round": "space enter", "inside": "n", "run": "r", "draft": "d", "model": "o", "fewer": "left -",
+        "more": "right +", "verify": "v", "anew": "c", "leave": "escape @speculation q",
+    },
+    "lockstep": {
+        "four_bits": "4", "eight_bits": "8", "follow_first": "space", "follow_second": "b", "ways": "w",
+        "branch": "enter", "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g",
+        "leave": "escape @lockstep q",
+    },
+    "race": {
+        "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape @race q",
+    },
+    "batch": {
+        "step": "space", "run": "r", "above": "up", "below": "down", "open": "enter", "add": "a", "take_out": "x",
+        "alone": "v", "new": "n", "static": "s", "fewer": "left", "more": "right", "turn": "tab",
+        "leave": "escape @batch q",
+    },
+    "beams": {
+        "step": "space", "run": "r", "above": "up", "below": "down", "go": "enter", "step_before": "left",
+        "next_step": "right", "ten_before": "pageup", "ten_after": "pagedown", "first": "home", "last": "end",
+        "next_view": "tab", "view_before": "shift+tab", "new": "n", "leave": "escape @beams q",
+        "start": "enter", "field_above": "up", "field_below": "down",
+    },
+    "draws": {
+        "go": "space r enter", "fewer": "left", "more": "right", "longer": "up", "shorter": "down", "turn": "tab",
+        "leave": "escape @draws q",
+    },
+    "costs": {
+        "next_page": "tab right", "page_before": "left shift+tab", "parts": "1", "layers": "2", "roofline": "3",
+        "bits": "4 @compare_kv", "again": "r space", "leave": "escape @profile q",
+    },
+    "ranks": {"measure": "r space", "leave": "escape @ranks q"},
+    "sweeps": {
+        "go": "space r enter", "ttft": "1", "tpot": "2", "batch": "3", "inspection": "4", "blas": "5",
+        "shorter": "left", "longer": "right", "leave": "escape @sweep q",
+    },
+    "compare": {
+        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
+        "next_meeting": "n", "meeting_before": "N", "other_side": "tab shift+tab", "left": "left", "right": "right",
+        "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
+    },
+    "inside": {"next_view": "tab", "view_before": "shift+tab", "leave": "escape q"},
+    "attention": {
+        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "s",
+        "triangle": "a",
+    },
+    "lens": {
+        "layer_above": "up", "layer_below": "down", "follow": "f", "measure": "m", "ten_above": "pageup",
+        "ten_below": "pagedown",
+    },
+    "attribution": {
+        "part_before": "up", "next_part": "down", "ten_before": "pageup", "ten_after": "pagedown", "heads": "enter",
+        "all_heads": "h", "sort": "s", "next_token": "f", "token_before": "F", "compare": "c", "compare_back": "C",
+        "alone": "o",
+    },
+    "interventions": {
+        "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
+        "together": "space", "clear": "c", "less": "-", "more": "+", "scope": "s", "measure": "m", "hold": "h",
+        "release": "r", "patch": "p",
+    },
+    "patching": {
+        "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
+        "part": "m", "units": "p",
+    },
+    "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
+    "modules": {
+        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "open": "enter", "fold": "left",
+        "unfold": "right", "experts": "e",
+    },
+}  # fmt: skip
+"""Keys by the name of the place where they hold, empty for the main screen, and by what they do there; separated by
+blanks, the first is the one that sentences name. `@race` stands for the keys of another action."""
 
-SYNONYMS: Mapping[str, str] = {
-    "step": "next token generate one forward",
-    "run": "play continue generate go start pause",
-    "faster": "speed pace quick",
-    "slower": "speed pace slow",
-    "take_back": "delete remove last token backspace",
-    "choose": "take pick another candidate branch fork",
-    "reroll": "redraw resample random again dice seed",
-    "undo": "revert back",
-    "redo": "again forward",
-    "verify": "check recompute correct",
-    "jump": "go to step number",
-    "metric": "color colors heat highlight surprisal probability entropy rank",
-    "tokens": "ids bytes borders tokenizer tokenization",
-    "prompt": "text input chat system message template question",
-    "open": "load change switch model checkpoint hub download",
-    "facts": "architecture config parameters layers details info quantization about",
-    "attention": "heads saliency where looks attention map pattern",
-    "lens": "logit lens early exit intermediate layers predictions unembed hidden states",
-    "attribution": "direct logit attribution contributions importance saliency heads",
-    "interventions": "ablation ablate knock out knockout knock disable zero head layer mlp neuron intervene steering",
-    "patching": "causal tracing patch restore intervention",
-    "positions": "embedding embeddings rope rotary position encoding",
-    "modules": "architecture layers residual stream mlp network graph diagram embedding hidden states activations",
-    "experts": "moe mixture router routing state mamba ssm",
-    "batch": "several prompts many throughput parallel continuous",
-    "beams": "search hypotheses n best",
-    "breakpoints": "stop debug condition pause until",
-    "skip": "next uncertain interesting",
-    "compare": "diff branches difference two side by side",
-    "connection": "remote server connect network",
-    "copy": "clipboard",
-    "profile": "speed cost costs profiler latency slow time operations roofline flops bandwidth",
-    "compare_kv": "kv cache bits memory quantization quantize",
-    "draws": "odds frequency frequencies sample many times statistics random",
-    "export": "save share html page markdown csv svg picture report",
-    "find": "search vocabulary token",
-    "find_in_text": "search text",
-    "grammar": "json schema regex constrained structured output constraint",
-    "grammar_expects": "json schema regex constrained allowed",
-    "lessons": "lesson teach tutorial course exercise",
-    "all_lessons": "lesson teach tutorial course exercise",
-    "present": "class teacher projector slides audience",
-    "lockstep": "two models second model other model compare models quantized adapter lora divergence kl",
-    "look_ahead": "lookahead future preview greedy",
-    "marks": "bookmarks notes annotations",
-    "bookmark": "mark star remember",
-    "name": "note annotate comment caption rename",
-    "race": "speed benchmark with without kv cache latency",
-    "ranks": "distributed parallel tensor pipeline processes gpus",
-    "go_live": "resume continue replay recording",
-    "save_as": "save session trace recording file",
-    "sessions": "open load recent history recordings resume",
-    "why": "sampler stages explain reason chosen draw",
-    "sampling": "temperature settings top p top k min p seed penalty penalties preset random greedy creative",
-    "speculation": "speculative decoding draft speed assisted",
-    "sweep": "speed benchmark lengths throughput latency measure",
-    "tour": "guide introduction welcome",
-    "tree": "branches history versions alternatives",
-    "reply": "chat answer message conversation turn",
-    "own_text": "write insert force edit",
-    "enlarge": "full screen zoom maximize bigger",
-    "theme": "dark light colors colours",
-    "help": "keys manual documentation",
-    "quit": "exit leave close",
-    "Screenshot": "picture image capture svg print",
-    "Theme": "dark light colors colours appearance",
+KEYS: Mapping[str, str] = {
+    f"{place}.{name}".removeprefix("."): keys
+    for place, own in _BY_PLACE.items()
+    for name, keys in own.items()
 }
-"""What else a person may call it, for the palette: by the id of what a key does, or the name of what has no key."""
+"""The same by the ids of all actions: `step`, `race.shorter`."""
+FIXED = frozenset(
+    (
+        "up",
+        "down",
+        "left",
+        "right",
+        "enter",
+        "escape",
+        "tab",
+        "shift+tab",
+        "pageup",
+        "pagedown",
+        "home",
+        "end",
+    )
+)
+"""Keys that mean the same everywhere, as sentences say: a person's own key comes to them, and takes none away."""
+_own: Mapping[str, Sequence[str]] = {}
+_added: Mapping[str, str] = {}
+"""The person's own keys, and those of tools from outside, by action: see `use`."""
+
+
+def use(own: Mapping[str, Sequence[str]], added: Mapping[str, str] | None = None) -> None:
+    """Have a person's own keys hold from now on, in place of those that were in use.
+
+    Args:
+        own: By the id of an action its keys, as Textual names them.
+        added: As `KEYS`, what tools from outside have.
+    """
+    global _own, _added
+    _own, _added = own, added or {}
+
+
+def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
+    """The keys of an action, as Textual names them.
+
+    Args:
+        id: Of the action.
+        keys: Those of one that is not in `KEYS`.
+        own: A person's own; None for those in use.
+    """
+    own = _own if own is None else own
+    names: list[str] = []
+    for key in (keys or KEYS.get(id) or _added[id]).split():
+        names += names_of(key[1:], own=own) if key.startswith("@") and len(key) > 1 else [textual_name(key)]
+    if id in own:
+        names = [*own[id], *(name for name in names if name in FIXED)]
+    return tuple(dict.fromkeys(names))
 
 
 def key_for(id: str) -> str:
-    """A key of the main screen as a sentence names it.
+    """The key of an action as a sentence names it.
 
     Args:
-        id: Of what it does.
+        id: Of the action: one of `KEYS`.
     """
-    return KEYS[id][1]
+    return shown(names_of(id)[0])
+
+
+def with_keys(text: str) -> str:
+    """A text in which `{step}` stands for the key of an action, `{Step}` for it at the beginning of a sentence.
+
+    Args:
+        text: As a table of actions has it.
+    """
+    return _PLACE.sub(_key_at, text)
+
+
+def _key_at(place: re.Match[str]) -> str:
+    key = key_for(place[1][0].lower() + place[1][1:])
+    return key.capitalize() if place[1][0].isupper() and len(key) > 1 else key
+
+
+_PLACE = re.compile(r"\{([A-Za-z][a-z_]*(?:\.[a-z_0-9]+)?)\}")
+
+
+# ---- names of keys ----------------------------------------------------------------------------
+
+_SHOWN: Mapping[str, str] = {
+    "up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "⏎", "backspace": "⌫", "escape": "esc",
+    "pageup": "pgup", "pagedown": "pgdn", "delete": "del",
+}  # fmt: skip
+"""How a person reads the keys that are not named as Textual names them."""
+_SIGNS: Mapping[str, str] = {
+    "/": "slash", "\\": "backslash", "@": "at", "-": "minus", "+": "plus", "_": "underscore",
+}  # fmt: skip
+"""What Textual calls the signs that have a longer name in Unicode."""
+
+
+@cache
+def textual_name(key: str) -> str:
+    """A key as Textual names it.
+
+    Args:
+        key: As it is typed (`#`), or as Textual or a person names it: `ctrl+s`, `pageup`, `esc`, `⏎`.
+    """
+    modifiers, plus, last = key.rpartition("+") if len(key) > 1 else ("", "", key)
+    if not last:  # ctrl++
+        modifiers, last = modifiers.removesuffix("+"), "+"
+    known = {text: name for name, text in _SHOWN.items()}
+    return f"{modifiers.lower()}{plus}{known.get(last) or _sign(last)}"
+
+
+def _sign(key: str) -> str:
+    if len(key) > 1 or key.isalnum():
+        return key
+    return _SIGNS.get(key) or unicodedata.name(key, key).lower().replace("-", "_").replace(" ", "_")
+
+
+@cache
+def shown(name: str) -> str:
+    """A key as a person reads it.
+
+    Args:
+        name: As Textual names it.
+    """
+    modifiers, plus, last = name.rpartition("+")
+    return f"{modifiers}{plus}{_SHOWN.get(last) or _TYPED.get(last, last)}"
+
+
+def typed(name: str) -> str | None:
+    """The character that a key sends; None where it sends none.
+
+    Args:
+        name: As Textual names it.
+    """
+    return " " if name == "space" else name if len(name) == 1 else _TYPED.get(name)
+
+
+_TYPED: Mapping[str, str] = {_sign(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()}
+"""By Textual's name the sign that is typed."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from engine.frozen import frozen
-from engine.records import PromptToken, Step
+from engine.protocol import PromptToken, Step
 
 STEPS = 5
 """Heat steps above calm."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from engine.errors import PromptError
-from engine.files import TEXT_LIMIT, read_regular
-from engine.paths import shorter, typed
+from engine.files import TEXT_LIMIT, read_regular, shorter, typed
 
 
 def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> bytes:

@@ -9,9 +9,9 @@ then compared byte for byte:
     session-*.jsonl, score.jsonl   traces of the same, written by `engine.trace` with a fixed time for each entry
     export-*                       the shipped demonstration and the recorded session in every format
 
-Only what must differ is masked: milliseconds and rates, the process's memory, dates, the model's directory, the
-version, and the seed where a subcommand draws one. Exit status: 0 all is equal, 1 something differs (then what, and
-where), 2 a side could not be run. One to two minutes on two cores.
+Only what must differ is masked: milliseconds and rates, the memory of the process and of the machine, dates, the
+model's directory, the version, and the seed where a subcommand draws one. Exit status: 0 all is equal, 1 something
+differs (then what, and where), 2 a side could not be run. One to two minutes on two cores.
 
 `--keep OUT` keeps the files in OUT/this and OUT/other. A commit whose commands have other names needs a line
 in `Names`. A picture of a commit before `picture.SETTLING` may differ by a scrolled row: run it again.
@@ -90,13 +90,21 @@ class Names:
         """Those of the checkout on the path."""
         import importlib
 
-        from engine import commands
-
         cli = importlib.import_module("inspector.cli")  # a module once, a folder now
         main = getattr(cli, "main", None)
         if not callable(main):
             main = importlib.import_module("inspector.cli.main").main
-        return cls(main, getattr(commands, "TakeStep", None) or commands.Step)
+        return cls(main, getattr(protocol(), "TakeStep", None) or protocol().Step)
+
+
+def protocol() -> Any:
+    """The module of the commands and records of the checkout on the path."""
+    import importlib
+
+    try:
+        return importlib.import_module("engine.protocol")
+    except ModuleNotFoundError:
+        return importlib.import_module("engine.commands")
 
 
 class Session:
@@ -153,6 +161,8 @@ def timeless(value: Any) -> Any:
             changes[field.name] = type(own)(0)
         elif field.name == "path" and kind == "ModelFacts":
             changes[field.name] = "PATH"
+        elif field.name == "free_bytes":
+            changes[field.name] = None
         else:
             changes[field.name] = timeless(own)
     return replace(value, **changes)
@@ -160,13 +170,13 @@ def timeless(value: Any) -> Any:
 
 def explore(names: Names, **load: Any) -> Session:
     """One session: prefill, steps, other tokens, moves, questions, beams, a run."""
-    from engine import commands
     from engine.beam_settings import BeamSettings
     from engine.breakpoints import Breakpoints
     from engine.settings import LoadSettings, Settings
 
     session, settings = Session(), Settings(temp=0.8, top_p=0.95, seed=7, max_tokens=40)
     session.keep(LoadSettings(**load))
+    commands = protocol()
     session.do(commands.Load(LoadSettings(**load)))
     session.keep(settings)
     session.do(commands.Configure(settings))
@@ -266,7 +276,7 @@ JSONL = r"(?:generate|beam|score)-(?:.*-)?jsonl\.out"
 MASKS: tuple[tuple[str, str, str], ...] = (
     (JSONL, r'"(\w*_)?(ms|tps)": (-?[\d.e+-]+|\{[^}]*\})', r'"\1\2": #'),
     (JSONL, r'"memory": \{[^}]*\}', '"memory": #'),
-    (JSONL, r'"peak_bytes": \d+', '"peak_bytes": #'),
+    (JSONL, r'"(peak|free)_bytes": \d+', r'"\1_bytes": #'),
     (JSONL, r'"path": "[^"]*"', '"path": #'),
     (r"(beam|score)-(.*-)?jsonl\.out", r'"seed": \d+', '"seed": #'),
     (r".*\.err", r"\d[\d.,\u202f ]* ?(ms|s|tok/s|min)\b", "#"),

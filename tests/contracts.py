@@ -9,7 +9,7 @@ until somebody thinks of it. In `pyproject.toml`:
     [[tool.importlinter.contracts]]
     type = "whitelist"
     source_modules = ["inspector"]           # with everything in them
-    allowed_modules = ["engine.records"]     # likewise; the sources and the standard library always are
+    allowed_modules = ["engine.protocol"]     # likewise; the sources and the standard library always are
 
 Direct imports are checked, also those inside functions; those under `TYPE_CHECKING` are not, where the configuration
 says `exclude_type_checking_imports`. What an allowed module imports in turn is for a contract of its own. A name that

@@ -52,3 +52,33 @@ def descriptors() -> int:
 def short_directory() -> Path:
     """A new directory for sockets, whose paths have 100 characters at most: macOS's own temporary one has 50."""
     return Path(tempfile.mkdtemp(prefix="inspector-", dir="/tmp"))
+
+
+BLOCKED = """
+import sys
+asked = []
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {BLOCKED}:
+            asked.append(name)
+            raise ImportError(f"{name} is not there")
+sys.meta_path.insert(0, Block())
+"""
+
+
+def without_mlx(program: str, *arguments: str, also: tuple[str, ...] = ()) -> list[str]:
+    """The lines that a program prints where MLX and what reads models is not there: it asks for none, not even in vain.
+
+    Args:
+        program: In Python; `asked` has what it asked for until then.
+        arguments: Of it.
+        also: Other packages that are not there.
+    """
+    names = {"mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "torch", *also}
+    code = BLOCKED.replace("{BLOCKED}", repr(names)) + program + "\nprint(*asked)"
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    *lines, asked = done.stdout.splitlines()
+    assert asked == ""
+    return lines

@@ -1,4 +1,7 @@
-"""The rules that no other tool checks: bases and names of classes, and what styles name. Imports: pyproject.toml."""
+"""The rules that no other tool checks: bases and names of classes, circles of modules, and what styles name.
+
+Which folder may import which: pyproject.toml.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +70,68 @@ def test_a_class_name_is_used_once() -> None:
     for each in classes():
         places[each.name].append(each.place)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+# ---- imports ----------------------------------------------------------------------------------
+
+CIRCLES = {
+    "inspector.main.guide inspector.main.host inspector.main.screen",
+    "inspector.tools.compare.screen inspector.tools.compare.tool",
+    "inspector.tools.find.dialog inspector.tools.find.tool",
+    "inspector.tools.grammar.dialog inspector.tools.grammar.tool",
+    "inspector.tools.sampler.dialog inspector.tools.sampler.tool inspector.tools.sampler.what_if",
+    "inspector.tools.turns.dialogs inspector.tools.turns.tool",
+    "inspector.tools.typed_text.dialog inspector.tools.typed_text.tool",
+}
+"""Those that are still there; a line goes as its circle does."""
+
+
+def imported(path: Path, text: str, modules: frozenset[str]) -> Iterator[str]:
+    """The modules of ours that a module imports at its beginning, also for its types alone."""
+    own, tree = _module(path), ast.parse(text)
+    later = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {node for function in later for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if node in inside:
+            continue
+        if isinstance(node, ast.Import):
+            yield from {each.name for each in node.names} & modules - {own}
+        elif isinstance(node, ast.ImportFrom):
+            within = (f"{node.module}.{each.name}" for each in node.names)
+            yield from {each if each in modules else str(node.module) for each in within} & modules - {own}
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def circles(imports: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The groups of modules of which each reaches all others by what it imports."""
+    reached: dict[str, set[str]] = {}
+    for start in imports:
+        waiting, seen = [start], set[str]()
+        while waiting:
+            new = imports[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    groups = (frozenset(other for other in reached[each] if each in reached[other]) for each in imports)
+    return {group for group in groups if len(group) > 1}
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """A circle can be read in no order; one that only types close is one for the reader too."""
+    modules = frozenset(map(_module, sources()))
+    imports = {_module(path): set(imported(path, text, modules)) for path, text in sources().items()}
+    assert {" ".join(sorted(each)) for each in circles(imports)} == CIRCLES
+
+
+def test_a_circle_is_found_and_a_chain_is_none() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {frozenset({"b", "c"})}
+    text = "from inspector.cli import exit\ndef f():\n    from inspector import app\nimport inspector.keys\n"
+    known = frozenset({"inspector.cli", "inspector.cli.exit", "inspector.app", "inspector.keys"})
+    found = set(imported(Path("inspector/cli/main.py"), text, known))
+    assert found == {"inspector.cli.exit", "inspector.keys"}
 
 
 # ---- styles -----------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.cache.kinds import Snapshot, kind_of
-from engine.cache.kinds.kind import Reading
-from engine.chunks import Chunks, appended, cut
-from engine.records import CacheKind, KVGroup, KVReading
+from engine.cache.kind import Reading, Snapshot
+from engine.cache.kinds import kind_of
+from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
+from engine.tree import Chunks, append_chunk, cut_chunks
 
 
 class KV:
@@ -118,7 +118,7 @@ class KV:
         """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
         self.offset += count
         if chunk:
-            self.chunks = appended(self.chunks, self.offset - count, self.offset)
+            self.chunks = append_chunk(self.chunks, self.offset - count, self.offset)
             self.layout = self._new_layout()
         if self._settings.kv_bits is not None:
             for index, cache in enumerate(self.caches):
@@ -131,7 +131,7 @@ class KV:
         )
 
     def _hold(self, offset: int, chunks: Chunks, layout: int) -> None:
-        self.offset, self.chunks, self.layout = offset, cut(chunks, offset), layout
+        self.offset, self.chunks, self.layout = offset, cut_chunks(chunks, offset), layout
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on, so that they stay a lazy graph until they are evaluated."""

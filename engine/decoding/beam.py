@@ -32,10 +32,10 @@ import numpy as np
 from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.model.batch import Rows, rows
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.model.forward import Rows, rows_of
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
-from engine.session import stops
+from engine.session import node_records
 from engine.session.session import Session
 
 
@@ -66,7 +66,7 @@ def search(
             "Name one with --extra-eos-token, or take the grammar off.",
         )
     session.prepare_step()
-    run = BeamRun(session, settings, forwards or rows(session.prepared_runner()))
+    run = BeamRun(session, settings, forwards or rows_of(session.prepared_runner()))
     yield run.opened()
     while not run.over:
         yield run.step()
@@ -221,7 +221,7 @@ class BeamRun:
         """The beam extended by a token, with its node in the tree."""
         session, latest = self._session, self._tree[beam.node].latest
         node = session.node_reader.add_token(beam.node, by.token, "beam")
-        if latest is not None:  # `Session.forward` follows the person's last path, not a beam's
+        if latest is not None:  # the path visited last is the person's, not a beam's
             self._tree[beam.node].latest = latest
         text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
         length = beam.length + 1
@@ -236,7 +236,7 @@ class BeamRun:
         text = (self._session.pending.get(self._start, b"") + raw).decode("utf-8", "replace")
         return Hypothesis(
             beam.node, tuple(ids), text, beam.total_logprob, beam.score, beam.length,
-            "eos" if ends else "length", stops.eos_name(self._session, beam.id) if ends else "",
+            "eos" if ends else "length", node_records.eos_name(self._session, beam.id) if ends else "",
         )  # fmt: skip
 
     def _forward(self) -> int:

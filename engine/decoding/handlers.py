@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from engine import commands, records
+from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
-from engine.commands import Command
+from engine.context import Capability, EngineContext, Handler
 from engine.decoding.beam import search
-from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
 from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import run_steps
-from engine.desk import Call, Desk, Handler
+from engine.decoding.run import BreakpointEvaluator, run_steps
 from engine.errors import Cancelled, StepError
-from engine.records import Record
-from engine.session.stops import window_full
+from engine.protocol import Command, Record
+from engine.session.node_records import window_full
+from engine.task import Task
 
 
-class DecodingCommands:
-    """Handlers of runs and searches.
+class DecodingCommands(Capability):
+    """Handlers of runs and searches."""
 
-    Args:
-        desk: The session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._beams: Iterator[Record] | None = None
         """A paused beam search: its caches are kept until the next prompt, model or search."""
         self._breakpoints: BreakpointEvaluator | None = None
@@ -34,10 +29,10 @@ class DecodingCommands:
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Run: self._run,
-            commands.SearchBeams: self._search,
-            commands.GoOnBeams: self._go_on,
-            commands.LookAhead: self._look_ahead,
+            protocol.Run: self._run,
+            protocol.SearchBeams: self._search,
+            protocol.GoOnBeams: self._go_on,
+            protocol.LookAhead: self._look_ahead,
         }
 
     def forget(self, model: bool) -> None:
@@ -46,24 +41,24 @@ class DecodingCommands:
 
     # ---- runs -------------------------------------------------------------------------------
 
-    def _run(self, command: commands.Run, call: Call) -> None:
-        session = self._desk.session
+    def _run(self, command: protocol.Run, task: Task) -> None:
+        session = self._context.session
         if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
-            self._desk.emit(full)
+            self._context.emit(full)
             return
         evaluator = self._breakpoints = self._evaluator(command)
         ended = False
-        for step in run_steps(session, command.pace, call.cancel, call.stopped, evaluator):
-            ended = self._desk.emit_step(step, evaluator.most)
-            self._desk.answer_asides()
+        for step in run_steps(session, command.pace, task.cancel, task.stopped, evaluator):
+            ended = self._context.emit_step(step, evaluator.most)
+            self._context.answer_asides()
         if evaluator.hits:
-            self._desk.emit(records.BreakpointHit(session.node, evaluator.hits))
+            self._context.emit(protocol.BreakpointHit(session.node, evaluator.hits))
         elif not ended:
             raise Cancelled
 
-    def _evaluator(self, command: commands.Run) -> BreakpointEvaluator:
+    def _evaluator(self, command: protocol.Run) -> BreakpointEvaluator:
         """The evaluator of a run's breakpoints: that of the run before where the command continues it."""
-        session = self._desk.session
+        session = self._context.session
         if command.goes_on and self._breakpoints is not None and self._breakpoints.is_at(session):
             return self._breakpoints
         sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
@@ -71,25 +66,25 @@ class DecodingCommands:
 
     # ---- beams ------------------------------------------------------------------------------
 
-    def _search(self, command: commands.SearchBeams, call: Call) -> None:
-        self._beams = search(self._desk.session, command.settings)
-        self._advance(command.steps, call)
+    def _search(self, command: protocol.SearchBeams, task: Task) -> None:
+        self._beams = search(self._context.session, command.settings)
+        self._advance(command.steps, task)
 
-    def _go_on(self, command: commands.GoOnBeams, call: Call) -> None:
-        self._advance(command.steps, call)
+    def _go_on(self, command: protocol.GoOnBeams, task: Task) -> None:
+        self._advance(command.steps, task)
 
-    def _advance(self, steps: int | None, call: Call) -> None:
+    def _advance(self, steps: int | None, task: Task) -> None:
         """Continue the paused beam search; a failure in it ends it."""
         waiting, self._beams = self._beams, None
         if waiting is None:
             raise StepError("There is no beam search to go on with.", "Start one.")
         for record in waiting:
-            self._desk.emit(record)
-            if not isinstance(record, records.BeamStep):
+            self._context.emit(record)
+            if not isinstance(record, protocol.BeamStep):
                 continue
-            self._desk.answer_asides()
+            self._context.answer_asides()
             steps = None if steps is None else steps - 1
-            if not record.last and (steps == 0 or call.stopped()):
+            if not record.last and (steps == 0 or task.stopped()):
                 self._beams = waiting
                 if steps != 0:
                     raise Cancelled
@@ -97,8 +92,8 @@ class DecodingCommands:
 
     # ---- look-aheads ------------------------------------------------------------------------
 
-    def _look_ahead(self, command: commands.LookAhead, call: Call) -> None:
-        session = self._desk.session
-        for record in look_ahead(session, command.node, command.ids, command.tokens, call.stopped):
-            self._desk.emit(record)
-            self._desk.answer_asides()
+    def _look_ahead(self, command: protocol.LookAhead, task: Task) -> None:
+        session = self._context.session
+        self._context.emit_all(
+            look_ahead(session, command.node, command.ids, command.tokens, task.stopped), asides=True
+        )

@@ -2,7 +2,7 @@
 
 After each candidate follow the tokens that have the largest of the model's own logits, of equals the lowest id: no
 sampler, no penalty, and end-of-sequence is never barred. A grammar holds, and a line ends where its text must. The path
-that they share is not run again: its cache is copied for each candidate (`engine.model.batch`). Nothing is added to the
+that they share is not run again: its cache is copied for each candidate. Nothing is added to the
 tree, and the session doesn't change.
 
 A row of a batch may be rounded differently from a row alone. Where the two largest logits are nearer to each other than
@@ -19,13 +19,12 @@ import numpy as np
 
 from engine.errors import Cancelled, StepError
 from engine.grammar.states import GrammarState
-from engine.model.batch import Rows, rows
-from engine.model.forward import Stopped, never
+from engine.model.forward import Rows, rows_of
 from engine.model.tokens import Tokens
-from engine.records import AheadLine, LookedAhead
+from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
-from engine.session.detached import DetachedPath, run_at
-from engine.session.session import Session
+from engine.session.session import DetachedPath, Session, run_at
+from engine.task import Stopped, never
 
 
 def look_ahead(
@@ -66,7 +65,7 @@ def look_ahead(
 def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> LookAheadRun:
     detached = run_at(session, node, stopped)
     count, ends = _within_window(session, node, tokens)
-    forwards = rows(detached.runner)
+    forwards = rows_of(detached.runner)
     notes = (_recomputed_note(detached), session.cut_note(node), forwards.note, ends)
     logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
     follow = _grammar_at(session, node)

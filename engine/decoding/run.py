@@ -3,23 +3,245 @@
 Back to back, the graph of the next forward is built while this one is evaluated, before its token is known: the
 token's slot in it is an array that is written once the token is known. No token is guessed and the records are those
 of single steps; a run that ends early discards only one graph that was never evaluated.
+
+Breakpoints are evaluated after each of the steps. Figures of the distribution are computed from the step's logits, only
+where a condition needs them. Text is searched as it grows: a step costs the end of the text, not all of it.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import Event
+from typing import Any
 
-from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
+import numpy as np
+import regex
+
+from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, percent
+from engine.errors import SettingsError
 from engine.frozen import frozen
-from engine.logits.node_sampler import NodeLogits
-from engine.model.forward import PipelinedForward, Stopped
-from engine.records import KVReading, Memory, Origin, Step, StepTimes
-from engine.session.node_logits import memory
+from engine.logits.node_sampler import NodeLogits, entropy_bits
+from engine.model.forward import PipelinedForward
+from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
+from engine.sampling.ranking import Row, rank_of
+from engine.session.node_records import memory, run_limit, stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
-from engine.stalls import StallTimes, stall_times
+from engine.task import Stopped
+from engine.timing import StallTimes, stall_times
+from engine.token_texts import decode
+
+PATIENCE_MS = 50
+"""A regular expression that takes longer over one step stops the run: some would never end."""
+
+
+class BreakpointEvaluator:
+    """Evaluates sets of breakpoints over one run.
+
+    Args:
+        session: The run begins at its current node.
+        sets: Any of them stops the run.
+
+    Raises:
+        SettingsError: A condition is out of its range, or a regular expression can't be compiled.
+    """
+
+    def __init__(self, session: Session, sets: Iterable[Breakpoints] = ()) -> None:
+        self._session = session
+        self._sets = [check_breakpoints(points) for points in sets if points.active]
+        self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
+        self._patterns = {points.regex: _compiled(points.regex) for points in self._sets if points.regex}
+        self._matched: dict[str, str] = {}
+        """Texts and patterns that matched in this run, each with its sentence."""
+        self.steps_taken = 0
+        """Steps of the run so far."""
+        self._node = session.node
+        counted = any(points.tokens is not None and not points.all_of for points in self._sets)
+        self.most: float = math.inf if counted else run_limit(session, session.node)
+        """Tokens of the completion at which max tokens ends the run; endless where a breakpoint counts them."""
+        self.hits: tuple[str, ...] = ()
+        """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
+
+    def is_at(self, session: Session) -> bool:
+        """Whether the last evaluation was at the session's current node, so that its run continues from there."""
+        return session is self._session and session.node == self._node
+
+    def evaluate(self, logits: NodeLogits) -> bool:
+        """Evaluate all conditions after one step.
+
+        Args:
+            logits: Those after the step's node.
+
+        Returns:
+            Whether the run stops there.
+        """
+        self._node, self.steps_taken = logits.node, self.steps_taken + 1
+        if not self._sets:
+            return False
+        if self._tail is not None:
+            self._tail.add(self._session.tree[logits.node].token)
+        sentences: list[str] = []
+        for points in self._sets:
+            sentences += self._hits(points, logits)
+        self.hits = tuple(dict.fromkeys(sentences))
+        return bool(sentences)
+
+    def _hits(self, points: Breakpoints, logits: NodeLogits) -> list[str]:
+        """Sentences of the conditions that hold; none where all must hold and one doesn't."""
+        if points is UNSURE and logits.grammar is not None and logits.grammar.certain:
+            return []
+        held = [_EVALUATED[each.name](self, getattr(points, each.name), logits) for each in points.active]
+        return [] if points.all_of and not all(held) else [sentence for sentence in held if sentence]
+
+    # ---- the next token ---------------------------------------------------------------------
+
+    def _entropy(self, limit: float, logits: NodeLogits) -> str:
+        bits = entropy_bits(logits.logprobs)
+        return f"entropy {_against(bits, limit)} bits is above {limit:g}" if bits > limit else ""
+
+    def _prob(self, limit: float, logits: NodeLogits) -> str:
+        prob = math.exp(float(logits.logprobs[logits.sampled.picked]))
+        return f"probability {_share_against(prob, limit)} is below {percent(limit)}" if prob < limit else ""
+
+    def _rank(self, limit: int, logits: NodeLogits) -> str:
+        rank = rank_of(logits.row, logits.sampled.picked)
+        return f"rank {rank:,} is above {limit:,}" if rank > limit else ""
+
+    def _margin(self, limit: float, logits: NodeLogits) -> str:
+        lead = margin(logits.logprobs)
+        if lead >= limit:
+            return ""
+        return f"margin {_share_against(lead, limit)} between first and second is below {percent(limit)}"
+
+    def _mass(self, limit: float, logits: NodeLogits) -> str:
+        mass = 1.0 if logits.grammar is None else logits.grammar.mass(logits.logprobs)
+        return f"mass kept {_share_against(mass, limit)} is below {percent(limit)}" if mass < limit else ""
+
+    def _eos(self, _: bool, logits: NodeLogits) -> str:
+        tokens, picked = self._session.tokens, logits.sampled.picked
+        return f"end of sequence comes next: {tokens.text(picked)[0]}" if picked in tokens.eos_ids else ""
+
+    # ---- the run so far ---------------------------------------------------------------------
+
+    def _tokens(self, limit: int, _: NodeLogits) -> str:
+        if self.steps_taken < limit:
+            return ""
+        return "1 token was taken" if self.steps_taken == 1 else f"{self.steps_taken:,} tokens were taken"
+
+    def _text(self, wanted: str, _: NodeLogits) -> str:
+        assert self._tail is not None
+        if wanted not in self._matched and self._tail.contains(wanted):
+            self._matched[wanted] = f"the text came to contain “{wanted}”"
+        return self._matched.get(wanted, "")
+
+    def _regex(self, pattern: str, _: NodeLogits) -> str:
+        assert self._tail is not None
+        key = f"/{pattern}/"
+        if key in self._matched:
+            return self._matched[key]
+        try:
+            match = self._tail.match(self._patterns[pattern])
+        except TimeoutError:
+            return f"/{pattern}/ took more than {PATIENCE_MS} ms at this text: make it simpler"
+        if match:
+            self._matched[key] = f"the text came to match /{pattern}/ with “{match}”"
+        return self._matched.get(key, "")
+
+
+_EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
+    "entropy_above": BreakpointEvaluator._entropy,
+    "prob_below": BreakpointEvaluator._prob,
+    "rank_above": BreakpointEvaluator._rank,
+    "margin_below": BreakpointEvaluator._margin,
+    "mass_below": BreakpointEvaluator._mass,
+    "tokens": BreakpointEvaluator._tokens,
+    "eos": BreakpointEvaluator._eos,
+    "text": BreakpointEvaluator._text,
+    "regex": BreakpointEvaluator._regex,
+}
+"""By the condition's name: what returns a sentence where it holds, else an empty text."""
+
+
+class TextTail:
+    """The end of a completion's text, and what the newest token added to it.
+
+    Args:
+        session: Its current node is a token of the path.
+    """
+
+    def __init__(self, session: Session) -> None:
+        at = session.tree[session.node]
+        length = at.depth - at.start
+        self._raw = session.tokens.raw
+        self._cut = length > REACH
+        """Whether the completion began before `_text`."""
+        before = b"".join(map(self._raw, session.tree.tail(session.node, min(length, REACH))))
+        self._text, self._pending = decode(b"", before)
+        self._seen = len(self._text)
+        """Characters before those of the newest token."""
+
+    def add(self, token: int) -> None:
+        """Append the next token; an unfinished character counts when it is finished."""
+        text, self._pending = decode(self._pending, self._raw(token))
+        if len(self._text) > 2 * REACH:
+            self._text, self._cut = self._text[-REACH:], True
+        self._seen = len(self._text)
+        self._text += text
+
+    def contains(self, wanted: str) -> bool:
+        """Whether the newest token completed a text."""
+        return self._text.find(wanted, max(0, self._seen - len(wanted) + 1)) >= 0
+
+    def match(self, pattern: Any) -> str:
+        """The first match that includes a part of the newest token; empty where there is none.
+
+        Args:
+            pattern: Compiled by `regex`.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        return next(self._matches(pattern), "")
+
+    def _matches(self, pattern: Any) -> Iterator[str]:
+        # Where nothing was cut the text begins with the completion: `^` holds there and nowhere else.
+        begin = max(int(self._cut), self._seen - REACH)
+        for match in pattern.finditer(self._text, begin, overlapped=True, timeout=PATIENCE_MS / 1000):
+            if match.end() > max(self._seen, match.start()):
+                yield match[0]
+
+
+def margin(logprobs: Row) -> float:
+    """The probability of the first token less that of the second, from logprobs (vocabulary,); 0 to 1."""
+    best = int(logprobs.argmax())
+    # searching twice is thirty times faster than sorting
+    second = max(part.max(initial=-np.inf) for part in (logprobs[:best], logprobs[best + 1 :]))
+    return math.exp(float(logprobs[best])) - math.exp(float(second))
+
+
+def _compiled(pattern: str) -> Any:
+    try:
+        return regex.compile(pattern)
+    except regex.error as error:
+        raise SettingsError(
+            "regex", f"regular expression can't be read: {error}.", "Write another."
+        ) from None
+
+
+def _against(value: float, limit: float) -> str:
+    """A figure with as many decimals as distinguish it from a limit, two at least."""
+    return next((text for n in range(2, 8) if float(text := f"{value:.{n}f}") != limit), f"{value:.8g}")
+
+
+def _share_against(share: float, limit: float) -> str:
+    """A share of 1 as a percentage that can be distinguished from a limit."""
+    figures = (f"{share * 100:.{n}g}" for n in range(3, 10))
+    other = float(f"{limit * 100:.12g}")
+    return next((text for text in figures if float(text) != other), f"{share * 100:.9g}") + " %"
+
+
+# ---- steps -------------------------------------------------------------------------------------
 
 
 def run_steps(

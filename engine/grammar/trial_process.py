@@ -22,10 +22,9 @@ def main() -> None:
     sys.path[:] = given["path"]
     from engine.errors import EngineError, StepError
     from engine.grammar.matcher import ByteVocabulary, Matcher
-    from engine.grammar.schema import refusal
-    from engine.grammar.source import NO_TOKEN
+    from engine.grammar.source import NO_TOKEN, refusal
     from engine.grammar_settings import Grammar
-    from engine.processes.limited import limit
+    from engine.processes import limit
 
     used = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))  # by the imports
     limit(given["bytes"], given["seconds"] + used)

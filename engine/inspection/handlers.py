@@ -2,46 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine import commands
-from engine.commands import Command
-from engine.desk import Call, Desk, Handler
-from engine.errors import Cancelled
-from engine.inspection.typed_text import check_room, cut, pieces, preview, tokenize
-from engine.logits.explain import explain, what_if
-from engine.logits.grammar import expected
-from engine.logits.source import kept_row
-from engine.logits.vocabulary import Vocabulary, find
+from engine import protocol
+from engine.context import Capability, EngineContext, Handler
+from engine.errors import Cancelled, PromptError, StepError
+from engine.logits.questions import Vocabulary, expected, explain, find, kept_row, what_if
 from engine.model.load import load_tokenizer
-from engine.records import Tokenized, conversation
+from engine.model.tokens import Tokens
+from engine.protocol import Command, Piece, PreviewPrompt, PromptPreview, Tokenized, conversation
+from engine.session.conversation import encoded
+from engine.session.session import Session
+from engine.task import Task
+from engine.tree import ROOT, common_prefix
+
+# ---- typed text: its tokens, and whether the context has room for them -------------------------
+
+ANCHOR = "\n"
+"""Prefix for tokenizers that would begin a text with an additional space."""
 
 
-class InspectionCommands:
-    """Handlers that compute no forward, and the one that takes typed text into the path.
+def tokenize(tokens: Tokens, text: str) -> Tokenized:
+    """Show the tokens of a text that is to be inserted.
 
     Args:
-        desk: The session, and where records are emitted.
-    """
+        tokens: The model's tokenizer.
+        text: Any; an empty one has no pieces.
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    Raises:
+        PromptError: The text isn't Unicode, or gives an id beyond the model's embedding.
+    """
+    return Tokenized(text, pieces(tokens, cut(tokens, text) if text else []))
+
+
+def preview(session: Session, command: PreviewPrompt) -> PromptPreview:
+    """Show the tokens of a prompt that is to be prefilled.
+
+    Raises:
+        PromptError: As `conversation.encoded`.
+    """
+    made = encoded(session, command)
+    cut, most = pieces(session.tokens, made.ids), max(2, command.most)
+    whole = len(cut) <= most
+    return PromptPreview(
+        len(cut),
+        sum(piece.special for piece in cut),
+        common_prefix(made.ids, session.tree.tokens(session.node)),
+        cut if whole else cut[: most // 2],
+        () if whole else cut[most // 2 - most :],
+        made.notes,
+    )
+
+
+def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:
+    """What each token of a text adds to it."""
+    made, pending = [], b""
+    for token in ids:
+        shown, pending = tokens.text(token, pending)
+        made.append(Piece(token, shown, tokens.raw(token), tokens.is_special(token)))
+    return tuple(made)
+
+
+def cut(tokens: Tokens, text: str) -> list[int]:
+    """Token ids of a text that continues another; special tokens written out in it become these tokens.
+
+    Some tokenizers put a space before any text. In the middle of a text that would add a space that was not typed, so
+    the text is encoded behind a newline, whose tokens are then left out.
+
+    Raises:
+        PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
+    """
+    if not text:
+        raise PromptError("Nothing was typed.", "Type some text.")
+    ids = tokens.encode(text, bare=True)
+    if _bytes(tokens, ids) != b" " + text.encode():
+        return ids
+    anchor, anchored = tokens.encode(ANCHOR, bare=True), tokens.encode(ANCHOR + text, bare=True)
+    rest = anchored[len(anchor) :]
+    fits = anchored[: len(anchor)] == anchor and _bytes(tokens, rest) == text.encode()
+    return rest if fits else ids
+
+
+def check_room(session: Session, node: int, ids: Sequence[int]) -> None:
+    """Refuse tokens that can't all be taken after a node, before the first is.
+
+    Raises:
+        StepError: There is no such node, it is the root, or the context window has no room for all of them.
+        PromptError: The model has no embedding for one of them.
+    """
+    if node not in session.tree:
+        raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+    if node == ROOT:
+        raise StepError("Nothing can be put before the first token.", "Give another prompt.")
+    session.tokens.check(ids)
+    window, depth = session.facts.context_window, session.tree[node].depth
+    if window is not None and depth + len(ids) > window:
+        refusal = f"{len(ids):,} tokens don't fit" if len(ids) > 1 else "Another token doesn't fit"
+        raise StepError(
+            f"{refusal}: {depth:,} of the context window's {window:,} are taken there.",
+            "Type less, or go further back.",
+        )
+
+
+def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
+    return b"".join(map(tokens.raw, ids))
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class InspectionCommands(Capability):
+    """Handlers that compute no forward, and the one that takes typed text into the path."""
+
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._vocabulary: Vocabulary | None = None
         """The model's, made at the first search."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Explain: self._explain,
-            commands.WhatIf: self._what_if,
-            commands.FindTokens: self._find,
-            commands.ReadGrammar: self._read_grammar,
-            commands.ReadLogits: self._read_logits,
-            commands.Tokenize: self._tokenize,
-            commands.PreviewPrompt: self._preview,
-            commands.CutText: self._cut_text,
-            commands.Insert: self._insert,
+            protocol.Explain: self._explain,
+            protocol.WhatIf: self._what_if,
+            protocol.FindTokens: self._find,
+            protocol.ReadGrammar: self._read_grammar,
+            protocol.ReadLogits: self._read_logits,
+            protocol.Tokenize: self._tokenize,
+            protocol.PreviewPrompt: self._preview,
+            protocol.CutText: self._cut_text,
+            protocol.Insert: self._insert,
         }
 
     def forget(self, model: bool) -> None:
@@ -49,43 +139,43 @@ class InspectionCommands:
         if model:
             self._vocabulary = None
 
-    def _explain(self, command: commands.Explain, call: Call) -> None:
-        self._desk.emit(explain(self._desk.session, command.node, command.settings))
+    def _explain(self, command: protocol.Explain, task: Task) -> None:
+        self._context.emit(explain(self._context.session, command.node, command.settings))
 
-    def _what_if(self, command: commands.WhatIf, call: Call) -> None:
-        self._desk.emit(what_if(self._desk.session, command.settings, command.tip, call.stopped))
+    def _what_if(self, command: protocol.WhatIf, task: Task) -> None:
+        self._context.emit(what_if(self._context.session, command.settings, command.tip, task.stopped))
 
-    def _find(self, command: commands.FindTokens, call: Call) -> None:
-        session = self._desk.session
+    def _find(self, command: protocol.FindTokens, task: Task) -> None:
+        session = self._context.session
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(session.tokens)
-        found = find(session, self._vocabulary, command.node, command.query, command.limit, call.stopped)
-        self._desk.emit(replace(found, note=session.cut_note(command.node)))
+        found = find(session, self._vocabulary, command.node, command.query, command.limit, task.stopped)
+        self._context.emit(replace(found, note=session.cut_note(command.node)))
 
-    def _read_grammar(self, command: commands.ReadGrammar, call: Call) -> None:
-        self._desk.emit(expected(self._desk.session, command.node, command.grammar))
+    def _read_grammar(self, command: protocol.ReadGrammar, task: Task) -> None:
+        self._context.emit(expected(self._context.session, command.node, command.grammar))
 
-    def _read_logits(self, command: commands.ReadLogits, call: Call) -> None:
-        session = self._desk.session
+    def _read_logits(self, command: protocol.ReadLogits, task: Task) -> None:
+        session = self._context.session
         for node in command.nodes or session.kept_logits.nodes:
-            if call.stopped():
+            if task.stopped():
                 raise Cancelled
-            self._desk.emit_row(node, kept_row(session, node))
+            self._context.emit_row(node, kept_row(session, node))
 
-    def _tokenize(self, command: commands.Tokenize, call: Call) -> None:
-        self._desk.emit(tokenize(self._desk.session.tokens, command.text))
+    def _tokenize(self, command: protocol.Tokenize, task: Task) -> None:
+        self._context.emit(tokenize(self._context.session.tokens, command.text))
 
-    def _preview(self, command: commands.PreviewPrompt, call: Call) -> None:
-        self._desk.emit(preview(self._desk.session, command))
+    def _preview(self, command: protocol.PreviewPrompt, task: Task) -> None:
+        self._context.emit(preview(self._context.session, command))
 
-    def _cut_text(self, command: commands.CutText, call: Call) -> None:
-        tokens = load_tokenizer(command.settings, self._desk.emit, call.cancel)
+    def _cut_text(self, command: protocol.CutText, task: Task) -> None:
+        tokens = load_tokenizer(command.settings, self._context.emit, task.cancel)
         messages = command.messages or conversation(command.text, command.system)
         text = tokens.chat(messages, command.options) if command.chat else command.text
-        self._desk.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
+        self._context.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
 
-    def _insert(self, command: commands.Insert, call: Call) -> None:
-        session = self._desk.session
+    def _insert(self, command: protocol.Insert, task: Task) -> None:
+        session = self._context.session
         ids = cut(session.tokens, command.text)
         check_room(session, command.node, ids)
-        self._desk.take_tokens(command.node, ids, "inserted", call, command.leave_grammar)
+        self._context.take_tokens(command.node, ids, "inserted", task, command.leave_grammar)

@@ -1,41 +1,324 @@
-"""The commands of two models in lockstep."""
+"""The commands of two models in lockstep: a text in both, the session's path in both, both going on by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import count
 
-from engine import commands
-from engine.commands import Command
-from engine.desk import Call, Desk, Handler
-from engine.errors import StepError
-from engine.gc_policy import collect_all
+import mlx.core as mx
+
+from engine import protocol
+from engine.context import Capability, EngineContext, Handler, collect_all
+from engine.errors import Cancelled, PromptError, StepError
 from engine.lockstep.paths import PathReader
-from engine.lockstep.second import open_second
-from engine.lockstep.texts import diff_text
-from engine.lockstep.ways import part_ways
-from engine.records import LockstepClosed
+from engine.lockstep.second import Second, open_second
+from engine.lockstep.spans import (
+    ChunkedRows,
+    Side,
+    Span,
+    SpanReader,
+    Window,
+    by_bytes,
+    byte_ends,
+    one_by_one,
+    windows,
+)
+from engine.model.forward import Runner
+from engine.model.load import Loaded
+from engine.model.tokens import Tokens
+from engine.protocol import (
+    Command,
+    DiffText,
+    LockstepClosed,
+    LockstepEnded,
+    LockstepRead,
+    LockstepSpan,
+    Measuring,
+    WayPart,
+    WaysParted,
+)
+from engine.sampling.ranking import Row
+from engine.session.node_records import NodeReader
+from engine.session.session import Session, run_at
+from engine.settings import Settings
+from engine.task import Stopped, Task
+from engine.tree import ROOT, TokenTree
+
+# ---- a whole text in both models, window by window, in caches of their own ---------------------
+
+BATCH = 32
+"""Spans of a record."""
+LEAST_WINDOW = 16
 
 
-class LockstepCommands:
-    """Handlers of the commands on a second model, which they hold.
+def diff_text(
+    first: Loaded, second: Second, command: DiffText, stopped: Stopped
+) -> Iterator[LockstepRead | LockstepEnded]:
+    """Read a text in both models.
 
     Args:
-        desk: The first model, the session, and where records are emitted.
+        first: P.
+        second: Q.
+        command: The text.
+        stopped: Polled before each chunk.
+
+    Raises:
+        PromptError: The text has no token to score, or a tokenizer doesn't give it back.
+        Cancelled: `stopped` returned True; the records so far stand.
+    """
+    run = TextRun(first, second, command, stopped)
+    for window in run.windows:
+        yield from run.read(window)
+    yield run.ended()
+
+
+class TextRun:
+    """One text; see `diff_text`."""
+
+    def __init__(self, first: Loaded, second: Second, command: DiffText, stopped: Stopped) -> None:
+        self._first, self._second, self._command, self._stopped = first, second, command, stopped
+        other = second.loaded
+        self._ids = first.tokens.encode(command.text)
+        self._other_ids = self._ids if second.aligned == "ids" else other.tokens.encode(command.text)
+        other.tokens.check(self._other_ids)
+        self._spans = self._cut()
+        if not self._spans:
+            raise PromptError("The two tokenizers have no common border in this text.", "Give a longer text.")
+        # the mark that begins a text begins every window; spans by ids count it as a token, those by bytes don't
+        self._marks = self._leading(first, self._ids)
+        self._other_marks = self._leading(other, self._other_ids)
+        sizes = self._size(first) - len(self._marks), self._size(other) - len(self._other_marks)
+        self.windows = list(windows(self._spans, *sizes))
+        self._kv = self._other_kv = 0
+
+    def _cut(self) -> list[Span]:
+        if self._second.aligned == "ids":
+            return one_by_one(len(self._ids))
+        text, ends = self._command.text.encode(), []
+        for loaded, ids in ((self._first, self._ids), (self._second.loaded, self._other_ids)):
+            found = byte_ends([loaded.tokens.raw(token) for token in ids], text)
+            if found is None:
+                raise PromptError(
+                    f"The tokenizer of {loaded.facts.name} changes this text, so its tokens have no place in it.",
+                    "Compare models whose tokenizers keep texts as they are, or another text.",
+                )
+            ends.append(found)
+        return by_bytes(*ends)
+
+    def _leading(self, loaded: Loaded, ids: Sequence[int]) -> list[int]:
+        """The marks that the tokenizer put before the text."""
+        own = next((place for place, token in enumerate(ids) if not loaded.tokens.is_special(token)), 0)
+        return list(ids[:own])
+
+    def _size(self, loaded: Loaded) -> int:
+        wanted, window = self._command.window, loaded.facts.context_window
+        if wanted is not None and wanted < LEAST_WINDOW:
+            raise PromptError(f"A window of {wanted} tokens is too short.", f"Give at least {LEAST_WINDOW}.")
+        return min(wanted or 10**9, window or 10**9)
+
+    # ---- windows ----------------------------------------------------------------------------
+
+    def read(self, window: Window) -> Iterator[LockstepRead]:
+        """The spans of one window that were not in the one before.
+
+        Raises:
+            Cancelled: As `diff_text`.
+        """
+        spans = self._spans[window.first : window.end]
+        again = window.first > 0
+        marks, other_marks = (self._marks, self._other_marks) if again else ([], [])
+        # the first window has the marks among its own tokens, whether a span has them or not
+        begin, other_begin = (spans[0].first, spans[0].other_first) if again else (0, 0)
+        ids = [*marks, *self._ids[begin : spans[-1].end]]
+        other_ids = [*other_marks, *self._other_ids[other_begin : spans[-1].other_end]]
+        runner, other_runner = self._first.runner(), self._second.loaded.runner()
+        compared, by_ids = self._second.compared(self._first), self._second.aligned == "ids"
+        rows = ChunkedRows(runner, self._first.tokens.vocabulary, ids, self._stopped)
+        other_rows = ChunkedRows(
+            other_runner, self._second.loaded.tokens.vocabulary, other_ids, self._stopped,
+            rows if by_ids else None,
+        )  # fmt: skip
+        reader = SpanReader(
+            Side(self._first.tokens, ids, rows, compared),
+            Side(self._second.loaded.tokens, other_ids, other_rows, compared),
+            by_ids,
+            self._command.candidates,
+        )
+        shift, other_shift = begin - len(marks), other_begin - len(other_marks)
+        taken: list[LockstepSpan] = []
+        spent, other_spent = 0.0, 0.0
+        for number, span in zip(count(window.scored), self._spans[window.scored : window.end]):
+            moved = Span(
+                span.first - shift,
+                span.end - shift,
+                span.other_first - other_shift,
+                span.other_end - other_shift,
+            )
+            taken.append(reader.read(moved, span.first))
+            if len(taken) == BATCH or number + 1 == window.end:
+                yield LockstepRead(
+                    -1, taken[0].position, tuple(taken), span.end, len(self._ids),
+                    rows.ms - spent, other_rows.ms - other_spent,
+                )  # fmt: skip
+                taken, spent, other_spent = [], rows.ms, other_rows.ms
+        self._kv = max(self._kv, runner.kv.reading().used_bytes)
+        self._other_kv = max(self._other_kv, other_runner.kv.reading().used_bytes)
+
+    def ended(self) -> LockstepEnded:
+        """What it took."""
+        several = len(self.windows) > 1
+        size = max(self._spans[each.end - 1].end - self._spans[each.first].first for each in self.windows)
+        context = min(
+            (self._spans[each.scored].first - self._spans[each.first].first for each in self.windows[1:]),
+            default=0,
+        )
+        return LockstepEnded(size if several else 0, context, self._kv, self._other_kv, mx.get_peak_memory())
+
+
+# ---- both go on from one token, each with its own picks ----------------------------------------
+
+MEET = 3
+"""Words in a row that both must have before it counts as a meeting: one or two are alike by chance."""
+_WORDS = re.compile(r"\s*\S+|\s+")
+
+
+class Way:
+    """One model's continuation, in a cache of its own.
+
+    Args:
+        tokens: The model's.
+        runner: Its cache holds the path.
+        ids: The path.
+        row: The logits after it.
+        settings: The sampler's.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, tokens: Tokens, runner: Runner, ids: list[int], row: Row, settings: Settings) -> None:
+        self.tokens, self._runner, self._row, self._settings = tokens, runner, row, settings
+        self._tree = TokenTree()
+        self._reader = NodeReader(tokens, self._tree, {})
+        self._node = self._tree.add_prompt(ROOT, ids)[-1]
+        self.ids: list[int] = []
+        self.ended = False
+        """Whether it ended its sequence."""
+
+    def step(self) -> None:
+        """Take its own pick, unless it has ended."""
+        if self.ended:
+            return
+        token = self._reader.sample(self._node, self._row, self._settings).sampled.picked
+        self._node = self._reader.add_token(self._node, token, "sampled")
+        self.ids.append(token)
+        self.ended = token in self.tokens.eos_ids
+        if not self.ended:
+            self._row = self._runner.forward(token)
+
+    @property
+    def text(self) -> str:
+        """Of its continuation, without the mark that ended it."""
+        return self.tokens.join(self.ids[:-1] if self.ended else self.ids)
+
+
+def part_ways(
+    session: Session, paths: PathReader, node: int, tokens: int, stopped: Stopped
+) -> Iterator[Measuring | WaysParted]:
+    """Let both go on from a node whose path was read in both.
+
+    Args:
+        session: Doesn't change.
+        paths: The second model's path.
+        node: Of the session's tree.
+        tokens: Decoded by each at most.
+        stopped: Polled before each token.
+
+    Raises:
+        StepError: There is no such node.
+        Cancelled: `stopped` returned True.
+    """
+    begun = time.perf_counter()
+    found, here = run_at(session, node, stopped), paths.paths(session, node)
+    row = paths.rows.after(len(here.other_ids) - 1)
+    mine = Way(session.tokens, found.runner.copy(), here.ids, found.row, session.settings)
+    theirs = Way(paths.second.loaded.tokens, paths.rows.hold().copy(), here.other_ids, row, session.settings)
+    for done in range(tokens):
+        if stopped():
+            raise Cancelled
+        yield Measuring("PartWays", done, tokens, "both go on")
+        mine.step()
+        theirs.step()
+        if mine.ended and theirs.ended:
+            break
+    parts = compared(mine.text, theirs.text)
+    same = [each.same for each in parts]
+    yield WaysParted(
+        node=node,
+        tokens=tokens,
+        ids=tuple(mine.ids),
+        other_ids=tuple(theirs.ids),
+        parts=parts,
+        parted=parted(mine, theirs),
+        meetings=sum(1 for place, each in enumerate(same) if each and place),
+        ms=(time.perf_counter() - begun) * 1000,
+    )
+
+
+def parted(mine: Way, theirs: Way) -> int | None:
+    """How many tokens of the first way come before the first byte that differs; None where none does."""
+    raws, others = ([way.tokens.raw(token) for token in way.ids] for way in (mine, theirs))
+    one, other, before = b"".join(raws), b"".join(others), 0
+    if one == other:
+        return None
+    for place, raw in enumerate(raws):
+        if one[before : before + len(raw)] != other[before : before + len(raw)]:
+            return place
+        before += len(raw)
+    return len(raws)
+
+
+def compared(one: str, other: str) -> tuple[WayPart, ...]:
+    """Two texts as the pieces that they have in common and those that they don't, word by word."""
+    mine, theirs = _WORDS.findall(one), _WORDS.findall(other)
+    parts: list[WayPart] = []
+    at, at_other = 0, 0
+
+    def apart(end: int, end_other: int) -> None:
+        if (at, at_other) != (end, end_other):
+            parts.append(WayPart("".join(mine[at:end]), "".join(theirs[at_other:end_other]), False))
+
+    for begin, begin_other, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
+        if size < MEET and (begin, begin_other) != (0, 0):
+            continue  # the last block is empty
+        if size:
+            apart(begin, begin_other)
+            text = "".join(mine[begin : begin + size])
+            parts.append(WayPart(text, text, True))
+            at, at_other = begin + size, begin_other + size
+    apart(len(mine), len(theirs))
+    return tuple(parts)
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class LockstepCommands(Capability):
+    """Handlers of the commands on a second model, which they hold."""
+
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
         self._paths: PathReader | None = None
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.OpenLockstep: self._open,
-            commands.CloseLockstep: self._close,
-            commands.DiffText: self._diff,
-            commands.ReadLockstep: self._read,
-            commands.FollowSecond: self._follow,
-            commands.PartWays: self._part,
+            protocol.OpenLockstep: self._open,
+            protocol.CloseLockstep: self._close,
+            protocol.DiffText: self._diff,
+            protocol.ReadLockstep: self._read,
+            protocol.FollowSecond: self._follow,
+            protocol.PartWays: self._part,
         }
 
     def forget(self, model: bool) -> None:
@@ -56,39 +339,36 @@ class LockstepCommands:
             raise StepError("There is no second model.", "Open one to compare with.")
         return self._paths
 
-    def _open(self, command: commands.OpenLockstep, call: Call) -> None:
+    def _open(self, command: protocol.OpenLockstep, task: Task) -> None:
         self.forget(model=True)
         collect_all()  # its memory is free before the next one takes more
-        first = self._desk.model
-        self._paths = PathReader(first, open_second(first, command, self._desk.emit, call.cancel))
+        first = self._context.model
+        self._paths = PathReader(first, open_second(first, command, self._context.emit, task.cancel))
 
-    def _close(self, command: commands.CloseLockstep, call: Call) -> None:
+    def _close(self, command: protocol.CloseLockstep, task: Task) -> None:
         title = self._paths.second.title if self._paths is not None else ""
         self.forget(model=True)
         collect_all()
-        self._desk.emit(LockstepClosed(title))
+        self._context.emit(LockstepClosed(title))
 
-    def _diff(self, command: commands.DiffText, call: Call) -> None:
-        for record in diff_text(self._desk.model, self._both.second, command, call.stopped):
-            self._desk.emit(record)
+    def _diff(self, command: protocol.DiffText, task: Task) -> None:
+        self._context.emit_all(diff_text(self._context.model, self._both.second, command, task.stopped))
 
-    def _read(self, command: commands.ReadLockstep, call: Call) -> None:
-        session = self._desk.session
-        for record in self._both.read(session, command.node, command.candidates, call.stopped):
-            self._desk.emit(record)
+    def _read(self, command: protocol.ReadLockstep, task: Task) -> None:
+        session = self._context.session
+        self._context.emit_all(self._both.read(session, command.node, command.candidates, task.stopped))
 
-    def _follow(self, command: commands.FollowSecond, call: Call) -> None:
-        both, session = self._both, self._desk.session
+    def _follow(self, command: protocol.FollowSecond, task: Task) -> None:
+        both, session = self._both, self._context.session
         if both.second.aligned == "bytes":
             raise StepError(
                 "The second model has other tokens, so its pick is none of the first one's.",
                 "Step with the first model, or let each go its own way.",
             )
-        self._read(commands.ReadLockstep(command.node), call)
-        self._desk.take_tokens(command.node, [both.pick(session, command.node)], "chosen", call)
+        self._read(protocol.ReadLockstep(command.node), task)
+        self._context.take_tokens(command.node, [both.pick(session, command.node)], "chosen", task)
 
-    def _part(self, command: commands.PartWays, call: Call) -> None:
-        both, session = self._both, self._desk.session
-        self._read(commands.ReadLockstep(command.node), call)
-        for record in part_ways(session, both, command.node, command.tokens, call.stopped):
-            self._desk.emit(record)
+    def _part(self, command: protocol.PartWays, task: Task) -> None:
+        both, session = self._both, self._context.session
+        self._read(protocol.ReadLockstep(command.node), task)
+        self._context.emit_all(part_ways(session, both, command.node, command.tokens, task.stopped))

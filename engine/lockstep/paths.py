@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
-from engine.chunks import Chunks
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.lockstep.alignment import Span, by_bytes, byte_ends, one_by_one
-from engine.lockstep.rows import ChunkedRows
 from engine.lockstep.second import Second
-from engine.lockstep.spans import Side, SpanReader
-from engine.model.forward import Runner, Stopped
+from engine.lockstep.spans import ChunkedRows, Side, Span, SpanReader, by_bytes, byte_ends, one_by_one
+from engine.model.forward import Runner
 from engine.model.load import Loaded
-from engine.records import LockstepRead, LockstepSpan
+from engine.protocol import LockstepRead, LockstepSpan
 from engine.sampling.ranking import Row
-from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
-from engine.tree import common_prefix
+from engine.session.state import KeptLogits
+from engine.task import Stopped
+from engine.tree import Chunks, common_prefix
 
 BATCH = 32
 """Spans of a record."""
@@ -71,7 +69,7 @@ class SecondRows:
 
     def __init__(self, loaded: Loaded) -> None:
         self._vocabulary = loaded.tokens.vocabulary
-        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses)
+        self.runner = loaded.runner()
         self._ids: list[int] = []
         """The path of the kept rows; the cache holds a beginning of it."""
         self._chunks: Chunks | None = None

@@ -9,15 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from engine.commands import OpenLockstep
 from engine.errors import Cancelled, LoadError, PromptError
 from engine.frozen import frozen
-from engine.lockstep.alignment import first_difference
+from engine.lockstep.spans import first_difference
 from engine.model import directory, source
+from engine.model.directory import read_header
 from engine.model.load import Loaded, Quantization, float32_scales, load
-from engine.model.memory import free_bytes
-from engine.model.tensors import read_header
-from engine.records import (
+from engine.model.weights import free_bytes
+from engine.protocol import (
     NO_OPTIONS,
     Alignment,
     ChatOptions,
@@ -26,6 +25,7 @@ from engine.records import (
     LockstepOpened,
     Measuring,
     Message,
+    OpenLockstep,
     conversation,
 )
 

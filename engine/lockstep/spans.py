@@ -1,17 +1,250 @@
-"""Reads spans of a text in two models: what each made of its own tokens there, and how far they are apart."""
+"""Spans of a text in two models: common borders, what each made of its tokens there, how far they are apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol
 
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.lockstep.alignment import Span
-from engine.lockstep.divergence import LogProbs, entropy_bits, kl_nats, logprobs_of
-from engine.lockstep.rows import RowSource
-from engine.logits.readings import RowReader
+from engine.logits.node_sampler import RowReader
+from engine.model.forward import Runner
 from engine.model.tokens import Tokens
-from engine.records import Candidate, LockstepSpan
-from engine.sampling.ranking import Row, rank_of
+from engine.protocol import Candidate, LockstepSpan
+from engine.sampling.ranking import Row, rank_of, sum_of_products
+from engine.task import Stopped
+from engine.tree import Chunks, chunk_end, chunks_go_on
+
+# ---- where two cuts of one text have common borders --------------------------------------------
+
+
+class Span(NamedTuple):
+    """The tokens of both cuts between two borders: places from `first` to before `end`."""
+
+    first: int
+    end: int
+    other_first: int
+    other_end: int
+
+
+def one_by_one(count: int, other: int = 0) -> list[Span]:
+    """The spans of a text that has the same tokens in both, `other` places later in the second."""
+    return [Span(place, place + 1, place + other, place + other + 1) for place in range(count)]
+
+
+def by_bytes(ends: Sequence[int], other_ends: Sequence[int]) -> list[Span]:
+    """The spans between the common borders of two cuts.
+
+    Args:
+        ends: Bytes of the text up to the end of each token; marks that a tokenizer adds have none.
+        other_ends: The other cut's.
+    """
+    borders, other_borders = _borders(ends), _borders(other_ends)
+    common = [end for end in borders if end in other_borders and end > 0]
+    spans, first, other_first = [], borders.get(0, 0), other_borders.get(0, 0)
+    for end in common:
+        spans.append(Span(first, borders[end], other_first, other_borders[end]))
+        first, other_first = borders[end], other_borders[end]
+    return spans
+
+
+def _borders(ends: Sequence[int]) -> dict[int, int]:
+    """By byte, how many tokens are before a border there: marks without bytes belong to what is before them."""
+    return {end: place + 1 for place, end in enumerate(ends)}
+
+
+def byte_ends(raws: Sequence[bytes], text: bytes) -> list[int] | None:
+    """Bytes of a text up to the end of each of its tokens; None where the tokens don't spell the text.
+
+    Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
+    the first word.
+    """
+    joined, ends = b"".join(raws), list(accumulate(map(len, raws)))
+    starts = [0, *ends]
+    places = (place for start in starts for place in (start, start + joined.startswith(b" ", start)))
+    begin = next((place for place in places if joined.startswith(text, place)), None)
+    if begin is None:
+        return None
+    return [min(max(end - begin, 0), len(text)) for end in ends]
+
+
+def first_difference(one: Tokens, other: Tokens) -> int | None:
+    """The first id that is another token in two tokenizers; None where all are the same.
+
+    One may have more rows than the other as long as no token of its own has them: they are padding.
+    """
+    for token in range(max(one.vocabulary, other.vocabulary)):
+        mine = one.raw(token) if token < one.vocabulary else b""
+        theirs = other.raw(token) if token < other.vocabulary else b""
+        if mine != theirs or one.is_special(token) != other.is_special(token):
+            return token
+    return None
+
+
+class Window(NamedTuple):
+    """Some spans that are read together."""
+
+    first: int
+    scored: int
+    """The first span that wasn't read in the window before."""
+    end: int
+
+
+def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[Window]:
+    """Cut a text into windows that overlap by half, so that what is scored has at least as much before it.
+
+    Args:
+        spans: Of the whole text.
+        size: Tokens of the first cut in a window at most.
+        other_size: Of the second.
+
+    Yields:
+        One window where the text fits.
+    """
+    first = scored = 0
+    while scored < len(spans):
+        end = scored + 1  # a span of more tokens than a window is read all the same
+        while end < len(spans) and _fits(spans[first], spans[end], size, other_size):
+            end += 1
+        yield Window(first, scored, end)
+        scored, half = end, (spans[end - 1].end - spans[first].first) // 2
+        while first < scored - 1 and spans[scored - 1].end - spans[first].first > half:
+            first += 1
+
+
+def _fits(first: Span, last: Span, size: int, other_size: int) -> bool:
+    return last.end - first.first <= size and last.other_end - first.other_first <= other_size
+
+
+# ---- how far two distributions over the same tokens are apart, in float64 ----------------------
+
+LogProbs = npt.NDArray[np.float64]
+"""Log-probabilities, float64, shape (vocabulary,)."""
+
+
+def logprobs_of(logits: Row) -> LogProbs:
+    """The float64 log-softmax of a row of logits.
+
+    Raises:
+        StepError: The row holds values that are not numbers.
+    """
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    wide -= np.log(np.exp(wide).sum())
+    if np.isnan(wide).any():
+        raise StepError("The model's logits are not numbers here.", "Its weights or precision don't hold.")
+    return wide
+
+
+def kl_nats(one: LogProbs, other: LogProbs) -> float:
+    """KL(P||Q) of two distributions, in nats: the sum of p (ln p - ln q).
+
+    Rounding may leave it some 1e-17 below 0, which is told as 0. It is infinite where Q gives 0 to what P doesn't.
+
+    Args:
+        one: Of P.
+        other: Of Q, over the same tokens.
+    """
+    probs = np.exp(one)
+    live: npt.NDArray[Any] = probs > 0
+    if live.all():
+        return max(0.0, sum_of_products(probs, one - other))
+    return max(0.0, sum_of_products(probs[live], one[live] - other[live]))
+
+
+def entropy_bits(logprobs: LogProbs) -> float:
+    """Shannon entropy in bits."""
+    probs = np.exp(logprobs)
+    live = probs > 0
+    return max(0.0, -sum_of_products(probs[live], logprobs[live]) / float(np.log(2)))
+
+
+# ---- rows of logits along a path, chunk by chunk -----------------------------------------------
+
+ROWS_BYTES = 2**26
+"""Of the rows of a chunk at most: 64 MiB, 110 rows of a vocabulary of 150,000."""
+
+
+class RowSource(Protocol):
+    """Where the rows of one model along one path come from."""
+
+    def after(self, place: int) -> Row:
+        """The logits after a token of the path, float32, shape (vocabulary,); places are asked for in order."""
+
+
+class ChunkedRows:
+    """Runs a path in chunks as its rows are asked for.
+
+    Args:
+        runner: Its cache holds a beginning of the path; none of the rows before its end can be asked for.
+        vocabulary: Values of a row, which bound the tokens of a chunk.
+        ids: The whole path (checked by the caller: an id beyond the embedding ends the process).
+        stopped: Polled before each chunk.
+        like: Chunks that end where another path's ended, so that equal models give equal bits; None for chunks of
+            about 100 ms.
+        chunks: Which tokens run in chunks, where the cache's numbers depend on that; None for all.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        vocabulary: int,
+        ids: Sequence[int],
+        stopped: Stopped,
+        like: ChunkedRows | None = None,
+        chunks: Chunks | None = None,
+    ) -> None:
+        self._chunks = chunks if runner.kv.chunks_matter else None
+        if self._chunks is not None and not chunks_go_on(runner.kv.chunks, self._chunks, runner.kv.offset):
+            runner.kv.clear()
+        self._runner, self._ids, self._stopped = runner, ids, stopped
+        self._like = like.ends if like is not None else None
+        self._sizer = runner.chunk_sizer(max(8, ROWS_BYTES // (4 * vocabulary)))
+        self.first = self._end = runner.kv.offset
+        """Place of the first row that can be asked for."""
+        self._rows = np.empty((0, 0), np.float32)
+        self.ends: list[int] = []
+        """Where its chunks ended."""
+        self.ms = 0.0
+        """Of its forwards, the logits of every token included."""
+
+    def after(self, place: int) -> Row:
+        """See `RowSource`.
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        while place >= self._end:
+            self._advance()
+        row: Row = self._rows[place - self.first]
+        return row
+
+    def _advance(self) -> None:
+        if self._stopped():
+            raise Cancelled
+        begun = time.perf_counter()
+        end = min(self._end + self._sizer.size, len(self._ids))
+        if self._like is not None:
+            end = next((each for each in self._like if each > self._end), end)
+        if self._chunks is not None:
+            end = min(end, max(chunk_end(self._chunks, self._end), self._end + 1))
+        ids = self._ids[self._end : end]
+        self._rows = np.array(self._runner.forward_logits(ids))
+        self.first, self._end = self._end, end
+        self.ends.append(end)
+        mx.clear_cache()
+        ms = (time.perf_counter() - begun) * 1000
+        self._sizer.learn(len(ids), ms)
+        self.ms += ms
+
+
+# ---- reading spans in both models --------------------------------------------------------------
 
 
 @frozen

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
-from engine.logits.token_texts import TokenTexts
-from engine.records import LogitsRow, ModelVocabulary, Packed, RowType
+from engine.protocol import LogitsRow, ModelVocabulary, Packed, RowType
 from engine.sampling.ranking import Row
+from engine.token_texts import TokenTexts
 
 MOST_TOKENS = 2**19
 """Tokens of a vocabulary that is read: the largest in use have 262,144."""

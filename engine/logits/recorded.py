@@ -9,19 +9,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.logits.token_texts import decode
-from engine.records import Distribution, LogitsRow, ModelFacts, ModelVocabulary, Record
+from engine.protocol import Command, Distribution, LogitsRow, ModelFacts, ModelVocabulary, Record
 from engine.settings import LoadSettings, Settings
+from engine.token_texts import decode
 from engine.tree import ROOT, Node, TokenPaths, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.logits.node_sampler import NodeSampler
-    from engine.logits.vocabulary import Vocabulary
+    from engine.logits.questions import Vocabulary
     from engine.sampling.ranking import Row
 
 
@@ -100,7 +99,7 @@ class RecordedSource:
     @cached_property
     def search(self) -> Vocabulary:
         """Searches the model's tokens."""
-        from engine.logits.vocabulary import Vocabulary
+        from engine.logits.questions import Vocabulary
 
         return Vocabulary(self.tokens)
 
@@ -119,18 +118,18 @@ class RecordedSource:
                 self.rows[node] = value
             case Settings():
                 self._configure(value)
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._open(value)
-            case records.Step():
+            case protocol.Step():
                 self._step(value)
                 self._arrive(value.next)
-            case records.Moved():
+            case protocol.Moved():
                 self.tree.visit(value.node)
                 self._arrive(value.next)
-            case records.Prefilled() | records.Resampled() | records.Restored():
+            case protocol.Prefilled() | protocol.Resampled() | protocol.Restored():
                 self._arrive(value.next)
 
-    def _open(self, prompt: records.PromptOpened) -> None:
+    def _open(self, prompt: protocol.PromptOpened) -> None:
         parent = prompt.parent
         for token in prompt.tokens:
             self._add(token.node, parent, token.id, "prompt")
@@ -139,7 +138,7 @@ class RecordedSource:
             self._leave(token.node, decode(self.pending.get(parent, b""), token.raw)[1])
             parent = token.node
 
-    def _step(self, step: records.Step) -> None:
+    def _step(self, step: protocol.Step) -> None:
         self._add(step.node, step.parent, step.id, step.origin)
         at = self.nodes[step.node]
         at.start = self.nodes[step.parent].start
@@ -148,7 +147,7 @@ class RecordedSource:
         at.has_step, at.drawn_reroll = True, step.choice.reroll
         self._leave(step.node, step.pending)
 
-    def _add(self, node: int, parent: int, token: int, origin: records.Origin) -> None:
+    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin) -> None:
         above = self.nodes[parent]
         if node not in self.nodes:
             self.nodes[node] = Node(token, parent, above.depth + 1, origin, above.start)
@@ -191,7 +190,7 @@ class RecordedLogits:
                 self._rows, self._complete = set(), False
             case ModelVocabulary():
                 self._complete = True
-            case records.PromptOpened(new_tree=True):
+            case protocol.PromptOpened(new_tree=True):
                 self._rows = set()
             case LogitsRow(node=node):
                 self._rows.add(node)
@@ -200,9 +199,9 @@ class RecordedLogits:
     def answers(self, command: Command) -> bool:
         """Whether there are rows to answer a command from, though perhaps not for each of its steps."""
         match command:
-            case commands.Explain() | commands.FindTokens() | commands.ReadGrammar():
+            case protocol.Explain() | protocol.FindTokens() | protocol.ReadGrammar():
                 return self._complete and command.node in self._rows
-            case commands.WhatIf():
+            case protocol.WhatIf():
                 return self._complete and bool(self._rows)
         return False
 
@@ -231,24 +230,22 @@ class RecordedLogits:
                 self._settings = value
             case ModelFacts():
                 self._source = RecordedSource(value, None, self._settings)
-            case records.PromptOpened(new_tree=True) if source is not None:
+            case protocol.PromptOpened(new_tree=True) if source is not None:
                 self._source = RecordedSource(source.facts, source.vocabulary, self._settings)
         if self._source is not None:
             self._source.take(value)
 
 
 def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool]) -> Record:
-    from engine.logits.explain import explain, what_if
-    from engine.logits.grammar import expected
-    from engine.logits.vocabulary import find
+    from engine.logits.questions import expected, explain, find, what_if
 
     match command:
-        case commands.Explain():
+        case protocol.Explain():
             return explain(source, command.node, command.settings)
-        case commands.WhatIf():
+        case protocol.WhatIf():
             return what_if(source, command.settings, command.tip, stopped)
-        case commands.ReadGrammar():
+        case protocol.ReadGrammar():
             return expected(source, command.node, command.grammar)
-        case commands.FindTokens():
+        case protocol.FindTokens():
             return find(source, source.search, command.node, command.query, command.limit, stopped)
     raise TypeError(f"{command.kind} is not answered from rows")

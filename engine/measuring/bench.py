@@ -2,9 +2,11 @@
 
     python -m engine.measuring.bench                 the bundled model
     python -m engine.measuring.bench --model 100m    a llama of 103 million random weights, made for it
+    python -m engine.measuring.bench --model 152k    one of 2 layers and 152,000 token ids; 256k: of 256,000
     python -m engine.measuring.bench --model DIR     any model
 
-The loops alternate, so that a machine that slows down slows all of them; the ratio of a run is printed last.
+The loops alternate, so that a machine that slows down slows all of them; the ratio of a run is printed last. Before it
+stands what prompt logprobs cost: the first token comes as soon with them, and they are read after it.
 """
 
 from __future__ import annotations
@@ -14,21 +16,30 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import generate_step
 
 from engine.decoding.run import run
 from engine.model import synthetic
-from engine.model.forward import never
 from engine.model.load import Loaded, load
-from engine.records import Step
+from engine.protocol import Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 
+MADE: Mapping[str, Mapping[str, Any]] = {
+    "100m": synthetic.LLAMA_100M,
+    "152k": synthetic.wide(152_000),
+    "256k": synthetic.wide(256_000),
+}
+"""Models of random weights that are made for it, by name."""
+PROMPT_TOKENS = 480
+"""Of a prompt whose logprobs are read: it fits into the bundled model's window."""
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 
 
@@ -55,6 +66,18 @@ def our_seconds(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, 
     for _ in islice(taken, steps):
         pass
     return time.perf_counter() - begun
+
+
+def first_token_seconds(loaded: Loaded, ids: list[int], echo: bool) -> tuple[float, float]:
+    """Seconds until the first token of a prompt, and those in which its logprobs are read after that."""
+    session = Session(loaded, Settings())
+    begun = time.perf_counter()
+    for _ in session.prefill("", ids, echo=echo):
+        pass
+    there = time.perf_counter()
+    while session.unread.read() is not None:
+        pass
+    return there - begun, time.perf_counter() - there
 
 
 def endless_run(session: Session) -> Iterator[Step]:
@@ -100,7 +123,24 @@ def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[fl
         rates = sorted(steps / elapsed for elapsed in times)
         print(f"  {name:24} {statistics.median(rates):8.1f} steps/s   ({rates[0]:.1f} to {rates[-1]:.1f})")
     theirs, of_run, of_steps = seconds
+    _report_prompt(loaded, (ids * (PROMPT_TOKENS // len(ids) + 1))[:PROMPT_TOKENS], rounds)
     return _ratio(theirs, of_run), _ratio(theirs, of_steps)
+
+
+def _report_prompt(loaded: Loaded, ids: list[int], rounds: int) -> None:
+    read: list[float] = []
+
+    def with_logprobs() -> float:
+        first, after = first_token_seconds(loaded, ids, echo=True)
+        read.append(after)
+        return first
+
+    loops = (lambda: first_token_seconds(loaded, ids, echo=False)[0], with_logprobs)
+    without, with_them = map(statistics.median, alternate(loops, rounds))
+    print(
+        f"  prompt of {len(ids)} tokens: first token after {without * 1000:.0f} ms, with prompt logprobs "
+        f"{with_them * 1000:.0f} ms, which are read in {statistics.median(read) * 1000:.0f} ms more"
+    )
 
 
 def _ratio(theirs: Sequence[float], mine: Sequence[float]) -> float:
@@ -112,17 +152,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m engine.measuring.bench", description=__doc__.split("\n\n")[0]
     )
-    parser.add_argument("--model", default="pocket", help="pocket, 100m, a directory or a hub id")
+    parser.add_argument(
+        "--model", default="pocket", help=f"pocket, {', '.join(MADE)}, a directory or a hub id"
+    )
     parser.add_argument("--rounds", type=int, default=15, help="counted rounds of each loop")
     parser.add_argument("--steps", type=int, default=50, help="steps a round")
     parser.add_argument("--candidates", type=int, default=20, help="candidates recorded a step")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as directory:
         spec = arguments.model
-        if spec == "100m":
-            spec = str(
-                synthetic.write(Path(directory) / "llama-100m", synthetic.LLAMA_100M, dtype=mx.bfloat16)
-            )
+        if spec in MADE:
+            spec = str(synthetic.write(Path(directory) / f"llama-{spec}", MADE[spec], dtype=mx.bfloat16))
         loaded = load(LoadSettings(model=spec))
         of_run, of_steps = report(loaded, arguments.rounds, arguments.steps, arguments.candidates)
     print(f"single steps: ratio {of_steps:.3f}")

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from engine import commands
-from engine.commands import Command
-from engine.desk import Call, Desk, Handler
+from engine import protocol
+from engine.context import Capability, Handler
 from engine.measuring import kv_costs
-from engine.measuring.fenced import profile
+from engine.measuring.profile import profile
 from engine.measuring.race import race
 from engine.measuring.roofline import roofline
-from engine.records import Record
+from engine.protocol import Command
 from engine.session.session import Session
+from engine.task import Task
 
 
-class MeasuringCommands:
-    """Handlers of measurements.
-
-    Args:
-        desk: The model, the session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+class MeasuringCommands(Capability):
+    """Handlers of measurements."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Race: self._race,
-            commands.Profile: self._profile,
-            commands.MeasureRoofline: self._roofline,
-            commands.CompareKV: self._compare_kv,
-            commands.Sweep: self._sweep,
+            protocol.Race: self._race,
+            protocol.Profile: self._profile,
+            protocol.MeasureRoofline: self._roofline,
+            protocol.CompareKV: self._compare_kv,
+            protocol.Sweep: self._sweep,
         }
-
-    def forget(self, model: bool) -> None:
-        """Do nothing: no state is kept between two measurements."""
 
     @property
     def _session(self) -> Session:
@@ -45,31 +35,29 @@ class MeasuringCommands:
         Raises:
             StepError: No model is loaded, or the token was computed under interventions.
         """
-        session = self._desk.session
+        session = self._context.session
         session.held.refuse(session.node, "measurements are")
         return session
 
-    def _emit(self, measured: Iterable[Record]) -> None:
-        for record in measured:
-            self._desk.emit(record)
+    def _race(self, command: protocol.Race, task: Task) -> None:
+        context = self._context
+        self._context.emit_all(race(context.model, self._session, command.first, command.last, task.stopped))
 
-    def _race(self, command: commands.Race, call: Call) -> None:
-        desk = self._desk
-        self._emit(race(desk.model, self._session, command.first, command.last, call.stopped))
-
-    def _profile(self, command: commands.Profile, call: Call) -> None:
-        self._emit(profile(self._desk.model.model, self._session, command.repeats, call.stopped))
-
-    def _roofline(self, command: commands.MeasureRoofline, call: Call) -> None:
-        self._emit(roofline(self._desk.model, self._session, call.stopped))
-
-    def _compare_kv(self, command: commands.CompareKV, call: Call) -> None:
-        desk = self._desk
-        self._emit(
-            kv_costs.compare(desk.model, self._session, command.bits, command.group_size, call.stopped)
+    def _profile(self, command: protocol.Profile, task: Task) -> None:
+        self._context.emit_all(
+            profile(self._context.model.model, self._session, command.repeats, task.stopped)
         )
 
-    def _sweep(self, command: commands.Sweep, call: Call) -> None:
+    def _roofline(self, command: protocol.MeasureRoofline, task: Task) -> None:
+        self._context.emit_all(roofline(self._context.model, self._session, task.stopped))
+
+    def _compare_kv(self, command: protocol.CompareKV, task: Task) -> None:
+        context = self._context
+        self._context.emit_all(
+            kv_costs.compare(context.model, self._session, command.bits, command.group_size, task.stopped)
+        )
+
+    def _sweep(self, command: protocol.Sweep, task: Task) -> None:
         from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
 
-        self._emit(sweep(self._desk.model, command.settings, call.stopped))
+        self._context.emit_all(sweep(self._context.model, command.settings, task.stopped))

@@ -13,17 +13,18 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 
-from engine.cache.head_groups import group_size_problem, valid_group_sizes
-from engine.cache.kinds import Kind, kind_of
-from engine.chunks import Chunks, end_at
-from engine.errors import Cancelled, SettingsError
+from engine.cache.kind import Kind
+from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
+from engine.errors import Cancelled, SettingsError, first_line
 from engine.frozen import frozen
-from engine.model.forward import FIXED_CHUNK, Runner, Stopped, never
+from engine.model.forward import FIXED_CHUNK, Runner
 from engine.model.load import Loaded
-from engine.records import KVCompared, KVCost, Measuring
+from engine.protocol import KVCompared, KVCost, Measuring
 from engine.sampling.ranking import Row, absolute_difference
 from engine.session.session import Session
 from engine.settings import KV_BITS, KV_GROUP_SIZES, LoadSettings
+from engine.task import Stopped, never
+from engine.tree import Chunks, chunk_end
 
 REPORT_SECONDS = 0.2
 GROUPS_TRIED = (64, 32)
@@ -138,9 +139,7 @@ class PrecisionComparison:
         try:
             yield from run.go()
         except (ValueError, NotImplementedError, TypeError, AttributeError) as error:
-            lines = str(error).strip().splitlines()
-            reason = lines[0].rstrip(".") if lines else type(error).__name__
-            refusal = f"This model's attention can't use a quantized KV cache ({reason})."
+            refusal = f"This model's attention can't use a quantized KV cache ({first_line(error)})."
             self._costs.append(_refused(bits, group, refusal))
             return
         self._costs.append(_cost(run, base, bits, group, kinds))
@@ -189,7 +188,7 @@ class _Path:
 
     def _on(self) -> None:
         offset = self.runner.kv.offset
-        if (end := end_at(self._chunks, offset)) > offset:
+        if (end := chunk_end(self._chunks, offset)) > offset:
             self.runner.forward_chunk(self.ids[offset : min(offset + FIXED_CHUNK, end)])
             mx.clear_cache()
         else:

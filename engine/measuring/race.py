@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from engine.chunks import cut, of_prompt
 from engine.errors import Cancelled, StepError
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.load import Loaded
-from engine.records import Measuring, RaceEnded, RaceOpened, RaceStep
+from engine.protocol import Measuring, RaceEnded, RaceOpened, RaceStep
 from engine.sampling.ranking import Row, absolute_difference
-from engine.session.node_logits import NodeReader
+from engine.session.node_records import NodeReader
 from engine.session.session import Session
-from engine.tree import ROOT, TokenTree
+from engine.task import Stopped, never
+from engine.tree import ROOT, TokenTree, cut_chunks, prompt_chunks
 
 WARM_UP_TOKENS = 16
 WARM_UP_ROUNDS = 3
@@ -121,7 +121,7 @@ class RaceRun:
         yield Measuring("Race", 0, self._first, "warm-up")
         self._warm_up()
         ids = self._path[: self._first]
-        chunks = cut(self._session.tree.chunks(self._session.node), len(ids) - 1)
+        chunks = cut_chunks(self._session.tree.chunks(self._session.node), len(ids) - 1)
         row = self._cached.forward_path(ids, chunks, self._stopped)
         self._node = self._tree.add_prompt(ROOT, ids)[-1]
         self._next = self._pick(row)
@@ -137,7 +137,7 @@ class RaceRun:
     def _warm_up(self) -> None:
         ids = self._path[:WARM_UP_TOKENS]
         runner = self._cached.fresh()
-        runner.forward_path(ids, of_prompt(len(ids)), self._stopped)
+        runner.forward_path(ids, prompt_chunks(len(ids)), self._stopped)
         for _ in range(WARM_UP_ROUNDS):
             self._check()
             runner.forward(ids[-1])

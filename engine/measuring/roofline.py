@@ -1,4 +1,9 @@
-"""The roofline: prefill and decode of this model against the limits of this machine."""
+"""The roofline: prefill and decode of this model against the limits of this machine.
+
+Measured, not looked up: on the CPU backend MLX is far from the processor's peak, and it is MLX that runs the
+model. What an evaluation of nothing takes, some 0.2 ms on a Mac and 40 us on CUDA, is not counted: a large GPU reads
+128 MiB in less.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,296 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models import cache as caches
+from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
-from engine.measuring import machine_rates, work
-from engine.measuring.trial import RepeatedStep
-from engine.model.forward import Runner, Stopped, never
+from engine.frozen import frozen
+from engine.measuring.profile import RepeatedStep
+from engine.model.forward import Runner
+from engine.model.layers import calls, patched
 from engine.model.load import Loaded
-from engine.records import Measuring, RooflineMeasured, Work
+from engine.model.weights import own_arrays, own_parameters
+from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
 from engine.session.session import Session
+from engine.task import Stopped, never
+
+# ---- what this machine reaches through MLX -----------------------------------------------------
+
+ARRAY_BYTES = 128 * 2**20
+"""Larger than most processors' caches."""
+MOST_TIMES = 64
+"""An array is read in one evaluation at most."""
+EVALUATIONS = 20
+"""Of nothing, which the reads of one evaluation take at least as long as."""
+BANDWIDTH_SECONDS = 0.4
+MATMUL_SECONDS = 0.5
+LONG_ENOUGH = 0.04
+"""Seconds of a matrix product from which on a larger one gives no higher rate."""
+SMALLEST, LARGEST = 256, 8192
+"""Rows of the matrices."""
+
+
+@frozen
+class Rate:
+    """The best of some measurements, and how it was taken."""
+
+    value: float
+    """In 10^9 a second."""
+    median: float
+    """Of the same measurements."""
+    how: str
+
+
+def memory_bandwidth(stopped: Stopped) -> Rate:
+    """Bytes read and written a second, the best of several ways to go through an array of 128 MiB.
+
+    Raises:
+        Cancelled: `stopped` returned True.
+    """
+    array = mx.ones((ARRAY_BYTES // 4,), dtype=mx.float32)
+    mx.eval(array)
+    ways: dict[str, tuple[int, Callable[[int], list[mx.array]]]] = {
+        "reading it for its largest number": (1, lambda times: [mx.max(array) for _ in range(times)]),
+        "reading it for its sum": (1, lambda times: [mx.sum(array) for _ in range(times)]),
+        "reading it and writing its negative": (2, lambda times: [_negated(array, times)]),
+    }
+    nothing = _nothing()
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    times = dict.fromkeys(ways, 1)
+    for name in _in_turn(list(ways), BANDWIDTH_SECONDS, stopped):
+        factor, run = ways[name]
+        while (took := _seconds(partial(run, times[name]))) < EVALUATIONS * nothing and times[
+            name
+        ] < MOST_TIMES:
+            times[name] *= 2
+        rates[name].append(factor * times[name] * ARRAY_BYTES / _net(took, nothing) / 1e9)
+    name = max(rates, key=lambda way: max(rates[way]))
+    mx.clear_cache()
+    return _best(
+        rates[name],
+        f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}, {times[name]} times in one evaluation less one of "
+        "nothing: the best of its repeats",
+    )
+
+
+def _negated(array: mx.array, times: int) -> mx.array:
+    """An array written anew so often, each time from the one before."""
+    for _ in range(times):
+        array = mx.negative(array)
+    return array
+
+
+def _nothing() -> float:
+    """Seconds of an evaluation with next to nothing to compute."""
+    one = mx.ones((1,))
+    mx.eval(one)
+    return min(_seconds(lambda: [mx.negative(one)]) for _ in range(8))
+
+
+def _net(seconds: float, nothing: float) -> float:
+    """Seconds of an evaluation without those of nothing; no less than half, where both are as short."""
+    return max(seconds - nothing, seconds / 2)
+
+
+def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
+    """Operations a second of a square matrix product in the weights' own type, the best of growing sizes.
+
+    Raises:
+        Cancelled: `stopped` returned True.
+    """
+    quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
+    dtype = getattr(mx, facts.dtype)
+    ends, nothing = time.perf_counter() + MATMUL_SECONDS, _nothing()
+    rows, rates, at, run, took = SMALLEST, [0.0], SMALLEST, None, 0.0
+    # the next product takes eight times as long: it has to fit into the remaining time
+    while run is None or (rows < LARGEST and took < LONG_ENOUGH and time.perf_counter() + 8 * took < ends):
+        if stopped():
+            raise Cancelled
+        rows = rows if run is None else 2 * rows
+        run = _product(rows, dtype, quantized)
+        times = [_net(_seconds(run), nothing) for _ in range(2)]
+        took = min(times)
+        if 2 * rows**3 / took > max(rates):
+            rates, at = [2 * rows**3 / each for each in times], rows
+    run = run if at == rows else _product(at, dtype, quantized)
+    for _ in _in_turn([""], ends - time.perf_counter(), stopped):
+        rates.append(2 * at**3 / _net(_seconds(run), nothing))
+    mx.clear_cache()
+    kind = facts.quantization if quantized is not None else facts.dtype
+    return _best(
+        [rate / 1e9 for rate in rates],
+        f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats",
+    )
+
+
+def _best(rates: list[float], how: str) -> Rate:
+    return Rate(max(rates), statistics.median(rates), how)
+
+
+def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], list[mx.array]]:
+    """A product of two square matrices, the second quantized like the layer `like`, if given."""
+    x, w = (mx.random.normal((rows, rows), key=mx.random.key(n)).astype(dtype) for n in (0, 1))
+    if like is None:
+        mx.eval(x, w)
+        return lambda: [x @ w]
+    kind = {"group_size": like.group_size, "bits": like.bits, "mode": getattr(like, "mode", "affine")}
+    packed = mx.quantize(w, **kind)
+    mx.eval(x, packed)
+    return lambda: [mx.quantized_matmul(x, *packed, transpose=True, **kind)]
+
+
+def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str]:
+    """Names in turn, all at least once, until the time is up."""
+    ends, turn = time.perf_counter() + seconds, 0
+    while turn < len(names) or time.perf_counter() < ends:
+        if stopped():
+            raise Cancelled
+        yield names[turn % len(names)]
+        turn += 1
+
+
+def _seconds(run: Callable[[], list[mx.array]]) -> float:
+    begun = time.perf_counter()
+    mx.eval(run())
+    return time.perf_counter() - begun
+
+
+# ---- what a forward must read and compute, by formula ------------------------------------------
+# - **Operations**: 2 for each parameter that takes part and each token, and for attention 4 x heads x head size for
+#   each layer, token and token attended to (queries by keys, weights by values; a multiplication and an addition each).
+#   This is the count of PaLM (Chowdhery et al. 2022, appendix B: 6 N + 12 L H Q T for forward and backward) without its
+#   backward two thirds. Softmax, norms and the arithmetic of recurrent states are left out: they are few.
+# - **Bytes**: the weights that take part are read once a forward, and so are the keys, values and states held.
+#   Activations are left out: they are small against the weights and stay in the processor's caches.
+
+CHOSEN = (
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k",
+    "top_k_experts", "num_selected_experts", "top_k",
+)  # fmt: skip
+"""Names, in the configs of different families, of the number of experts that one token goes through."""
+WORK_HOW = (
+    "By formula: 2 operations for each parameter and token, 4 x heads x head size for each layer, token and token"
+    " attended to; weights, keys, values and states are read once a forward, activations are not counted."
+)
+
+
+@frozen
+class Weights:
+    """The weights that one token needs, and those that several tokens do."""
+
+    parameters: int
+    """Parameters that a token is multiplied with; the table of an embedding is only looked up."""
+    read_bytes: int
+    """For one token: of an embedding's table its row, of the experts those that are chosen."""
+    expert_bytes: int
+    """Of all experts together."""
+    chosen: float
+    """Share of the experts that one token goes through."""
+    notes: tuple[str, ...]
+
+    def read(self, tokens: int) -> int:
+        """Bytes that a forward of some tokens reads; its tokens choose different experts until all are read."""
+        share = min(1.0, self.chosen * tokens)
+        return self.read_bytes + round(self.expert_bytes * (share - self.chosen))
+
+
+def weights_of(model: Any) -> Weights:
+    """Count the weights of a model, module by module.
+
+    Args:
+        model: As mlx_lm loads it.
+    """
+    tied, chosen = _heads(model), _chosen(model)
+    parameters = read = experts = 0
+    notes: list[str] = []
+    for _, module in model.named_modules():
+        own = own_arrays(module).values()
+        size, count = sum(array.nbytes for array in own), own_parameters(module)
+        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding) and id(module) not in tied:
+            read += size // module.weight.shape[0]
+        elif isinstance(module, switch_layers.SwitchLinear | switch_layers.QuantizedSwitchLinear):
+            share = min(1.0, chosen / module.num_experts) if chosen else 1.0
+            parameters, read, experts = (
+                parameters + round(count * share),
+                read + round(size * share),
+                experts + size,
+            )
+        else:
+            parameters, read = parameters + count, read + size
+    share = _share(model, chosen)
+    if experts and not chosen:
+        notes.append("How many experts a token goes through isn't known: all of them are counted.")
+    return Weights(parameters, read, experts, share, tuple(notes))
+
+
+def _share(model: Any, chosen: int | None) -> float:
+    experts = [
+        module.num_experts for _, module in model.named_modules()
+        if isinstance(module, switch_layers.SwitchLinear | switch_layers.QuantizedSwitchLinear)
+    ]  # fmt: skip
+    return min(1.0, chosen / max(experts)) if chosen and experts else 1.0
+
+
+def _chosen(model: Any) -> int | None:
+    """Experts that one token goes through, None where the model's arguments don't have it."""
+    for holder in (model, getattr(model, "language_model", None)):
+        args = getattr(holder, "args", None)
+        for name in CHOSEN:
+            value = getattr(args, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
+
+
+def _heads(model: Any) -> set[int]:
+    """Embeddings that are the head too, by `id()`: a forward computes its logits with them. Nothing is evaluated."""
+    heads: set[int] = set()
+
+    def noted(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        heads.add(id(module))
+        return original(module, *args, **kwargs)
+
+    tables = [
+        each for _, each in model.named_modules() if isinstance(each, nn.Embedding | nn.QuantizedEmbedding)
+    ]
+    with patched(*calls(tables, noted, "as_linear")):
+        model(mx.array([[0]]), cache=caches.make_prompt_cache(model))
+    return heads
+
+
+# ---- one forward ------------------------------------------------------------------------------
+
+
+def attention_operations(facts: ModelFacts, groups: Sequence[KVGroup], before: int, tokens: int) -> int:
+    """Operations of attention in one forward; 0 where the heads aren't known.
+
+    Args:
+        facts: The model's heads and their size.
+        groups: Its caches: a layer attends to no more than its cache can hold.
+        before: Tokens held before it.
+        tokens: Tokens of the forward.
+    """
+    attending = [group for group in groups if kind_named(group.kind).attended]
+    attended = sum(len(group.layers) * _attended(before, tokens, group.limit) for group in attending)
+    return 4 * (facts.heads or 0) * (facts.head_size or 0) * attended
+
+
+def _attended(before: int, tokens: int, limit: int | None) -> int:
+    """Sum over the tokens of a forward of those that each attends to: all before it and itself, within the window."""
+    top = before + tokens
+    full = max(0, top - max(before, limit)) if limit is not None else 0
+    growing = tokens - full
+    return full * (limit or 0) + growing * before + growing * (growing + 1) // 2
+
+
+# ---- the roofline ------------------------------------------------------------------------------
 
 REPEATS = 7
 LEAST_TOKENS, MOST_TOKENS = 16, 256
@@ -62,9 +348,9 @@ def roofline(
     yield _progress(1, "prefill")
     prefill, repeats = run.prefill(decode.ms)
     yield _progress(2, "memory bandwidth")
-    bandwidth = machine_rates.bandwidth(stopped)
+    bandwidth = memory_bandwidth(stopped)
     yield _progress(3, "matrix product")
-    matmul = machine_rates.matmul(loaded.model, loaded.facts, stopped)
+    matmul = matmul_rate(loaded.model, loaded.facts, stopped)
     measured = RooflineMeasured(
         node=session.node,
         bandwidth_gbs=bandwidth.value,
@@ -75,7 +361,7 @@ def roofline(
         prefill=prefill,
         active_parameters=run.weights.parameters,
         how=(
-            HOW.format(REPEATS) + (HOW_PREFILL.format(prefill.tokens, repeats) if prefill else "") + work.HOW
+            HOW.format(REPEATS) + (HOW_PREFILL.format(prefill.tokens, repeats) if prefill else "") + WORK_HOW
         ),
         notes=(*run.notes(), *_busy(decode, prefill, bandwidth, matmul)),
         ms=(time.perf_counter() - begun) * 1000,
@@ -83,7 +369,7 @@ def roofline(
     yield replace(measured, notes=(*measured.notes, *_above(measured)))
 
 
-def _busy(decode: Work, prefill: Work | None, *rates: machine_rates.Rate) -> Iterator[str]:
+def _busy(decode: Work, prefill: Work | None, *rates: Rate) -> Iterator[str]:
     """What to know of a machine that had other things to do."""
     spreads = {
         "decode": decode.median_ms / decode.ms,
@@ -113,7 +399,7 @@ class Roofline:
         self._loaded = loaded
         self._session = session
         self._stopped = stopped
-        self.weights = work.weights(loaded.model)
+        self.weights = weights_of(loaded.model)
 
     def notes(self) -> tuple[str, ...]:
         """What the formulas leave out for this model."""
@@ -154,7 +440,7 @@ class Roofline:
     def _work(self, tokens: int, before: int, kv_bytes: int, times: Sequence[float]) -> Work:
         groups = self._session.kv.reading().groups
         flops = 2 * self.weights.parameters * tokens
-        flops += work.attention(self._loaded.facts, groups, before, tokens)
+        flops += attention_operations(self._loaded.facts, groups, before, tokens)
         read = self.weights.read(tokens)
         return Work(tokens, before + tokens, read, kv_bytes, flops, min(times), statistics.median(times))
 

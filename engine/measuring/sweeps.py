@@ -8,26 +8,137 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from importlib import metadata
 from itertools import islice
 
 import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
-from engine.errors import Cancelled
+from engine.decoding.lookahead import look_ahead
+from engine.errors import Cancelled, LoadError
 from engine.frozen import frozen
 from engine.measuring import bench
-from engine.measuring.matrices import PROMPT, Matrices
-from engine.memory import memory_installed
-from engine.model.forward import Stopped
-from engine.model.load import Loaded
-from engine.records import Figure, Machine, Measuring, ModelFacts, SweepName, SweepPoint, Swept
+from engine.memory import memory_available, memory_installed
+from engine.model import blas
+from engine.model.load import Loaded, load
+from engine.protocol import Figure, Machine, Measuring, ModelFacts, SweepPoint, Swept
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.sweep_settings import SweepSettings, check_sweeps
+from engine.sweep_settings import SweepName, SweepSettings, check_sweeps
+from engine.task import Stopped
+
+# ---- the ways to multiply a model's matrices, each in turn -------------------------------------
+
+PROMPT = 256
+CANDIDATES, TOKENS = 5, 8
+"""Of the look-ahead: its forwards run five rows at once."""
+
+
+@frozen
+class _Way:
+    """One way to multiply a model's matrices."""
+
+    name: str
+    dtype: str
+    blas: str
+
+
+class Matrices:
+    """The ways to multiply a model's matrices, and the figures of each.
+
+    Args:
+        loaded: The model; it and its sessions stay as they are.
+        ids: Tokens of a prompt, `PROMPT` of them.
+        steps: Single steps, whose median is the figure.
+        stopped: Polled in the prefill and the look-ahead.
+    """
+
+    def __init__(self, loaded: Loaded, ids: list[int], steps: int, stopped: Stopped) -> None:
+        self._loaded, self._ids, self._steps, self._stopped = loaded, ids, steps, stopped
+        self._models: dict[str, Loaded] = {}
+        """By dtype: the library is another one between two measurements, the weights are the same."""
+
+    @cached_property
+    def _ways(self) -> list[_Way]:
+        settings, facts = self._loaded.settings, self._loaded.facts
+        wished = "auto" if settings.blas == "bundled" else settings.blas
+        with self._kept():
+            served = blas.install(wished)
+        if not served.fast:
+            raise ValueError("there is no fast BLAS here")
+        free = memory_available()
+        if free is not None and 8 * facts.parameters > free:
+            raise ValueError("the memory doesn't hold its weights twice in float32")
+        window = facts.context_window
+        if window is not None and PROMPT + self._steps + TOKENS > window:
+            raise ValueError(f"its context window holds no {PROMPT} tokens and the steps after them")
+        held = facts.stored or facts.quantization or facts.dtype
+        larger = "dequantized" if facts.quantization or "-bit" in held else "float32"
+        as_filed = [_Way(f"{held}, bundled BLAS", "file", "bundled")] if held != larger else []
+        return [
+            *as_filed,
+            _Way(f"{larger}, bundled BLAS", larger, "bundled"),
+            _Way(f"{larger}, {served.name}", larger, wished),
+        ]
+
+    def names(self) -> list[str]:
+        """The name of each way.
+
+        Raises:
+            ValueError: There is but one here; the message says why.
+        """
+        return [way.name for way in self._ways]
+
+    def measure(self, place: int) -> dict[tuple[str, str], float]:
+        """The figures of one way, by name and unit.
+
+        Args:
+            place: Of the way, in the order of `names`.
+
+        Raises:
+            ValueError: There is but one way here, or the model can't be loaded in that type; the message says why.
+            Cancelled: `stopped` returned True.
+        """
+        way = self._ways[place]
+        with self._kept():
+            loaded = self._model(way.dtype)
+            blas.install(way.blas)
+            session = Session(loaded, Settings(max_tokens=10**9))
+            *_, prefilled = session.prefill("", self._ids, echo=False, stopped=self._stopped)
+            steps = [session.step() for _ in range(self._steps)]
+            ids = [candidate.id for candidate in steps[-1].choice.candidates[:CANDIDATES]]
+            *_, ahead = look_ahead(session, steps[-1].parent, ids, TOKENS, self._stopped)
+        return {
+            ("a step", "ms"): statistics.median(step.ms.total for step in steps),
+            (f"prefill of {PROMPT}", "tokens/s"): prefilled.prompt_tps,  # type: ignore[union-attr]
+            (f"look-ahead {CANDIDATES} x {TOKENS}", "ms"): ahead.ms,
+        }
+
+    def _model(self, dtype: str) -> Loaded:
+        if dtype not in self._models:
+            settings = replace(self._loaded.settings, model=self._loaded.facts.path, dtype=dtype)
+            try:
+                self._models[dtype] = load(settings)
+            except LoadError as error:
+                raise ValueError(str(error)) from error
+        return self._models[dtype]
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Afterwards the library is again the one that the model was loaded with."""
+        try:
+            yield
+        finally:
+            blas.install(self._loaded.settings.blas)
+
+
+# ---- sweeps ------------------------------------------------------------------------------------
 
 HOW: dict[SweepName, str] = {
     "ttft": "the whole prompt's forward in chunks and the first draw, without prompt logprobs, on empty caches; "
@@ -106,20 +217,15 @@ class _SweepResults:
 
     def measure(self, place: _Place, counted: bool) -> None:
         """Measure at a place; a sweep that fails with this model is skipped from there on, with a note."""
-        begun = time.perf_counter()
-        self._measure(place, counted)
+        begun, figures = time.perf_counter(), dict[tuple[str, str], float]()
+        if place.sweep not in self._failed:
+            try:
+                figures = place.measure(place.at)
+            except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+                self._failed.add(place.sweep)
+                self.notes.append(f"{place.sweep} can't be measured with this model: {error}")
         self._took_ms[place] = (time.perf_counter() - begun) * 1000
-
-    def _measure(self, place: _Place, counted: bool) -> None:
-        if place.sweep in self._failed:
-            return
-        try:
-            figures = place.measure(place.at)
-        except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
-            self._failed.add(place.sweep)
-            self.notes.append(f"{place.sweep} can't be measured with this model: {error}")
-            return
-        if counted:
+        if counted and figures:
             lists = self._values.setdefault(place, {})
             for key, value in figures.items():
                 lists.setdefault(key, []).append(value)

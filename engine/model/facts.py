@@ -1,22 +1,29 @@
-"""The facts about a model: those of its modules and arrays, and with those of its files the record of it."""
+"""The facts about a model: its modules and arrays, what its caches support, its special tokens, its fingerprint."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
+from engine.cache.kinds import group_size_problem, kind_of
+from engine.cache.live import KV
+from engine.errors import EngineError
+from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
 from engine.frozen import frozen
-from engine.model.dtype import dtype_of, quantization_of
-from engine.model.memory import free_bytes
-from engine.model.probe import CacheProbe
-from engine.model.special_tokens import TEMPLATE_CHARACTERS, special_tokens
+from engine.model.forward import Compute, MakeKV
+from engine.model.layers import Tail
 from engine.model.tokens import Tokens
-from engine.model.weights import bytes_of, parameters_of
-from engine.records import ModelFacts
+from engine.model.weights import bytes_of, dtype_of, free_bytes, parameters_of, quantization_of
+from engine.protocol import CacheKind, ModelFacts, SpecialToken
+from engine.settings import LoadSettings
 
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
@@ -121,13 +128,197 @@ def _is_snapshot(path: Path) -> bool:
     return path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--")
 
 
-def arrays_of(model: Any) -> list[tuple[str, mx.array]]:
-    """The weights of a model by name."""
-    return cast(list[tuple[str, mx.array]], tree_flatten(model.parameters()))
-
-
 def _layers(model: Any, config: dict[str, Any]) -> int:
     try:
         return len(model.layers)
     except (AttributeError, TypeError):
         return int(first_of(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
+
+
+# ---- special tokens ----------------------------------------------------------------------------
+
+MOST_SPECIAL = 1000
+"""Special tokens in the facts: models with tens of thousands, kept free for later use, are known."""
+TEMPLATE_CHARACTERS = 64 * 1024
+"""Of a chat template's source in the facts. The longest in use have 20,000."""
+
+
+def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
+    """The special tokens of a tokenizer by id.
+
+    Args:
+        tokens: The model's tokenizer.
+
+    Returns:
+        `MOST_SPECIAL` of them, those with a role and those in the chat template before others; and how many there are.
+    """
+    roles: dict[int, set[str]] = {}
+    for role, token in _roles(tokens):
+        roles.setdefault(token, set()).add(role)
+    made = [
+        SpecialToken(token, tokens.text(token)[0], tuple(sorted(roles.get(token, ()))))
+        for token in sorted({*tokens.special_ids, *roles})
+    ]
+    first = sorted(made, key=lambda each: (not each.roles, each.text not in tokens.template))[:MOST_SPECIAL]
+    return tuple(sorted(first, key=lambda each: each.id)), len(made)
+
+
+def _roles(tokens: Tokens) -> Iterator[tuple[str, int]]:
+    """`BOS`, `EOS`, `PAD` and the like, as the tokenizer names them; every token that ends a text is an `EOS`."""
+    for name, token in tokens.named_ids.items():
+        yield name.removesuffix("_token").upper(), token
+    for token in tokens.eos_ids:
+        yield "EOS", token
+
+
+# ---- what the cache supports -------------------------------------------------------------------
+
+
+@frozen
+class CacheProbe:
+    """What a model's caches are, and what can be done with them."""
+
+    settings: LoadSettings
+    """Those requested, without what this model can't do."""
+    notes: tuple[str, ...]
+    """What it can't do, one sentence each."""
+    kinds: tuple[CacheKind, ...]
+    bytes_per_token: int | None
+    head_size: int | None
+    """Of all keys and values, where these have one size."""
+    tail: Tail | None
+    """The model's end, where it can be run alone."""
+
+
+def probe_cache(model: Any, settings: LoadSettings, make_kv: MakeKV = KV) -> CacheProbe:
+    """Run two tokens through throwaway caches to find which cache settings a model supports.
+
+    Raises:
+        Exception: Whatever a model raises that can't run.
+    """
+    notes: list[str] = []
+    if settings.no_kv_cache:
+        settings = replace(settings, kept_kv_mib=0)
+        notes.append("The KV cache is off: every step runs all tokens before it again.")
+    cache = make_kv(model, settings)
+    kinds = cache.kinds()
+    if settings.max_kv_size is not None and hasattr(model, "make_cache"):
+        settings = replace(settings, max_kv_size=None)
+        notes.append("--max-kv-size is not used: this model builds its own caches.")
+    if settings.kv_bits is not None:
+        settings, more = _probe_kv_bits(model, settings, cache, make_kv)
+        notes += more
+    tail = Tail(model)
+    # over ranks all of them run the model itself, and the logits of a chunk are there
+    trial = _trial_cache(model, settings, make_kv, tail.trial if make_kv is KV else model)
+    packed = settings.kv_bits is not None
+    sizes = _head_sizes(_trial_cache(model, replace(settings, kv_bits=None), make_kv) if packed else trial)
+    head_size = next(iter(sizes)) if len(sizes) == 1 else None
+    return CacheProbe(
+        settings, tuple(notes), kinds, trial.bytes_per_token(), head_size, tail if tail.fits else None
+    )
+
+
+def _probe_kv_bits(
+    model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV
+) -> tuple[LoadSettings, list[str]]:
+    off = replace(settings, kv_bits=None)
+    kinds = [kind_of(layer) for layer in cache.caches]
+    others = sorted({kind.name for kind in kinds if not kind.quantizable})
+    if not any(kind.quantizable for kind in kinds):
+        return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
+    try:
+        _trial_cache(model, settings, make_kv, tokens=2)
+    except Exception as error:
+        sizes = _head_sizes(_trial_cache(model, off, make_kv), quantizable=True)
+        why = group_size_problem(sizes, settings.kv_group_size)
+        why = why or f"This model can't run with a quantized cache ({error})."
+        return off, [f"--kv-bits is not used. {why}"]
+    if others:
+        return settings, [
+            f"--kv-bits is used for the plain caches alone; {', '.join(others)} stay as they are."
+        ]
+    return settings, []
+
+
+def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
+    """Of the keys and values in caches that hold a column for each token; with `quantizable`, in those alone."""
+    layers = [(kind_of(layer), layer) for layer in cache.caches]
+    of_columns = [
+        (kind, layer) for kind, layer in layers if kind.columns and (kind.quantizable or not quantizable)
+    ]
+    return {int(array.shape[-1]) for kind, layer in of_columns for array in kind.buffers(layer)}
+
+
+def _trial_cache(
+    model: Any, settings: LoadSettings, make_kv: MakeKV, compute: Compute | None = None, tokens: int = 1
+) -> KV:
+    """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
+    trial = make_kv(model, replace(settings, quantized_kv_start=0))
+    for _ in range(tokens):
+        mx.eval(trial.run(compute or model, mx.array([[0]])))
+    return trial
+
+
+# ---- the fingerprint of the files --------------------------------------------------------------
+# A fingerprint is BLAKE2b over what determines the numbers: config.json (parsed, without notes on its origin) and,
+# for the weights files and the adapter's, the name, the size, the safetensors header (every tensor's name, type, shape
+# and place), and the bytes: all of them in files of up to 32 MiB, else 256 blocks of 4 KiB spread evenly from the first
+# to the last. It can thus miss a change of a few numbers in a large file, but not another training, quantization or
+# version. The later comparison of ids and logprobs with the record detects the rest.
+
+WHOLE_LIMIT = 32 * 2**20
+"""Bytes of a file that are all read."""
+BLOCKS, BLOCK = 256, 4096
+"""Number of blocks that are read of a larger file, and bytes of a block."""
+HEADER_LIMIT = 100 * 2**20
+"""Bytes of a safetensors header at most: the limit of the safetensors library."""
+_NOTES = frozenset({"_name_or_path", "transformers_version"})
+"""Fields of config.json that name a model's origin and change no number."""
+
+
+def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str:
+    """The fingerprint of a model directory.
+
+    Args:
+        directory: Holds config.json and the weights.
+        adapter: Directory of an adapter, where one is used.
+
+    Returns:
+        32 hexadecimal digits; empty where a file can't be read, so that nothing is known.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        _add(digest, Path(directory), ("model*.safetensors",), "config.json")
+        if adapter is not None:
+            _add(digest, typed(str(adapter)), ("adapters.safetensors",), "adapter_config.json")
+    except (EngineError, OSError, ValueError, RecursionError):
+        return ""
+    return digest.hexdigest()
+
+
+def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> None:
+    parsed = json.loads(read_regular(directory / config, CONFIG_LIMIT).decode())
+    if isinstance(parsed, dict):
+        parsed = {name: value for name, value in parsed.items() if name not in _NOTES}
+    digest.update(json.dumps(parsed, sort_keys=True).encode())
+    files = sorted({path for pattern in patterns for path in directory.glob(pattern)})
+    if not files:
+        raise ValueError("no weights")
+    for path in files:
+        with open_regular(path) as file:
+            _weights(digest, path.name, file)
+
+
+def _weights(digest: Any, name: str, file: BinaryIO) -> None:
+    size = os.fstat(file.fileno()).st_size
+    digest.update(f"{name} {size}\n".encode())
+    if size <= WHOLE_LIMIT:
+        digest.update(file.read())
+        return
+    length = int.from_bytes(file.read(8), "little")
+    begin = 8 + length if length <= min(HEADER_LIMIT, size - 8) else 8  # else it is no safetensors file
+    digest.update(file.read(begin - 8))
+    for block in range(BLOCKS):
+        file.seek(begin + block * max(0, size - begin - BLOCK) // (BLOCKS - 1))
+        digest.update(file.read(BLOCK))

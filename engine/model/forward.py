@@ -1,23 +1,44 @@
-"""Forwards of one model over one live KV cache: a chunk, a token, a path. All of MLX's arithmetic happens here."""
+"""Forwards of one model over one live KV cache: a chunk, a token, a path, several rows: all of MLX's arithmetic."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.cache.kinds import Snapshot
+from engine.cache.kind import Snapshot
 from engine.cache.live import KV
-from engine.chunks import Chunks, cut, end_at, of_prompt
 from engine.errors import Cancelled
-from engine.model.first_uses import FirstUses
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
+from engine.task import Stopped, never
+from engine.tree import Chunks, chunk_end, cut_chunks, prompt_chunks
+
+Work = Literal["chunk", "token", "step"]
+"""A chunk of a prompt, a prompt's last token, a step."""
+
+
+class FirstUses:
+    """The kinds of work that one loaded model did.
+
+    What is done once may be in the first of a kind: kernels are compiled or chosen, memory is taken from the system,
+    weights are read in. How much that is depends on the backend, so that the first is marked and left out of rates.
+    """
+
+    def __init__(self) -> None:
+        self._done: set[Work] = set()
+
+    def take(self, work: Work) -> bool:
+        """Note that work is done; returns whether it is the first of its kind."""
+        first = work not in self._done
+        self._done.add(work)
+        return first
+
 
 CHUNK_MS = 100.0
 """Target time of a chunk, so that a cancel takes effect within about 150 ms."""
@@ -26,18 +47,12 @@ FIXED_CHUNK = 2048
 CLEAR_EVERY = 256
 """Tokens after which MLX's pool of free buffers is released, as in mlx_lm."""
 
-Stopped = Callable[[], bool]
 Compute = Callable[..., Any]
 """A model, or what is called in its place: with token ids and a cache it returns logits."""
 MakeKV = Callable[[Any, LoadSettings], KV]
 """From a model and the settings of a cache to an empty one."""
 Changed = tuple[int, Compute]
 """A number of tokens of a path, and what computes those after them in the model's place."""
-
-
-def never() -> bool:
-    """A `Stopped` for work that can't be cancelled."""
-    return False
 
 
 class ChunkSizer:
@@ -254,7 +269,7 @@ class Runner:
         try:
             if self.kv.offset < first:
                 self.compute = self.model
-                self._run_path(ids[:first], cut(chunks, first), stopped)
+                self._run_path(ids[:first], cut_chunks(chunks, first), stopped)
             self.compute = compute
             return self._run_path(ids, chunks, stopped)
         finally:
@@ -263,11 +278,11 @@ class Runner:
     def _run_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped) -> Row:
         """Run what the cache lacks of a path that one function computes."""
         if not self.kv.chunks_matter:
-            chunks = of_prompt(len(ids))
+            chunks = prompt_chunks(len(ids))
         sizer = self.chunk_sizer()
         while (done := self.kv.offset) < len(ids) - 1:
             self._check(stopped)
-            if (end := end_at(chunks, done)) == done:
+            if (end := chunk_end(chunks, done)) == done:
                 self.forward(ids[done])
                 continue
             begun = time.perf_counter()
@@ -334,3 +349,80 @@ class PipelinedForward:
         if kv.offset > offset:
             kv.rewind(offset)
             mx.eval(kv.state())  # what was written past the end must not stay a graph for the next step
+
+
+# ---- several continuations of one path at once -------------------------------------------------
+# Every cache of mlx_lm has its sequences along the first axis, so that indexing it gives a row to each sequence and
+# reorders beams; the cache kinds implement this. The live cache is read once and never written.
+
+
+class Rows(Protocol):
+    """Sequences of one length that began as one."""
+
+    note: str
+    """Why they go through the model one after another, if they do."""
+
+    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
+        """Continue some of the sequences, each of them any number of times.
+
+        Args:
+            parents: For each new sequence the index, in the previous call, of the one it continues; 0 the first time.
+            tokens: Its next token (checked by the caller).
+
+        Returns:
+            The logits after each token, float32, shape (vocabulary,).
+        """
+
+
+def rows_of(runner: Runner) -> Rows:
+    """Continuations of the path in a runner's live cache: batched where all its caches support several rows."""
+    unsupported = runner.kv.without_snapshots()
+    return BatchedRows(runner) if unsupported is None else SequentialRows(runner, unsupported)
+
+
+class BatchedRows:
+    """All sequences in one forward.
+
+    Args:
+        runner: Its live cache is read at the first forward.
+    """
+
+    note = ""
+
+    def __init__(self, runner: Runner) -> None:
+        self._from: KV | None = runner.kv
+        self._since = runner.kv.offset
+        self._runner = runner.fresh()
+        self._runner.compute = runner.compute
+        self._count = 1
+
+    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
+        """See `Rows`."""
+        if self._from is not None:
+            self._runner.kv.adopt_copy(self._from, len(parents))
+            self._from = None
+        elif list(parents) != list(range(self._count)):
+            self._runner.kv.reorder(parents, self._since if len(parents) == self._count else None)
+        self._count = len(parents)
+        return list(self._runner.forward_rows(tokens))
+
+
+class SequentialRows:
+    """One sequence after another, each with its own caches: for kinds of cache that this program doesn't know.
+
+    Args:
+        runner: Its live cache is read at the first forward.
+        unsupported: Kind and class name of the first cache that can't have several rows.
+    """
+
+    def __init__(self, runner: Runner, unsupported: tuple[str, str]) -> None:
+        kind, name = unsupported
+        self.note = (
+            f"A cache of kind {kind} ({name}) can't hold several sequences: they run one after another."
+        )
+        self._runners = [runner]
+
+    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
+        """See `Rows`."""
+        self._runners = [self._runners[parent].copy() for parent in parents]
+        return [runner.forward(token) for runner, token in zip(self._runners, tokens, strict=True)]

@@ -6,7 +6,7 @@ import glob
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from pathlib import Path
@@ -19,27 +19,100 @@ from mlx_lm import utils
 
 from engine import confinement
 from engine.cache.live import KV
-from engine.errors import Cancelled, LoadError, RankError
+from engine.errors import Cancelled, LoadError, RankError, first_line
+from engine.files import typed
 from engine.frozen import frozen
+from engine.libraries import unsupported
 from engine.model import blas, directory, source
-from engine.model.dtype import dtype_of, quantization_of, quantize, set_dtype, weights_in
-from engine.model.facts import Whole, arrays_of, facts_of, first_of, whole_of
-from engine.model.fingerprint import fingerprint
-from engine.model.first_uses import FirstUses
-from engine.model.forward import MakeKV
+from engine.model.facts import CacheProbe, Whole, facts_of, fingerprint, first_of, probe_cache, whole_of
+from engine.model.forward import FirstUses, MakeKV, Runner
+from engine.model.layers import Tail
 from engine.model.light_import import fill_in
-from engine.model.load_errors import bad_tokenizer, cannot_run, explain, first_line
-from engine.model.memory import keep_in_memory, warning_of
-from engine.model.plain_tokenizer import plain_tokenizer
-from engine.model.probe import CacheProbe, probe_cache
 from engine.model.rounding import tf32_note
-from engine.model.tail import Tail
-from engine.model.tokens import Tokens
-from engine.paths import typed
-from engine.records import Loading, ModelFacts, RanksLoaded
+from engine.model.source import Emit
+from engine.model.tokens import Tokens, plain_tokenizer
+from engine.model.weights import (
+    arrays_of,
+    dtype_of,
+    keep_in_memory,
+    quantization_of,
+    quantize,
+    set_dtype,
+    warning_of,
+    weights_in,
+)
+from engine.protocol import Loading, ModelFacts, RanksLoaded
 from engine.settings import LoadSettings, check_load
 
-Emit = Callable[[Loading], None]
+_ON_A_MAC = "It needs an Apple GPU: run it on a Mac, or use another model."
+_LIMITS = {
+    "only supports float32": "Load it with --dtype float32.",
+    "only support float32": "Load it with --dtype float32.",
+    "Metal": _ON_A_MAC,
+    "metal": _ON_A_MAC,
+}
+"""What a backend says that has no way to compute something, and what to do. It says so in a RuntimeError, which no
+wrong config.json leads to: shapes that don't fit are a ValueError."""
+
+
+def explain(error: Exception, path: Path) -> LoadError:
+    """Put what mlx_lm raised into words; the cases are those observed with broken files."""
+    text = first_line(error)
+    if "custom module" in text:
+        return LoadError(
+            f"{path} needs code of its own to run.", "Read it, and if you trust it use --trust-remote-code."
+        )
+    if "Model type" in text or "has no attribute 'Model" in text:
+        family = directory.read_object(path / "config.json").get("model_type")
+        return LoadError(
+            f"mlx_lm does not know the model type {family}.", "Use another model, or a newer mlx-lm."
+        )
+    if isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
+        return LoadError(f"The weights in {path} are damaged or cut short ({text}).", "Download them again.")
+    if (other := unsupported(error)) is not None:
+        return LoadError(*other)
+    if isinstance(error, TypeError | KeyError | AttributeError):
+        return LoadError(
+            f"{path}/config.json lacks something its model type needs, or has it in another form ({text}).",
+            "Download it again.",
+        )
+    if isinstance(error, ValueError):
+        return LoadError(f"The weights in {path} don't fit its config.json ({text}).", "Download both again.")
+    return LoadError(f"The model in {path} can't be loaded ({text}).", "Download it again.")
+
+
+def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
+    """Why a model that was built can't run: this machine, the type that it was to compute in, or its files.
+
+    Args:
+        error: What the first forward raised.
+        path: The model's folder.
+        dtype: The setting.
+    """
+    why = first_line(error)
+    if (other := unsupported(error)) is not None:
+        return LoadError(*other)
+    if isinstance(error, RuntimeError):
+        hint = next((hint for part, hint in _LIMITS.items() if part in why), "Use another model or machine.")
+        backend = "CPU" if mx.default_device() == mx.Device(mx.cpu) else "GPU"
+        return LoadError(f"The model in {path} can't run on the {backend} here ({why}).", hint)
+    if dtype not in ("auto", "file"):
+        return LoadError(f"The model in {path} can't run in {dtype} here ({why}).", "Leave --dtype out.")
+    return LoadError(
+        f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({why}).",
+        "Download it again.",
+    )
+
+
+def bad_tokenizer(path: Path, error: Exception) -> LoadError:
+    """That a tokenizer's files say something else than it needs, or that the library is another one."""
+    if (other := unsupported(error)) is not None:
+        return LoadError(*other)
+    return LoadError(
+        f"The tokenizer in {path} can't be read ({first_line(error)}).", "Download its files again."
+    )
+
+
 PLAIN_LAYERS = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm)
 
 
@@ -58,6 +131,10 @@ class Loaded:
     """Makes its caches."""
     tail: Tail | None = None
     """Its end, where that can be run alone."""
+
+    def runner(self) -> Runner:
+        """A runner on it with its own empty caches."""
+        return Runner(self.model, self.settings, self.first_uses, self.make_kv)
 
 
 @frozen
@@ -181,6 +258,9 @@ def prepare(
         quantize(model, quantization.bits, quantization.group_size)
     notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
     keep_in_memory()
+    mx.eval(
+        mx.random.state
+    )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
     whole = whole_of(model, config)
     dtype = settings.dtype
     if dtype == "auto":

@@ -13,10 +13,10 @@ from threading import Event
 from typing import Any
 
 from engine import confinement, pocket
-from engine.errors import Cancelled, LoadError
+from engine.errors import Cancelled, LoadError, first_line
+from engine.files import typed
 from engine.model import directory
-from engine.paths import typed
-from engine.records import Loading
+from engine.protocol import Loading
 
 Emit = Callable[[Loading], None]
 
@@ -97,15 +97,10 @@ def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
     except OSError as error:  # no network, no cache, a full disk
         raise LoadError(
             f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
-            f" ({_first_line(error)}).",
+            f" ({first_line(error, 160)}).",
             "Check the spelling and the network.",
         ) from error
     return Path(downloaded)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:160].rstrip(".") if lines else type(error).__name__
 
 
 def _reporter(spec: str, emit: Emit, cancel: Event) -> type[Any]:

@@ -30,6 +30,14 @@ LLAMA_100M: Mapping[str, Any] = {
 """A llama of 103 million parameters."""
 
 
+def wide(vocabulary: int) -> Mapping[str, Any]:
+    """A small llama of many token ids, as today's models have them: what a row of logits costs is what it costs."""
+    return {
+        **LLAMA_100M, "hidden_size": 256, "num_hidden_layers": 2, "intermediate_size": 768, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": vocabulary,
+    }  # fmt: skip
+
+
 def write(
     directory: Path, config: Mapping[str, Any], *, dtype: mx.Dtype = mx.float32, quantize: int | None = None
 ) -> Path:

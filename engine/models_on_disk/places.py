@@ -5,17 +5,18 @@ A directory is read as far as its names, and no deeper than models are put: a li
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from engine import confinement, pocket
 from engine.files import read_regular
 from engine.models_on_disk.facts import DiskModel, Source
-from engine.models_on_disk.reading import FILES
+from engine.models_on_disk.reading import FILES, read_model
 
 VARIABLE = "INSPECTOR_MODELS"
 """Environment variable: directories of models, separated as in PATH."""
@@ -56,7 +57,7 @@ def _places(
         return
     yield DiskModel("pocket", pocket.directory(), "bundled")
     for path in recent:
-        if os.path.isdir(path):
+        if os.path.isdir(path) and not _is_bundled(Path(path)):
             yield _at(Path(path), "recent")
     for given in filter(None, environ.get(VARIABLE, "").split(os.pathsep)):
         yield from _below(_typed(given, environ), "given", DEPTH, given=True)
@@ -64,6 +65,15 @@ def _places(
     home = _home(environ)
     for folder in (home / ".lmstudio/models", home / ".cache/lm-studio/models"):
         yield from _below(folder, "LM Studio", DEPTH)
+
+
+def _is_bundled(path: Path) -> bool:
+    """Whether a directory has the bundled model's weights: that of another installation of the program."""
+    name = "model.safetensors"
+    try:
+        return filecmp.cmp(path / name, pocket.directory() / name, shallow=False)
+    except OSError:
+        return False
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
@@ -178,3 +188,28 @@ def _unfinished(path: Path) -> str:
     except OSError:
         return ""
     return f" ({count} {'file' if count == 1 else 'files'} in part)" if count else ""
+
+
+# ---- the list ----------------------------------------------------------------------------------
+
+MOST = 5000
+"""Models of a list at most."""
+
+
+def listed(
+    directories: Sequence[str] = (), recent: Sequence[str] = (), stopped: Callable[[], bool] = lambda: False
+) -> Iterator[DiskModel]:
+    """Every model: the bundled one, those used last, those of given directories, the hub's, LM Studio's.
+
+    Args:
+        directories: Those that a person gave; where there are any, nothing else is looked at.
+        recent: Paths of models that were used last.
+        stopped: Polled before each model: whether to end here.
+
+    Yields:
+        Each with its facts, as soon as it was read.
+    """
+    for place, _ in zip(all_places(directories, recent), range(MOST), strict=False):
+        if stopped():
+            return
+        yield place if place.problem else read_model(place)

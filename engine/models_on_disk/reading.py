@@ -2,24 +2,96 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from engine.errors import LoadError
-from engine.files import MIB
+from engine.files import MIB, read_regular
 from engine.frozen import frozen
 from engine.model import directory as model_directory
-from engine.model.directory import TOKENIZER_FILES, check_sizes, read_object
-from engine.model.tensors import BITS, Damaged, TensorEntry, read_entries
-from engine.models_on_disk import families
-from engine.models_on_disk.facts import DiskModel
-from engine.models_on_disk.kv import kv_size
-from engine.models_on_disk.weights import kept_in, stored_weights
+from engine.model.directory import (
+    BITS,
+    TOKENIZER_FILES,
+    Damaged,
+    TensorEntry,
+    check_sizes,
+    read_entries,
+    read_object,
+)
+from engine.models_on_disk.facts import DiskModel, kept_in, kv_size, stored_weights
+
+# ---- the families that mlx_lm knows, read off its sources: importing it takes a second, and MLX with it ----
+
+_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_MODEL = re.compile(r"^class Model\b|^from \.\w+ import .*\bModel\b", re.MULTILINE)
+_IMPORTED = re.compile(r"^from \. import (\w+)|^from \.(\w+) import", re.MULTILINE)
+_SHARED = frozenset({"activations", "base", "cache", "pipeline", "rope_utils", "ssm", "switch_layers"})
+"""What families share: it says nothing of one of them."""
+
+
+@cache
+def _package() -> Path | None:
+    """The directory of mlx_lm, None where it isn't installed."""
+    found = importlib.util.find_spec("mlx_lm")
+    places = found.submodule_search_locations if found else None
+    return Path(next(iter(places))) if places else None
+
+
+@cache
+def _remapped() -> dict[str, str]:
+    """Families that mlx_lm loads as another one, `MODEL_REMAPPING` of its utils; empty where it can't be read."""
+    try:
+        package = _package()
+        tree = ast.parse(read_regular(package / "utils.py", MIB)) if package else ast.Module([], [])
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_REMAPPING":
+                return dict(ast.literal_eval(node.value))
+    except (OSError, ValueError, SyntaxError, TypeError):
+        pass
+    return {}
+
+
+@cache
+def family_source(family: str) -> str | None:
+    """The source of a family in mlx_lm, with that of the families it is built of.
+
+    Args:
+        family: `model_type` of a config.
+
+    Returns:
+        None where mlx_lm has no such family, or isn't installed.
+    """
+    name, package = _remapped().get(family, family), _package()
+    if package is None or not _NAME.fullmatch(name):
+        return None
+    text = _text(package / "models" / f"{name}.py")
+    if not _MODEL.search(text):
+        return None
+    parts = {one or other for one, other in _IMPORTED.findall(text)} - _SHARED
+    return "\n".join([text, *(_text(package / "models" / f"{part}.py") for part in sorted(parts))])
+
+
+def known_family(family: str) -> bool | None:
+    """Whether mlx_lm has a family, None where it isn't installed."""
+    return family_source(family) is not None if _package() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_regular(path, MIB).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+# ---- models ------------------------------------------------------------------------------------
 
 FILES = 10_000
 """Entries of a directory that are looked at, at most."""
@@ -92,7 +164,7 @@ def _of_config(model: DiskModel, files: _Files, config: dict[str, Any]) -> DiskM
         layers=_first(parts, "num_hidden_layers", "n_layer", "n_layers"),
         context=_first(parts, *_WINDOWS),
         size=_size(files),
-        known=families.known(family),
+        known=known_family(family),
         notes=(*model.notes, *_notes(config)),
     )
     if not files.weights:
@@ -117,7 +189,7 @@ def _of_weights(
     inner = {**config, **parts[-1]}
     weights = stored_weights(entries, inner)
     types = (model.family, str(inner.get("model_type", "")))
-    source = "\n".join(filter(None, map(families.source, dict.fromkeys(types))))
+    source = "\n".join(filter(None, map(family_source, dict.fromkeys(types))))
     kv = kv_size(entries, inner, source, kept_in(weights.dtype))
     problem = missing or _unknown(model, config)
     return replace(model, weights=weights, kv=kv, problem=problem, incomplete=bool(missing))

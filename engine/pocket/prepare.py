@@ -19,7 +19,56 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from engine.pocket.augment_names import END_OF_TEXT, augment
+# ---- more variety from the same stories: first names swapped consistently inside a story, never for held-out ones ----
+
+END_OF_TEXT = "<|endoftext|>"
+"""Separates two stories of a file."""
+
+GIRLS = (
+    "Lily Sue Mia Lucy Sara Anna Amy Jane Emma Sally Jill Molly Mary Jenny Sarah Ella Kate Nina Rosie Lola "
+    "Bella Maya Zoe Ruby Nora Alice Clara Tina Betty Jessica Sophie Emily Annie Lisa Kim Mandy Katie Susie "
+    "Polly Julia"
+)
+BOYS = (
+    "Tim Tom Ben Sam Jack Bob Billy Joe Timmy Jimmy John Leo Mike Peter Fred Tommy Johnny Bobby Benny Andy "
+    "Danny Harry Henry Noah Luke Adam Alex Dan David Eric Finn George James Josh Kevin Nick Oscar Paul Simon "
+    "Toby"
+)
+POOLS = (GIRLS.split(), BOYS.split())
+NAME = re.compile(rf"\b({'|'.join(POOLS[0] + POOLS[1])})\b")
+
+
+def swap(story: str, rng: random.Random) -> str:
+    """Give the girls and boys of a story other names: one name for one name, all through it."""
+    used = list(dict.fromkeys(NAME.findall(story)))
+    new: dict[str, str] = {}
+    for pool in POOLS:
+        names = [name for name in used if name in pool]
+        new.update(zip(names, rng.sample(pool, len(names)), strict=True))
+    return NAME.sub(lambda match: new[match.group(1)], story)
+
+
+def augment(stories: Sequence[str], copies: int, seed: int = 1) -> list[str]:
+    """The stories and their renamed copies, shuffled.
+
+    Args:
+        stories: One story each.
+        copies: How often a story occurs, itself included; a copy in which no name occurs is left out.
+        seed: Of the names and the order.
+
+    Returns:
+        At least the stories themselves.
+    """
+    rng = random.Random(seed)
+    augmented = list(stories)
+    for _ in range(copies - 1):
+        renamed = ((story, swap(story, rng)) for story in stories)
+        augmented += [copy for story, copy in renamed if copy != story]
+    rng.shuffle(augmented)
+    return augmented
+
+
+# ---- the token files ---------------------------------------------------------------------------
 
 VOCABULARY = 4096
 SPECIAL = (END_OF_TEXT, "<|im_start|>", "<|im_end|>")

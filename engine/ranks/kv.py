@@ -16,17 +16,15 @@ from typing import Any, TypeVar, cast
 
 import mlx.core as mx
 
-from engine.cache.kinds import Snapshot
-from engine.cache.kinds.kind import Reading
+from engine.cache.kind import Reading, Snapshot
 from engine.cache.live import KV
-from engine.chunks import Chunks
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.ranks.agreement import Print, RankHeld, held
-from engine.ranks.mirror import fenced_forward
+from engine.protocol import CacheKind, Sharding
+from engine.ranks.mirror import Print, RankHeld, fenced_forward, held
 from engine.ranks.ring import Answer, Ranks
-from engine.records import CacheKind, Sharding
 from engine.settings import LoadSettings
+from engine.tree import Chunks
 
 T = TypeVar("T")
 LOGITS_BYTES = 64 * 2**20

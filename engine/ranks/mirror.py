@@ -8,25 +8,288 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
 
 import mlx.core as mx
+import numpy as np
 
-from engine.cache.kinds import Snapshot
-from engine.cache.live import KV
-from engine.errors import EngineError
-from engine.model.facts import arrays_of
-from engine.model.fingerprint import fingerprint
+from engine.cache.kind import Reading, Snapshot
+from engine.cache.live import KV, grouped
+from engine.errors import EngineError, LoadError, first_line
+from engine.frozen import frozen
+from engine.memory import resident
+from engine.model.facts import fingerprint
+from engine.model.layers import patched
 from engine.model.load import prepare
-from engine.model.weights import bytes_of
-from engine.ranks.agreement import Print, told
-from engine.ranks.fences import fenced_ms
-from engine.ranks.join import join
-from engine.ranks.shards import Shard, divide
-from engine.session.rss import resident
+from engine.model.weights import arrays_of, bytes_of
+from engine.protocol import Sharding
+from engine.ranks import keeper
 from engine.settings import LoadSettings
+
+# ---- joining the group -------------------------------------------------------------------------
+
+KEPT_SECONDS = 10.0
+"""After which rank 0, waiting for a rank that does not come, is woken. They meet within 0.1 to 3 s."""
+
+
+def join(rank: int, backend: str, files: Mapping[str, str], variables: Mapping[str, str]) -> Any:
+    """Join the ranks' group.
+
+    Args:
+        rank: This one.
+        backend: Of MLX.
+        files: Contents of files by the variable that names the file to MLX; they are there while it reads them.
+        variables: What else MLX reads of the environment.
+
+    Returns:
+        MLX's group.
+
+    Raises:
+        RuntimeError: Another rank did not come.
+    """
+    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
+        set_here = {**variables, "MLX_RANK": str(rank)}
+        for name, content in files.items():
+            path = Path(folder, name)
+            path.write_text(content)
+            set_here[name] = str(path)
+        before = {name: os.environ.get(name) for name in set_here}
+        os.environ.update(set_here)
+        try:
+            return mx.distributed.init(strict=True, backend=backend.removesuffix("-ring"))
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+@contextmanager
+def kept_from_waiting(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
+    """Have this process woken where it waits in `join` too long.
+
+    Args:
+        addresses: Where it listens.
+    """
+    given = [str(part) for address in addresses for part in address]
+    command = [sys.executable, "-I", "-S", keeper.__file__, str(KEPT_SECONDS), *given]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.communicate()  # its stdin ends, and it with that
+
+
+# ---- dividing a model --------------------------------------------------------------------------
+# This does what `mlx_lm.utils.sharded_load` does between the two loadings of that function: `model.shard` or
+# `model.model.pipeline`, lazily, before weights are read. The function itself reads `model.safetensors.index.json`,
+# which models of one file lack, and loads a tokenizer and weights in a way of its own, past a model's adapter and
+# types.
+
+
+class Group(Protocol):
+    """What the families ask of MLX's group."""
+
+    def rank(self) -> int:
+        """Of this process."""
+
+    def size(self) -> int:
+        """Number of ranks."""
+
+
+@frozen
+class Shard:
+    """What one rank has of a model."""
+
+    first_layer: int
+    layers: int
+
+
+def sharding_of(model: Any, wanted: str, family: str) -> Sharding:
+    """The way in which ranks divide a model.
+
+    Args:
+        model: The whole model.
+        wanted: One of `engine.settings.SHARDS`.
+        family: Its model type, for the message.
+
+    Raises:
+        LoadError: Its family can't be divided so.
+    """
+    able: list[Sharding] = []
+    if hasattr(model, "shard"):
+        able.append("tensor")
+    if hasattr(model, "model") and hasattr(model.model, "pipeline"):
+        able.append("pipeline")
+    if wanted == "auto" and able:
+        return able[0]
+    if wanted in able:
+        return wanted
+    if able:
+        raise LoadError(
+            f"mlx_lm divides a model of type {family} by {able[0]}, not by {wanted}.",
+            f"Use --shard {able[0]}.",
+        )
+    raise LoadError(
+        f"mlx_lm can't divide a model of type {family} over several processes.",
+        "Run it in one: leave --ranks and --hostfile out.",
+    )
+
+
+def divide(model: Any, sharding: Sharding, group: Group, family: str) -> Shard:
+    """Leave of a model what one rank computes.
+
+    Args:
+        model: Its weights are lazy.
+        sharding: From `sharding_of`.
+        group: Of all ranks.
+        family: Its model type, for the message.
+
+    Raises:
+        LoadError: So many ranks can't have even parts of it.
+    """
+    layers = len(model.layers)
+    try:
+        if sharding == "tensor":
+            model.shard(group)
+            return Shard(0, layers)
+        model.model.pipeline(group)
+    except (ValueError, TypeError, AttributeError, NotImplementedError, ZeroDivisionError) as error:
+        raise LoadError(
+            f"{group.size()} ranks can't divide this model of type {family} by {sharding}: {first_line(error, 160)}.",
+            "Use fewer ranks, or the other --shard.",
+        ) from error
+    return Shard(int(model.model.start_idx), int(model.model.end_idx) - int(model.model.start_idx))
+
+
+# ---- the time of a forward in compute and in communication -------------------------------------
+
+COMMUNICATIONS = ("all_gather", "all_max", "all_min", "all_sum", "recv", "recv_like", "send", "sum_scatter")
+
+
+def fenced_ms(forward: Callable[[], Any]) -> tuple[float, float]:
+    """Milliseconds of a forward in compute, and in communication with the waiting for other ranks.
+
+    Args:
+        forward: Computes and evaluates.
+    """
+    spent = 0.0
+
+    def fenced(communicate: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        def communicated(*given: Any, **named: Any) -> mx.array:
+            nonlocal spent
+            mx.eval([each for each in given if isinstance(each, mx.array)])
+            begun = time.perf_counter()
+            result = communicate(*given, **named)
+            mx.eval(result)
+            spent += time.perf_counter() - begun
+            return result
+
+        return communicated
+
+    taps = [
+        (mx.distributed, name, fenced(getattr(mx.distributed, name)))
+        for name in COMMUNICATIONS
+        if hasattr(mx.distributed, name)
+    ]
+    begun = time.perf_counter()
+    with patched(*taps):
+        forward()
+    total = time.perf_counter() - begun
+    return (total - spent) * 1000, spent * 1000
+
+
+# ---- what ranks compare after an operation -----------------------------------------------------
+# The sums of MLX's ring are equal to the bit on all ranks: 42 of 42 sums over 2, 3 and 4 ranks, of 1 to 1,000,003
+# numbers of float32, bfloat16 and float16. All that follows a sum is computed by each rank alike, so that on one
+# machine the logits must be equal to the bit. Machines of other kinds may round in other ways: there they must agree
+# within `TOLERANCE`.
+
+TOLERANCE = 0.05
+"""Of the largest logit of a row, between machines, as a share of the largest magnitude of both."""
+
+
+@frozen
+class Print:
+    """What tells rows of logits from others."""
+
+    crc: int
+    largest: float
+
+    @classmethod
+    def of(cls, logits: mx.array) -> Print:
+        """That of the logits after the last token of each row; evaluated, shape (rows, n, vocabulary)."""
+        rows = np.array(logits[:, -1].astype(mx.float32))
+        return cls(zlib.crc32(rows.tobytes()), float(rows.max()))
+
+    def disagreement(self, other: Print, same_machine: bool) -> str:
+        """In which way another rank's logits are not these; empty where they are."""
+        if self.crc == other.crc:
+            return ""
+        difference = abs(self.largest - other.largest)
+        bound = TOLERANCE * max(1.0, abs(self.largest), abs(other.largest))
+        if not same_machine and difference <= bound:
+            return ""
+        return f"computed other logits (the largest is {other.largest:.6g}, not {self.largest:.6g})"
+
+
+@frozen
+class RankHeld:
+    """What one rank's caches hold, and what can be done with them, after an operation."""
+
+    offset: int
+    readings: tuple[Reading, ...]
+    steps_back: bool
+    """`KV.can_step_back`."""
+    partial_restore: bool
+    chunks_matter: bool
+    quantized: tuple[bool, ...]
+    unsupported: tuple[str, str] | None
+    """`KV.without_snapshots`."""
+    bytes_per_token: int
+
+
+def told(kv: KV) -> dict[str, Any]:
+    """What a rank answers of its caches, in values of JSON."""
+    groups = [[list(reading), places] for reading, places in grouped(kv.readings()).items()]
+    return {
+        "offset": kv.offset,
+        "groups": groups,
+        "back": kv.can_step_back(),
+        "part": kv.partial_restore(),
+        "chunks": kv.chunks_matter,
+        "quantized": kv.quantized(),
+        "without": kv.without_snapshots(),
+        "token": kv.bytes_per_token() or 0,
+    }
+
+
+def held(answer: Mapping[str, Any]) -> RankHeld:
+    """The inverse of `told`."""
+    placed = {place: tuple(reading) for reading, places in answer["groups"] for place in places}
+    without = answer["without"]
+    return RankHeld(
+        offset=answer["offset"],
+        readings=tuple(placed[place] for place in range(len(placed))),
+        steps_back=answer["back"],
+        partial_restore=answer["part"],
+        chunks_matter=answer["chunks"],
+        quantized=tuple(answer["quantized"]),
+        unsupported=None if without is None else (without[0], without[1]),
+        bytes_per_token=answer["token"],
+    )
+
+
+# ---- the operations ----------------------------------------------------------------------------
 
 Values = Mapping[str, Any]
 

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from engine.errors import EngineError, LoadError, RankError
 from engine.frozen import frozen
-from engine.ranks.hosts import RankHosts
-from engine.ranks.process import RankProcess
+from engine.ranks.hosts import RankHosts, RankProcess
 
 T = TypeVar("T")
 Answer = Mapping[str, Any]

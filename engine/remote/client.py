@@ -12,17 +12,119 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
-from typing import Any
+from typing import Any, Literal
 
 from engine import wire
-from engine.commands import Cancel, Command, Load
 from engine.errors import EngineError, WireError
-from engine.records import Answer, Ended, Failure, Record
-from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, SILENCE_SECONDS
-from engine.remote.connection import Connection, Stage
-from engine.remote.handshake import Busy, Gone, shake_hands
+from engine.frozen import frozen
+from engine.protocol import Cancel, Command, Ended, Failure, Load, Record, addressed
+from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, PROTOCOL, SILENCE_SECONDS
 from engine.remote.lines import Lines, object_of
 from engine.remote.link import Link
+
+Stage = Literal["starting", "connected", "away", "gone"]
+
+
+@frozen
+class Connection:
+    """How it stands with an engine that is elsewhere."""
+
+    where: str
+    stage: Stage = "starting"
+    """`away`: the connection was lost and is tried again; `gone`: it is not, and its session is lost."""
+    why: str = ""
+    """What went wrong, one line; not made printable."""
+    attempts: int = 0
+    """Since it was lost."""
+    next_at: float = 0.0
+    """When the next attempt is due, on the clock of `time.monotonic`."""
+    since: float = 0.0
+    """When this stage began, on the same clock."""
+    round_trip: float | None = None
+    """Seconds from the last ping to its answer."""
+
+
+# ---- the handshake -----------------------------------------------------------------------------
+
+
+class Gone(Exception):
+    """The engine, or the session that it had for us, is not there any more."""
+
+
+class Busy(OSError):
+    """The engine takes no further client now."""
+
+
+@frozen
+class Welcome:
+    """What an engine says to a client that it lets in."""
+
+    engine: str
+    """Of this run of the engine; another one has another session."""
+    client: int
+    """The client's number, which its commands' ids begin with."""
+    number: int
+    """Of the first record that it will send."""
+    next: int
+    """Number of the first record that is new."""
+    outstanding: tuple[int, ...]
+    """Ids of the commands that had not ended."""
+    model: bool
+    """Whether there is a session with a model."""
+
+
+def shake_hands(
+    lines: Lines, token: str, program: str, engine: str, client: int, begin: int | str
+) -> Welcome:
+    """Say who one is, and be welcomed.
+
+    Args:
+        lines: A new connection.
+        token: The secret.
+        program: Version of the program.
+        engine: The engine that one comes back to; empty for none.
+        client: The number that one had there.
+        begin: Number of the first record wanted, or `session` or `end`.
+
+    Raises:
+        OSError: The connection ended.
+        Busy: The engine refuses for now.
+        Gone: It refuses for good, or what answers is none.
+        WireError: What answers is none.
+    """
+    lines.say(
+        SILENCE_SECONDS, hello=PROTOCOL, token=token, wire=wire.VERSION, program=program, engine=engine, client=client,
+        **{"from": begin},
+    )  # fmt: skip
+    line = lines.read(wire.LIMIT, SILENCE_SECONDS)
+    if line is None:
+        raise ConnectionResetError("it closed the connection")
+    return _checked(object_of(line))
+
+
+def _checked(said: dict[str, Any]) -> Welcome:
+    """A welcome.
+
+    Raises:
+        Busy: The engine refuses for now.
+        Gone: It refuses for good, or the line is no welcome.
+    """
+    if "refused" in said:
+        why = str(said["refused"])[:HELLO_LIMIT]
+        raise (Gone if said.get("final") is True else Busy)(why)
+    engine, model, ids = said.get("engine"), said.get("model"), said.get("outstanding")
+    numbers: list[Any] = [said.get(name) for name in ("client", "number", "next")]
+    if type(ids) is list and type(engine) is str and type(model) is bool and _whole(numbers) and _whole(ids):
+        client, number, after = numbers
+        return Welcome(engine, client, number, after, tuple(ids), model)
+    raise Gone("What answers there is no engine of this program.")
+
+
+def _whole(values: list[Any]) -> bool:
+    return all(type(value) is int and 0 <= value < 2**64 for value in values)
+
+
+# ---- the engine --------------------------------------------------------------------------------
 
 WAITS = (0.5, 1.0, 2.0, 4.0, 5.0)
 """Seconds before the next attempt to connect; the last one from then on."""
@@ -272,22 +374,20 @@ class RemoteEngine:
         if isinstance(message, Command):
             if not own <= message.id < own + CLIENT_IDS:
                 self.adopt(message)
-        elif isinstance(message, Answer):
-            mine = own <= message.id < own + CLIENT_IDS
+        else:
+            mine = own <= message.request < own + CLIENT_IDS
             if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
                 raise Gone(message.message)  # not its hint: a fresh process has all ranks again
             if mine or not isinstance(message, Failure) or message.command == Load.kind:
                 self._hand_out(
-                    replace(message, id=message.id - own if mine else 0)
+                    addressed(message, message.request - own if mine else 0)
                 )  # others' failures are told
-        else:
-            self.emit(message)
         self._note_caught_up()
 
     def _hand_out(self, record: Record) -> None:
         if isinstance(record, Ended):
             with self._state:
-                self._outstanding.pop(record.id, None)
+                self._outstanding.pop(record.request, None)
         self.emit(record)
 
     def _note_caught_up(self) -> None:
@@ -303,8 +403,8 @@ class RemoteEngine:
     def _refuse(self, command: Command, why: str, hint: str) -> None:
         # A `Failure` of a `Load` says that the model before it is gone, and here the engine still has it.
         kind = "Open" if isinstance(command, Load) else command.kind
-        self.emit(Failure(kind, why, hint, id=command.id))
-        self._hand_out(Ended(command.kind, cancelled=True, id=command.id))
+        self.emit(Failure(kind, why, hint, request=command.id))
+        self._hand_out(Ended(command.kind, cancelled=True, request=command.id))
 
     def _answered(self, pinged: int) -> None:
         with self._state:
@@ -358,5 +458,5 @@ class RemoteEngine:
         self._link.close(0.1)
         for command in left:
             if isinstance(command, Load):  # there is no model, and no screen to tell it but in its place
-                self.emit(Failure(command.kind, why, "Press o to try again.", id=command.id))
-            self.emit(Ended(command.kind, cancelled=True, id=command.id))
+                self.emit(Failure(command.kind, why, "Press o to try again.", request=command.id))
+            self.emit(Ended(command.kind, cancelled=True, request=command.id))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 from engine.errors import WireError
-from engine.trace.parse import parse
-from engine.trace.shapes import Misfit
+from engine.trace.values import Misfit, parse
 
 TICK = 1.0
 """Seconds for which one call of the system waits: so often it is looked whether the time is over."""
@@ -122,3 +124,43 @@ def object_of(line: bytes) -> dict[str, Any]:
     if type(value) is not dict:
         raise WireError("A line is no JSON object.")
     return value
+
+
+# ---- what strangers do to a server: a flood of them is no flood of lines -----------------------
+
+SECONDS = 60.0
+"""Between two lines."""
+
+
+class Complaints:
+    """Counts, and tells what was counted.
+
+    Args:
+        tell: Gets the lines; called in the thread that counts.
+        clock: Seconds.
+    """
+
+    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._clock = tell, clock
+        self._counts: Counter[str] = Counter()
+        self._next = float("-inf")
+        self._lock = Lock()
+
+    def add(self, what: str) -> None:
+        """Count one connection.
+
+        Args:
+            what: What it did, as it follows "1": `that sent no request`.
+        """
+        with self._lock:
+            self._counts[what] += 1
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell what was counted, unless the last line is too fresh; called now and then, for what came after it."""
+        with self._lock:
+            if not self._counts or self._clock() < self._next:
+                return
+            self._next = self._clock() + SECONDS
+            counts, self._counts = self._counts, Counter()
+        self._tell(f"Connections closed: {', '.join(f'{count:,} {what}' for what, count in counts.items())}.")

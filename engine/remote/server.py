@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 import socket
 import time
@@ -12,14 +13,23 @@ from threading import Event, Thread
 from typing import Any
 
 from engine import wire
-from engine.commands import Cancel, Command, Configure, Load, Prefill
 from engine.errors import WireError
-from engine.records import Ended, Failure, Loading, ModelFacts, PromptOpened, Record
+from engine.protocol import (
+    Cancel,
+    Command,
+    Configure,
+    Ended,
+    Failure,
+    Load,
+    ModelFacts,
+    Prefill,
+    PromptOpened,
+    Record,
+    ends_model,
+)
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, HELLO_SECONDS, PROTOCOL
-from engine.remote.complaints import Complaints
-from engine.remote.journal import RecordJournal
-from engine.remote.lines import Lines, line_of, object_of
-from engine.remote.visitor import Visitor
+from engine.remote.journal import RecordJournal, Visitor
+from engine.remote.lines import Complaints, Lines, line_of, object_of
 from engine.thread import EngineThread
 
 MOST_OUTSTANDING = 256
@@ -309,10 +319,10 @@ class EngineServer:
                 self._keep(line)
             self._model = self._model or isinstance(record, ModelFacts)
             if isinstance(record, Ended):
-                self._running.pop(record.id, None)
-                self._failed.discard(record.id)
+                self._running.pop(record.request, None)
+                self._failed.discard(record.request)
             elif isinstance(record, Failure):
-                self._failed.add(record.id)
+                self._failed.add(record.request)
 
     def _lines_of(self, record: Record) -> list[bytes]:
         """A record, and before it the command that one who joins has to know."""
@@ -321,8 +331,8 @@ class EngineServer:
             found = self._first(Load)
         elif isinstance(record, PromptOpened):
             found = self._first(Prefill)
-        elif isinstance(record, Ended) and not record.cancelled and record.id not in self._failed:
-            command = self._running.get(record.id)
+        elif isinstance(record, Ended) and not record.cancelled and record.request not in self._failed:
+            command = self._running.get(record.request)
             found = command if isinstance(command, Configure) else None
         return [*([] if found is None else [_encoded(found)]), _encoded(record)]
 
@@ -338,16 +348,35 @@ class EngineServer:
                 self._visitor.dismiss(f"The engine can't keep its session: {self._lost}.")
 
 
-def ends_model(record: Record) -> bool:
-    """Whether the engine let go of the model that it had: another is on its way, or failed to come."""
-    return isinstance(record, Loading) or (isinstance(record, Failure) and record.command == Load.kind)
-
-
 def _encoded(message: Command | Record) -> bytes:
     """A message as a line; of a record that is too long, that it is."""
     try:
         return wire.encode(message) + b"\n"
     except WireError as error:
-        words, id = f"An answer could not be sent: {error.message}", getattr(message, "id", 0)
-        told = Failure(type(message).__name__, words, error.hint, id=id)
+        request = message.id if isinstance(message, Command) else message.request
+        words = f"An answer could not be sent: {error.message}"
+        told = Failure(type(message).__name__, words, error.hint, request=request)
         return wire.encode(told) + b"\n"
+
+
+# ---- the other end of ProcessLink --------------------------------------------------------------
+
+END_SECONDS = 1.5
+
+
+def serve_inherited(descriptor: int, program: str) -> None:
+    """Serve the one connection that was inherited, then end the process at once.
+
+    Args:
+        descriptor: Of a connected socket.
+        program: Version of the program.
+    """
+    status = 1
+    try:
+        server = EngineServer("", program)
+        server.start()
+        server.meet(socket.socket(fileno=descriptor))
+        server.close(END_SECONDS)
+        status = 0
+    finally:
+        os._exit(status)  # a thread that still uses MLX would abort the interpreter's own way out

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.records import StageReading
+from engine.protocol import StageReading
 from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import MINUS_INFINITY, Context, Stage, only, pipeline
 from engine.settings import Settings
@@ -163,7 +163,8 @@ class StageRun:
         weights = np.exp((self.row[live] - self.row.max()).astype(np.float64))
         probs = np.zeros(self.row.size, np.float64)
         probs[live] = weights / weights.sum()
-        return self._sampled(probs, *_under(probs, draw))
+        picked, start, end = invert(probs, draw)
+        return self._sampled(probs, picked, draw, start, end)
 
     def _sampled(
         self,
@@ -211,11 +212,6 @@ def sample(
         if watch is not None:
             watch(stage, run)
     return run.greedy() if settings.temp == 0 else run.sampled(draw)
-
-
-def _under(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float, float]:
-    picked, start, end = invert(probs, draw)
-    return picked, draw, start, end
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:

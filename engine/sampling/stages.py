@@ -27,12 +27,9 @@ import numpy.typing as npt
 
 from engine.frozen import frozen
 from engine.sampling.ranking import Row, ranked
-from engine.setting_field import GRAMMAR
-from engine.settings import Settings, program
+from engine.setting_field import GRAMMAR, StageKind
+from engine.settings import STAGES, Settings, program
 
-Kind = Literal["logits", "order", "shares", "scale"]
-"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
-scales."""
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
@@ -61,7 +58,7 @@ class Stage:
     name: str
     """As shown next to a token that it cut: `top-p`."""
     run: Callable[[Row], Row]
-    kind: Kind = "shares"
+    kind: StageKind = "shares"
 
     @property
     def changes_logits(self) -> bool:
@@ -264,8 +261,9 @@ TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama
 
 
 def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    ties = TOP_P_TIES[program(settings)]
-    return partial(top_p, share=settings.top_p, ties=ties) if settings.top_p < 1 else None
+    if settings.top_p >= 1:
+        return None
+    return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[program(settings)])
 
 
 def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
@@ -283,8 +281,9 @@ def _xtc(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
 
 
 def _top_k(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    ties = TOP_K_TIES[program(settings)]
-    return partial(top_k, k=settings.top_k, ties=ties) if settings.top_k > 0 else None
+    if settings.top_k <= 0:
+        return None
+    return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[program(settings)])
 
 
 def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
@@ -292,20 +291,20 @@ def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
 
 
 Maker = Callable[[Settings, Context], "Callable[[Row], Row] | None"]
-STAGE_MAKERS: dict[str, tuple[Maker, Kind]] = {
-    GRAMMAR: (_grammar, "logits"),
-    "logit-bias": (_logit_bias, "logits"),
-    "min-tokens": (_min_tokens, "logits"),
-    "repetition": (_repetition, "logits"),
-    "presence": (_presence, "logits"),
-    "frequency": (_frequency, "logits"),
-    "top-p": (_top_p, "order"),
-    "min-p": (_min_p, "shares"),
-    "xtc": (_xtc, "shares"),
-    "top-k": (_top_k, "order"),
-    "temperature": (_temperature, "scale"),
+STAGE_MAKERS: dict[str, Maker] = {
+    GRAMMAR: _grammar,
+    "logit-bias": _logit_bias,
+    "min-tokens": _min_tokens,
+    "repetition": _repetition,
+    "presence": _presence,
+    "frequency": _frequency,
+    "top-p": _top_p,
+    "min-p": _min_p,
+    "xtc": _xtc,
+    "top-k": _top_k,
+    "temperature": _temperature,
 }
-"""By stage name: what makes its function from settings and context, None where it is off; what it does."""
+"""By stage name: what makes its function from settings and context, None where it is off."""
 
 
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
@@ -313,8 +312,8 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     order = settings.sampler_order
     for name in order if GRAMMAR in order else (GRAMMAR, *order):
-        maker, kind = STAGE_MAKERS[name]
-        run = maker(settings, context)
+        run = STAGE_MAKERS[name](settings, context)
+        kind = STAGES[name].kind if name != GRAMMAR else "logits"
         if run is not None and (kind == "logits" or settings.temp != 0):
             stages.append(Stage(name, run, kind))
     return tuple(stages)

@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.commands import AddTurn, Prefill, PreviewPrompt
 from engine.errors import PromptError
 from engine.frozen import frozen
-from engine.model.forward import Stopped
-from engine.records import (
-    ChatOptions,
-    Message,
-    TurnDiffers,
-    conversation,
-)
+from engine.protocol import AddTurn, ChatOptions, Message, Prefill, PreviewPrompt, TurnDiffers, conversation
 from engine.session import saved_prompt
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
+from engine.task import Stopped
 from engine.tree import ROOT, common_prefix
 
 ANSWER = "(the answer of mlx-inspector)"

@@ -5,118 +5,108 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from engine import commands, records
-from engine.commands import Command
-from engine.desk import Call, Desk, Handler
-from engine.gc_policy import collect_all, set_aside
+from engine import protocol
+from engine.context import Capability, Handler, collect_all, set_aside
 from engine.model.load import load
+from engine.protocol import Command
 from engine.session import conversation
 from engine.session.restore import restore
 from engine.session.uncached import open_session
 from engine.settings import check
+from engine.task import Task
 
 
-class SessionCommands:
-    """Handlers of the commands on the session.
-
-    Args:
-        desk: The session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+class SessionCommands(Capability):
+    """Handlers of the commands on the session."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.Load: self._load,
-            commands.Configure: self._configure,
-            commands.Prefill: self._prefill,
-            commands.AddTurn: self._add_turn,
-            commands.GoOnPrefill: self._go_on_prefill,
-            commands.Restore: self._restore,
-            commands.TakeStep: self._step,
-            commands.Choose: self._choose,
-            commands.Take: self._take,
-            commands.MoveTo: self._move,
-            commands.Reroll: self._reroll,
-            commands.Recall: self._recall,
-            commands.Verify: self._verify,
+            protocol.Load: self._load,
+            protocol.Configure: self._configure,
+            protocol.Prefill: self._prefill,
+            protocol.AddTurn: self._add_turn,
+            protocol.GoOnPrefill: self._go_on_prefill,
+            protocol.Restore: self._restore,
+            protocol.TakeStep: self._step,
+            protocol.Choose: self._choose,
+            protocol.Take: self._take,
+            protocol.MoveTo: self._move,
+            protocol.Reroll: self._reroll,
+            protocol.Recall: self._recall,
+            protocol.Verify: self._verify,
         }
-
-    def forget(self, model: bool) -> None:
-        """The session itself is the desk's."""
 
     # ---- model, settings, prompt ------------------------------------------------------------
 
-    def _load(self, command: commands.Load, call: Call) -> None:
-        desk = self._desk
-        desk.forget(model=True)
-        desk.loaded = desk.opened = None  # their memory is free before the next one takes more
+    def _load(self, command: protocol.Load, task: Task) -> None:
+        context = self._context
+        context.forget(model=True)
+        context.loaded = context.opened = None  # their memory is free before the next one takes more
         collect_all()
-        spread = desk.spread(command.settings)
-        loaded = load(command.settings, desk.emit, call.cancel, spread=spread)
-        opened = open_session(loaded, desk.settings)  # before either is set: on a failure neither is
-        desk.loaded, desk.opened = loaded, opened
+        spread = context.spread(command.settings)
+        loaded = load(command.settings, context.emit, task.cancel, spread=spread)
+        opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
+        context.loaded, context.opened = loaded, opened
         set_aside()
-        desk.emit(loaded.facts)
+        context.emit(loaded.facts)
         if spread is not None:
-            desk.emit(spread.loaded())
+            context.emit(spread.loaded())
 
-    def _configure(self, command: commands.Configure, call: Call) -> None:
-        desk, settings = self._desk, check(command.settings)
-        following = desk.opened.configure(settings) if desk.opened else None
-        desk.settings = settings
+    def _configure(self, command: protocol.Configure, task: Task) -> None:
+        context, settings = self._context, check(command.settings)
+        following = context.opened.configure(settings) if context.opened else None
+        context.settings = settings
         if following is not None:
-            desk.emit(records.Resampled(following))
+            context.emit(protocol.Resampled(following))
 
-    def _prefill(self, command: commands.Prefill, call: Call) -> None:
-        self._desk.forget()
-        for record in conversation.prompt(self._desk.session, command, call.stopped):
-            self._desk.emit(record)
-        self._desk.read_prompts(call)
+    def _prefill(self, command: protocol.Prefill, task: Task) -> None:
+        self._context.forget()
+        self._context.emit_all(conversation.prompt(self._context.session, command, task.stopped))
+        self._context.read_prompts(task)
 
-    def _add_turn(self, command: commands.AddTurn, call: Call) -> None:
-        for record in conversation.add_turn(self._desk.session, command, call.stopped):
-            if isinstance(record, records.PromptOpened):
-                self._desk.forget()
-            self._desk.emit(record)
-        self._desk.read_prompts(call)
+    def _add_turn(self, command: protocol.AddTurn, task: Task) -> None:
+        for record in conversation.add_turn(self._context.session, command, task.stopped):
+            if isinstance(record, protocol.PromptOpened):
+                self._context.forget()
+            self._context.emit(record)
+        self._context.read_prompts(task)
 
-    def _go_on_prefill(self, command: commands.GoOnPrefill, call: Call) -> None:
-        for record in self._desk.session.go_on_prefill(command.step_size, call.stopped):
-            self._desk.emit(record)
-        self._desk.read_prompts(call)
+    def _go_on_prefill(self, command: protocol.GoOnPrefill, task: Task) -> None:
+        self._context.emit_all(self._context.session.go_on_prefill(command.step_size, task.stopped))
+        self._context.read_prompts(task)
 
-    def _restore(self, command: commands.Restore, call: Call) -> None:
-        desk = self._desk
-        desk.forget()
-        desk.emit(restore(desk.session, command, desk.emit, call.stopped, desk.change))
+    def _restore(self, command: protocol.Restore, task: Task) -> None:
+        context = self._context
+        context.forget()
+        context.emit(restore(context.session, command, context.emit, task.stopped, context.change))
 
     # ---- steps and moves --------------------------------------------------------------------
 
-    def _step(self, command: commands.TakeStep, call: Call) -> None:
-        self._desk.emit_step(self._desk.session.step())
+    def _step(self, command: protocol.TakeStep, task: Task) -> None:
+        self._context.emit_step(self._context.session.step())
 
-    def _choose(self, command: commands.Choose, call: Call) -> None:
-        self._desk.ensure_at(command.node, call)
-        self._desk.emit_step(self._desk.session.choose(command.token, leave_grammar=command.leave_grammar))
+    def _choose(self, command: protocol.Choose, task: Task) -> None:
+        self._context.ensure_at(command.node, task)
+        self._context.emit_step(
+            self._context.session.choose(command.token, leave_grammar=command.leave_grammar)
+        )
 
-    def _take(self, command: commands.Take, call: Call) -> None:
-        self._desk.take_tokens(command.node, command.ids, command.origin, call, command.leave_grammar)
+    def _take(self, command: protocol.Take, task: Task) -> None:
+        self._context.take_tokens(command.node, command.ids, command.origin, task, command.leave_grammar)
 
-    def _move(self, command: commands.MoveTo, call: Call) -> None:
-        self._desk.move(command.node, call)
+    def _move(self, command: protocol.MoveTo, task: Task) -> None:
+        self._context.move(command.node, task)
 
-    def _reroll(self, command: commands.Reroll, call: Call) -> None:
-        self._desk.emit(records.Resampled(self._desk.session.reroll(command.count)))
+    def _reroll(self, command: protocol.Reroll, task: Task) -> None:
+        self._context.emit(protocol.Resampled(self._context.session.reroll(command.count)))
 
     # ---- computed again ---------------------------------------------------------------------
 
-    def _recall(self, command: commands.Recall, call: Call) -> None:
+    def _recall(self, command: protocol.Recall, task: Task) -> None:
         begun = time.perf_counter()
-        self._desk.session.recall(command.nodes, call.stopped)
-        self._desk.emit(records.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
+        self._context.session.recall(command.nodes, task.stopped)
+        self._context.emit(protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
 
-    def _verify(self, command: commands.Verify, call: Call) -> None:
-        self._desk.emit(self._desk.session.verify(call.stopped))
+    def _verify(self, command: protocol.Verify, task: Task) -> None:
+        self._context.emit(self._context.session.verify(task.stopped))

@@ -14,13 +14,13 @@ import mlx.core as mx
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
 from engine.frozen import frozen
-from engine.model.first_uses import Work
-from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Stopped
-from engine.model.tail import Tail
+from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work
+from engine.model.layers import Tail
 from engine.model.tokens import Tokens
-from engine.records import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
+from engine.protocol import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row
 from engine.session.unread import Unread, UnreadRows
+from engine.task import Stopped
 
 ECHO_TOKENS = 2048
 """Prompt length up to which prompt logprobs are computed by default."""

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.commands import Grown, Restore
 from engine.errors import PromptError, StepError
-from engine.model.forward import Compute, Stopped
-from engine.records import Intervention, Record, Restored, Restoring
-from engine.session.node_logits import memory
+from engine.model.forward import Compute
+from engine.protocol import Grown, Intervention, Record, Restore, Restored, Restoring
+from engine.session.node_records import memory
 from engine.session.session import Session
+from engine.task import Stopped
 
 Change = Callable[[Any, Sequence[Intervention]], Compute]
 """From a model and interventions to what computes in its place."""

@@ -12,17 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine import records
-from engine.cache.moves import MoveCost
+from engine import protocol
+from engine.cache.moves import MoveCost, Mover
 from engine.errors import Cancelled, StepError
-from engine.model.forward import Runner, Stopped, never
+from engine.frozen import frozen
+from engine.model.forward import Runner
 from engine.model.rounding import rounding_of
-from engine.records import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
-from engine.session.node_logits import memory
+from engine.session.node_records import memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.state import SessionState
-from engine.stalls import stall_times
+from engine.task import Stopped, never
+from engine.timing import stall_times
 from engine.tree import ROOT
 
 
@@ -71,7 +73,7 @@ class Session(SessionState):
 
         Yields:
             The prompt, a record for each chunk, and the first distribution. The prompt logprobs are read after it, by
-            `read_prompt`; of a long prompt some on the way.
+            `unread`; of a long prompt some on the way.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
@@ -89,7 +91,7 @@ class Session(SessionState):
             self.runner, self.unread, self._tail, self.tokens, self.settings.candidates, prompt, echo
         )
         held = self.kv.offset
-        yield records.PromptOpened(
+        yield protocol.PromptOpened(
             text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree, starts
         )
         yield from self.go_on_prefill(step_size, stopped)
@@ -123,7 +125,8 @@ class Session(SessionState):
         shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
         self.mover.keep_branch(self.node, shared)
         cost = self.mover.move(self.node, end, want)
-        self.node, self._position = self.tree[end].parent, None
+        self.make_current(self.tree[end].parent)
+        self._position = None
         if self.kv.offset < self.held.begin(end):  # from there on, and no earlier, chunks run changed
             self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
@@ -158,7 +161,7 @@ class Session(SessionState):
         run.count("token", 1, (time.perf_counter() - begun) * 1000)
         cost = run.prompt.cost
         self._set_node(run.tokens[-1].node, row)
-        yield records.Prefilled(
+        yield protocol.Prefilled(
             text=run.prompt.text,
             tokens=tuple(run.tokens),
             next=self.next,
@@ -174,14 +177,6 @@ class Session(SessionState):
             cold=run.cold,
             unread=len(self.unread),
         )
-
-    def read_prompt(self) -> records.PromptReadings | None:
-        """Read what the model makes of the next few tokens of the prompts that went through it; takes about 60 ms.
-
-        Returns:
-            None where all is read.
-        """
-        return self.unread.read()
 
     # ---- decode -----------------------------------------------------------------------------
 
@@ -363,22 +358,7 @@ class Session(SessionState):
             self._rewind(shared)  # the added tokens belong to a path that was not completed
             raise
 
-    def back(self, count: int = 1, stopped: Stopped = never) -> Moved:
-        """Move back some tokens, at most to the first."""
-        node = self.node
-        for _ in range(count):
-            node = self.tree[node].parent if self.tree[node].depth > 1 else node
-        return self.move(node, stopped)
-
-    def forward(self, count: int = 1, stopped: Stopped = never) -> Moved:
-        """Move forward some tokens along the branch visited last, as far as it reaches."""
-        node = self.node
-        for _ in range(count):
-            latest = self.tree[node].latest
-            node = node if latest is None else latest
-        return self.move(node, stopped)
-
-    def verify(self, stopped: Stopped = never) -> records.Verified:
+    def verify(self, stopped: Stopped = never) -> protocol.Verified:
         """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.
 
         Raises:
@@ -392,4 +372,56 @@ class Session(SessionState):
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
         tokens, held = self.tree[self.node].depth, self.held.at(self.node)
-        return records.Verified(self.node, tokens, difference, same, ms, rounding, held)
+        return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
+
+
+# ---- a runner whose cache holds the path to any node, while the live cache doesn't change ------
+
+
+@frozen
+class DetachedPath:
+    """A cache that holds a path, and the logits after it."""
+
+    runner: Runner
+    """Read-only: it is the session's own at the session's current node."""
+    row: Row
+    recomputed: int
+    """Tokens of the path that went through the model again."""
+    why: str
+    """Why tokens in the live cache could not be used, empty if they could."""
+
+
+def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPath:
+    """Bring the path to a node into a cache, and compute the logits after it.
+
+    Unless it is the session's current node, the live cache is copied (MLX copies an array only when it is written), and
+    the copy is moved as the session would move: by trimming, by restoring kept KV, and by running the rest.
+
+    Args:
+        session: Not changed.
+        node: Any node but the root.
+        stopped: Polled before each chunk and token that is recomputed.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    if node not in session.tree or node == ROOT:
+        raise StepError(f"There is no token number {node} to go on from.", "Begin with a prompt.")
+    depth = session.tree[node].depth
+    if node == session.node and session.kv.offset == depth:
+        return DetachedPath(session.runner, session.logits, 0, "")
+    if not session.cached:
+        runner = session.runner.fresh()
+        after = session.run_path(runner, node, stopped)
+        return DetachedPath(runner, after, depth, "the session keeps no KV cache")
+    row, runner = session.kept_logits.get(node), session.runner.copy()
+    mover = Mover(runner.kv, session.tree, 0)
+    mover.store = session.mover.store
+    runner.compute = session.held.compute(session.tree[node].held)
+    cost = mover.move(session.node, node, depth if row is not None else depth - 1)
+    recomputed = depth - runner.kv.offset
+    if recomputed:
+        row = session.run_path(runner, node, stopped)
+    assert row is not None  # without kept logits the last token was recomputed
+    return DetachedPath(runner, row, recomputed, cost.note)

@@ -1,26 +1,146 @@
-"""The state of a session: its tree, its current node, its cache, and the logits after the node."""
+"""The interventions that branches of the tree were computed under.
+
+A node names its set by number, 0 for the model itself, and the same token after the same path under another set is
+another node. So what is kept of a node, its KV, its logits, what undoes it, is never that of another set. A branch
+keeps the set of its first node: a path has tokens of the model's own, then those of at most one set.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 from engine.cache.live import KV
 from engine.cache.moves import Mover
-from engine.chunks import Chunks, goes_on, inside
 from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Changed, Compute, Runner
 from engine.model.load import Loaded
-from engine.records import NO_OPTIONS, ChatOptions, Distribution, KVReading, Message
+from engine.protocol import NO_OPTIONS, ChatOptions, Distribution, Intervention, KVReading, Message
 from engine.sampling.ranking import Row
-from engine.session.held import HeldSets
-from engine.session.kept_logits import KeptLogits
-from engine.session.node_logits import NodeReader
+from engine.session.node_records import NodeReader
 from engine.session.prefill import PrefillRun
 from engine.session.unread import Unread
 from engine.settings import Settings, check
-from engine.tree import ROOT, TokenTree
+from engine.task import Stopped, never
+from engine.tree import ROOT, Chunks, TokenTree, chunks_go_on, within_chunk
+
+# ---- interventions -----------------------------------------------------------------------------
+# A node names its set by number, 0 for the model itself, and the same token after the same path under another set is
+# another node. So what is kept of a node, its KV, its logits, what undoes it, is never that of another set. A branch
+# keeps the set of its first node: a path has tokens of the model's own, then those of at most one set.
+
+
+class HeldSets:
+    """The sets of one tree.
+
+    Args:
+        model: Computes the nodes of no set.
+        tree: The tree.
+    """
+
+    def __init__(self, model: Compute, tree: TokenTree) -> None:
+        self._tree = tree
+        self._sets: list[tuple[tuple[Intervention, ...], Compute]] = [((), model)]
+
+    def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
+        """The number of a set; a set that is there keeps its number.
+
+        Args:
+            interventions: The set.
+            compute: Called as the model is, it computes what the model does under them.
+        """
+        known = [each for each, _ in self._sets]
+        if interventions in known:
+            return known.index(interventions)
+        self._sets.append((interventions, compute))
+        return len(self._sets) - 1
+
+    def at(self, node: int) -> tuple[Intervention, ...]:
+        """The set that a node was computed under; empty for the model's own."""
+        return self._sets[self._tree[node].held][0]
+
+    def compute(self, held: int) -> Compute:
+        """What computes the nodes of a set."""
+        return self._sets[held][1]
+
+    def first(self, node: int) -> int:
+        """The first node under the set of a node that is under one."""
+        while self._tree[self._tree[node].parent].held:
+            node = self._tree[node].parent
+        return node
+
+    def begin(self, node: int) -> int:
+        """How many tokens of a node's path are the model's own, before those under a set; 0 where all are its own."""
+        return self._tree[self.first(node)].depth - 1 if self._tree[node].held else 0
+
+    def changed(self, node: int) -> Changed | None:
+        """From which token of a node's path on another function than the model computes it; None where none does."""
+        held = self._tree[node].held
+        return (self.begin(node), self.compute(held)) if held else None
+
+    def refuse(self, node: int, what: str) -> None:
+        """Refuse what is there for the model's own tokens alone.
+
+        Args:
+            node: Any node.
+            what: Of the model's own tokens alone, with its verb, as in `measurements are`.
+
+        Raises:
+            StepError: It was computed under interventions.
+        """
+        if node in self._tree and self._tree[node].held:
+            units = ", ".join(each.label for each in self.at(node))
+            raise StepError(
+                f"This token was computed under interventions ({units}): {what} for the model's own.",
+                "Go to a branch of the model's own.",
+            )
+
+
+# ---- rows of logits, kept within a bound -------------------------------------------------------
+
+
+class KeptLogits:
+    """Rows by node; at the bound it drops the least recently used first.
+
+    Args:
+        budget: Bytes that the rows together may take.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.nbytes = 0
+        self._rows: OrderedDict[int, Row] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Nodes whose rows are kept, in the order of the tree."""
+        return tuple(sorted(self._rows))
+
+    def put(self, node: int, row: Row) -> None:
+        """Keep a node's row, dropping old ones to stay within the budget; a row larger than that is not kept."""
+        if (old := self._rows.pop(node, None)) is not None:
+            self.nbytes -= old.nbytes
+        if row.nbytes > self.budget:
+            return
+        self._rows[node] = row
+        self.nbytes += row.nbytes
+        while self.nbytes > self.budget:
+            self.nbytes -= self._rows.popitem(last=False)[1].nbytes
+
+    def get(self, node: int) -> Row | None:
+        """The row of a node, None where it was never kept or was dropped."""
+        row = self._rows.get(node)
+        if row is not None:
+            self._rows.move_to_end(node)
+        return row
+
+
+# ---- the state of a session --------------------------------------------------------------------
 
 CUT_NOTE = (
     "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
@@ -48,14 +168,16 @@ class SessionState:
         self._load = loaded.settings
         self._tail = loaded.tail
         self.record_logits = loaded.settings.record_logits
-        self.runner = Runner(loaded.model, loaded.settings, loaded.first_uses, loaded.make_kv)
+        self.runner = loaded.runner()
+        self.kv: KV = self.runner.kv
+        """The live cache."""
         self.forget()
 
     def forget(self) -> None:
         """Begin a new tree, with nothing in the cache."""
         self.tree = TokenTree()
         self.held = HeldSets(self.runner.model, self.tree)
-        self.node = ROOT
+        self.make_current(ROOT)
         self.kv.clear()
         self.kept_logits = KeptLogits(self._load.kept_logits_mib * 2**20)
         self.mover = Mover(self.kv, self.tree, self._load.kept_kv_mib * 2**20)
@@ -71,17 +193,11 @@ class SessionState:
         self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
         """Tokens of prompts whose logprobs are to be read."""
 
-    @property
-    def node(self) -> int:
+    def make_current(self, node: int) -> None:
+        """Make a node the current one: the token after it is computed as the node was."""
+        self.node = node
         """The current node."""
-        return self._node
-
-    @node.setter
-    def node(self, node: int) -> None:
-        self._node = node
-        self.runner.compute = self.held.compute(
-            self.tree[node].held
-        )  # what follows a node is computed as it is
+        self.runner.compute = self.held.compute(self.tree[node].held)
 
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
         """Run what a runner's cache lacks of the path to a node, each token as it was computed the first time.
@@ -97,14 +213,18 @@ class SessionState:
         """
         tree, kv = self.tree, runner.kv
         chunks = tree.chunks(node)
-        if kv.chunks_matter and not goes_on(kv.chunks, chunks, kv.offset):
+        if kv.chunks_matter and not chunks_go_on(kv.chunks, chunks, kv.offset):
             kv.clear()
         return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
 
     def cut_note(self, node: int) -> str:
         """That the numbers after a node are those of another cut than the current path's; empty where they aren't."""
         at, path = self.tree[node], self.tree.chunks(self.node)
-        if not self.kv.chunks_matter or not inside(path, at.depth) or node not in self.tree.nodes(self.node):
+        if (
+            not self.kv.chunks_matter
+            or not within_chunk(path, at.depth)
+            or node not in self.tree.nodes(self.node)
+        ):
             return ""
         return CUT_NOTE
 
@@ -112,11 +232,6 @@ class SessionState:
     def can_pipeline(self) -> bool:
         """Whether one more forward could be prepared before its token is known, and undone."""
         return self.kv.lazy and self.kv.can_step_back()
-
-    @property
-    def kv(self) -> KV:
-        """The live cache."""
-        return self.runner.kv
 
     def kv_reading(self) -> KVReading:
         """The live cache, and the KV that is kept next to it."""
@@ -155,7 +270,8 @@ class SessionState:
 
     def set_position(self, position: Position) -> None:
         """Make a node whose path the cache holds the current one."""
-        self.node, self._position, self._prefill_run = position.node_logits.node, position, None
+        self.make_current(position.node_logits.node)
+        self._position, self._prefill_run = position, None
         self.settings_at[self.node] = self.settings
         self.kept_logits.put(self.node, position.node_logits.row)
 

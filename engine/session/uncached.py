@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 
 from engine.cache.moves import MoveCost
-from engine.model.forward import Runner, Stopped, never
+from engine.model.forward import Runner
 from engine.model.load import Loaded
-from engine.records import Moved
+from engine.protocol import Moved
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import Stopped, never
 
 ALL_AGAIN = "without a KV cache the whole path goes through again"
 
@@ -48,7 +49,8 @@ class UncachedSession(Session):
     def _share(self, end: int, want: int, computed: int) -> MoveCost:
         """Go to the node before a prompt's end; all tokens of the path run again."""
         self.kv.clear()
-        self.node, self._position = self.tree[end].parent, None
+        self.make_current(self.tree[end].parent)
+        self._position = None
         return MoveCost(0, 0, ALL_AGAIN if computed else "")
 
     def prepare_step(self) -> None:

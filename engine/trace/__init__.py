@@ -9,11 +9,12 @@ replay needs no MLX.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from engine.errors import TraceError
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     GrammarExpected,
     Loading,
     LookedAhead,
@@ -22,27 +23,21 @@ from engine.records import (
     PromptPreview,
     Restoring,
 )
-from engine.trace.bounds import INSIDE_LIMIT, LINES_LIMIT, TOTAL_LIMIT
-from engine.trace.entry import VERSION, Entry, Header, Unknown
-from engine.trace.file import TraceReader, uncollected
+from engine.trace.candidates import pack
+from engine.trace.file import TraceReader, save_as, uncollected
 from engine.trace.journal import Journal, in_use
-from engine.trace.packed import pack
-from engine.trace.placed import placed
-from engine.trace.save import save_as
-from engine.trace.shapes import Kept
-from engine.trace.user_message import user_message
+from engine.trace.lines import Entry, Header, Unknown
+from engine.trace.schema import Kept
+from engine.trace.tree import placed
+from engine.trace.values import INSIDE_LIMIT
 
 __all__ = [
-    "LINES_LIMIT",
-    "TOTAL_LIMIT",
-    "VERSION",
     "Entry",
     "Header",
     "Journal",
     "Kept",
     "Peek",
     "Trace",
-    "TraceError",
     "TraceReader",
     "Unknown",
     "in_use",
@@ -122,6 +117,33 @@ def peek(path: Path | str, lines: int = 50) -> Peek:
                 break
         size = reader.path.stat().st_size
     return Peek(reader.path, reader.header.created, model, prompt, size, in_use(path), words, place)
+
+
+_OWN = ("assistant", "model")
+_ROLES = (*_OWN, "user", "system", "human")
+"""Words that templates write before a message, as text; those before the model's answer are `_OWN`."""
+
+
+def user_message(prompt: PromptOpened) -> str:
+    """The person's last message in a prompt, without what the chat template added around it.
+
+    Of a raw prompt it is the whole text, also where there is no message.
+    """
+    if not prompt.chat:
+        return prompt.text
+    runs = groupby(prompt.tokens, key=lambda token: token.special)
+    texts = ("".join(token.text for token in run).strip() for special, run in runs if not special)
+    messages = [message for text in texts if (message := _message(text))]
+    return messages[-1] if messages else prompt.text
+
+
+def _message(text: str) -> str:
+    """A text between special tokens without the role on its first line; empty where it isn't a person's."""
+    role, _, rest = text.partition("\n")
+    role = role.strip().lower()
+    if role in _OWN:
+        return ""
+    return rest.strip() if role in _ROLES else text
 
 
 def worth_keeping(record: object) -> bool:

@@ -9,19 +9,20 @@ from operator import attrgetter
 from typing import Any
 
 from engine.errors import TraceError
-from engine.records import Candidate, Distribution, KVGroup, KVReading, PromptToken
-from engine.trace import candidates, layers
-from engine.trace.bounds import built, excess, too_long
-from engine.trace.entry import END, MAGIC, VERSION, Entry, Fields, Unknown
-from engine.trace.forms import Write, writer
-from engine.trace.lazy import PRESENT
-from engine.trace.lines import first, sealed
-from engine.trace.shapes import KINDS, FieldColumn, Kept, classes, columns, field_names
+from engine.protocol import Candidate, Runs
+from engine.trace import candidates
+from engine.trace.lines import END, MAGIC, VERSION, Entry, Fields, Unknown, sealed, split
+from engine.trace.schema import (
+    CANDIDATES,
+    PARTS,
+    REFERRED,
+    classes,
+    columns,
+    field_names,
+    writer,
+)
+from engine.trace.values import Write, built, excess, too_long, write_runs
 
-REFERRED = (Distribution, PromptToken)
-"""Classes whose instances a later line refers to by node instead of repeating them."""
-PARTS = (Distribution, KVReading)
-"""Classes whose instances are at the end of their line, so that they are decoded only when needed."""
 _dump = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
@@ -89,7 +90,7 @@ class Encoder:
                 "Begin another session; if this comes back, please report it.",
             ) from error
         waits = not entry.more and not isinstance(entry.value, Unknown)
-        self._bound(type(entry.value).__name__, line, first(line) if waits else line)
+        self._bound(type(entry.value).__name__, line, split(line)[0] if waits else line)
         return before + line
 
     def _bound(self, kind: str, line: bytes, at_once: bytes) -> None:
@@ -133,7 +134,7 @@ class Encoder:
         writes = [
             (place, write)
             for place, column in enumerate(fields)
-            if (write := self._column(cls, column)) is not None
+            if (write := writer(column.hint, self._own)) is not None
         ]
         single = len(fields) == 1
 
@@ -150,7 +151,7 @@ class Encoder:
 
     def _part(self, cls: type, row: Write) -> Write:
         """Write the place of a row among the line's parts, with the fields that are needed before it is decoded."""
-        names = PRESENT.get(cls, ())
+        names = PARTS[cls]
 
         def place(value: Any) -> list[Any]:
             self._parts.append(row(value))
@@ -170,16 +171,12 @@ class Encoder:
 
         return refer
 
-    def _column(self, cls: type, column: FieldColumn) -> Write | None:
-        """The function from a field's value to JSON, None where it is JSON already."""
-        if (cls, column.name) == (KVGroup, "layers"):
-            return layers.write
-        return writer(column.hint, column.endless, self._own)
-
     def _own(self, hint: Any) -> Write | None:
         """The writer of a type for which traces have a special form, else None."""
-        if hint == tuple[Candidate, ...]:
+        if hint == CANDIDATES:
             return self._candidates
+        if hint == Runs:
+            return write_runs
         return self._row(hint) if hint in classes().values() else None
 
     def _candidates(self, values: tuple[Candidate, ...]) -> int | None:
@@ -198,14 +195,3 @@ def _bytes(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:  # only the content of an unknown kind can have halves of surrogate pairs
         return json.dumps(json.loads(text + "}"), separators=(",", ":"))[:-1].encode()
-
-
-def kept(value: Any) -> Kept:
-    """The value, if its class can be a line.
-
-    Raises:
-        TypeError: It can't.
-    """
-    if not any(isinstance(value, cls) for cls in KINDS.values()):
-        raise TypeError(f"{type(value).__name__} has no place in a trace")
-    return value  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Read a trace file: plain, gzip or Zstandard, line by line, within bounds that no file can exceed."""
+"""Trace files, plain, gzip or Zstandard: read line by line within bounds that no file can exceed, written whole."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, BinaryIO, NoReturn, Self
 
-from engine.errors import TraceError
-from engine.files import open_regular
-from engine.paths import told
-from engine.trace.bounds import FIRST_LIMIT, LINE_LIMIT, built, excess, too_dense, too_long
+from engine.errors import PathError, TraceError
+from engine.files import PRIVATE, open_regular, replacing, told
 from engine.trace.decode import Decoder
-from engine.trace.entry import END, MAGIC, VERSION, Entry, Header
-from engine.trace.lines import unsealed, whole
-from engine.trace.shapes import Misfit
+from engine.trace.encode import Encoder
+from engine.trace.lines import END, MAGIC, VERSION, Entry, Header, unsealed, whole
 from engine.trace.tree import KnownNodes
-from engine.trace.values import brief, read_text
+from engine.trace.values import (
+    FIRST_LIMIT,
+    LINE_LIMIT,
+    Misfit,
+    brief,
+    built,
+    excess,
+    read_text,
+    too_dense,
+    too_long,
+)
 
 _WINDOW = 2**25
 """Bytes that Zstandard may ask for to look back."""
@@ -328,3 +335,54 @@ def _zstandard(file: io.BufferedReader) -> Any:
 def _zstandard_error() -> type[Exception]:
     loaded: Any = sys.modules.get("zstandard")
     return zlib.error if loaded is None else loaded.ZstdError
+
+
+# ---- writing ----------------------------------------------------------------------------------
+
+
+def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: bool = True) -> int:
+    """Write a trace for its owner alone to read; an existing file is replaced once the new one is complete.
+
+    Args:
+        path: The file; `.gz` and `.zst` at its end compress it.
+        entries: All of a session, in order.
+        program: Name and version of the writing program.
+        force: Whether an existing file may be replaced; it keeps its permissions.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        TraceError: It can't be written; an existing file is unchanged.
+    """
+    path = Path(path)
+    try:
+        with replacing(path, force, PRIVATE) as file:
+            _write(file, path.suffix, entries, program)
+            return file.tell()
+    except PathError as error:
+        raise TraceError(error.message, error.hint) from error
+
+
+def unwritable(path: Path, error: OSError) -> TraceError:
+    """Put an error of writing a file into words."""
+    return TraceError(*told(path, error, "written"))
+
+
+def _write(file: BinaryIO, suffix: str, entries: Iterable[Entry], program: str) -> None:
+    encoder = Encoder(program, ends=True)
+    with _compressed(file, suffix) as out:
+        out.write(encoder.header())
+        for entry in entries:
+            out.write(encoder.entry(entry))
+        out.write(encoder.end())
+
+
+def _compressed(file: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
+    if suffix == ".gz":
+        return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
+    if suffix == ".zst":
+        import zstandard  # only traces that end in .zst need it
+
+        return zstandard.ZstdCompressor(level=9, write_checksum=True).stream_writer(file, closefd=False)
+    return nullcontext(file)

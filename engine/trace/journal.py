@@ -16,12 +16,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import TraceError
-from engine.paths import name_new
-from engine.trace.encode import Encoder, kept
-from engine.trace.entry import Entry
-from engine.trace.file import TraceReader
-from engine.trace.save import unwritable
-from engine.trace.shapes import Kept
+from engine.files import name_new
+from engine.trace.encode import Encoder
+from engine.trace.file import TraceReader, unwritable
+from engine.trace.lines import Entry
+from engine.trace.schema import Kept
 
 SYNC_SECONDS = 1.0
 """Seconds at most until written data are on the disk; the operating system has them at once."""
@@ -125,7 +124,9 @@ class Journal:
         Raises:
             TraceError: Something could not be written, now or before. Raised once; then the journal is off.
         """
-        self.write_entry(Entry(kept(value), self.clock if at is None else at))
+        if not isinstance(value, Kept):
+            raise TypeError(f"{type(value).__name__} has no place in a trace")
+        self.write_entry(Entry(value, self.clock if at is None else at))
 
     def write_entry(self, entry: Entry) -> None:
         """Append an entry of another trace unchanged; as `write`."""

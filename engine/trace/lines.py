@@ -1,18 +1,65 @@
-"""One line of a trace as bytes: its checksum, and its end, which need not be decoded before it is shown."""
+"""One line of a trace: the header or the entry that it is, and its bytes with their checksum.
+
+The end of a line, its parts and candidates, need not be decoded before it is shown.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.trace.parse import parse
-from engine.trace.shapes import Misfit
-from engine.trace.values import brief, read_list
+from engine.frozen import frozen
+from engine.trace.schema import Kept
+from engine.trace.values import Misfit, brief, parse
+
+MAGIC = "mlx-inspector-trace"
+END = "mlx-inspector-trace-end"
+"""Key of the last line of a complete file, with the number of lines before it."""
+VERSION = 2
+Fields = Mapping[str, Sequence[str]]
+"""The fields of each class, in the order of the values in a row."""
+
+
+@frozen
+class Header:
+    """The first line of a trace, and of each part that was appended by another run of the program."""
+
+    program: str
+    """The program that wrote it, with its version."""
+    created: str
+    """When, as ISO 8601 in UTC."""
+    fields: Fields
+    ends: bool = False
+    """Whether a last line follows, so that a file that is cut short can be detected. A journal has none."""
+
+
+@frozen
+class Unknown:
+    """A line of a kind that this version doesn't know, kept unchanged."""
+
+    kind: str
+    content: Mapping[str, Any]
+    """The line's JSON, without time and checksum."""
+    fields: Fields
+    """Those of the header before it."""
+
+
+@frozen
+class Entry:
+    """One line: what happened, and when."""
+
+    value: Kept | Unknown
+    at: float = 0.0
+    """Seconds since the session began."""
+    more: tuple[tuple[object, Mapping[str, Any]], ...] = ()
+    """Fields that this version doesn't know, with the object inside `value` that has them (None for the line itself):
+    saving writes them back."""
+
+
+# ---- bytes ------------------------------------------------------------------------------------
 
 _CRC = b',"crc":"'
-_PARTS, _CANDIDATES = b',"parts":', b',"candidates":'
 
 
 def sealed(data: bytes) -> bytes:
@@ -40,85 +87,15 @@ def unsealed(line: bytes) -> tuple[bytes, bool]:
     return line[:-18], True
 
 
-@dataclass(slots=True, eq=False)
-class Rest:
-    """The parts and candidates of one line: what its rows refer to by place."""
-
-    line: int
-    parts: bytes | list[Any]
-    """JSON until a part of it is read."""
-    candidates: bytes | list[Any]
-    decode: Callable[[Rest, type, int], Any]
-    """What `take` does."""
-
-    waits: bool = False
-    """Whether it is to be decoded later."""
-
-    def __post_init__(self) -> None:
-        self.waits = type(self.parts) is bytes
-
-    def take(self, cls: type, place: int) -> Any:
-        """The value in a place, decoded."""
-        return self.decode(self, cls, place)
-
-    def part(self, place: int) -> Any:
-        """A row, or the instance made of it."""
-        self.parts = _list(self.parts)
-        return _in(self.parts, place, "part")
-
-    def made(self, place: int, value: Any) -> None:
-        """Replace a row by the instance made of it."""
-        assert isinstance(self.parts, list)
-        self.parts[place] = value
-
-    def columns(self, place: int) -> Any:
-        """Candidates as columns."""
-        self.candidates = _list(self.candidates)
-        return _in(self.candidates, place, "candidates")
-
-    def all(self) -> dict[str, Any]:
-        """Both, undecoded, of a line that was read at once."""
-        ends = {"parts": self.parts, "candidates": self.candidates}
-        return {name: values for name, values in ends.items() if values}
-
-
-def _list(data: bytes | list[Any]) -> list[Any]:
-    if isinstance(data, bytes):
-        return list(read_list(parse(data))) if data else []
-    return data
-
-
-def _in(values: list[Any], place: int, name: str) -> Any:
-    if type(place) is int and 0 <= place < len(values):
-        return values[place]
-    raise Misfit(f"has no {name} in place {brief(place)}")
-
-
-def split(content: bytes) -> tuple[dict[str, Any], bytes, bytes]:
-    """A line without its end, the JSON of its parts and that of its candidates, unread, empty if none.
+def split(content: bytes) -> tuple[bytes, bytes, bytes]:
+    """A line without its end, its parts and its candidates: JSON, the first without its last brace, each empty if none.
 
     Args:
-        content: As `unsealed` gave it.
-
-    Raises:
-        Misfit: They are not at its end.
+        content: A line, as `unsealed` gave it.
     """
-    begin, end = _ends(content)
-    head = whole(content[:begin])
-    return head, content[begin + len(_PARTS) : end], content[end + len(_CANDIDATES) :]
-
-
-def first(content: bytes) -> bytes:
-    """What of a line is decoded at once, where its end can wait."""
-    return content[: _ends(content)[0]]
-
-
-def _ends(content: bytes) -> tuple[int, int]:
-    """Where the parts and where the candidates of a line begin; its length where there are none."""
-    at = content.find(_CANDIDATES)
-    end = at if at >= 0 else len(content)
-    begin = content.find(_PARTS, 0, end)
-    return (begin if begin >= 0 else end), end
+    before, _, candidates = content.partition(b',"candidates":')
+    head, _, parts = before.partition(b',"parts":')
+    return head, parts, candidates
 
 
 def whole(content: bytes) -> dict[str, Any]:

@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
 from engine.frozen import frozen
-from engine.settings import FIELDS, LoadSettings, Settings, check, check_load
+from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
-from inspector.cli.grammar import grammar_from
-from inspector.cli.inputs import decoded, read_file, read_stdin, unescaped
-from inspector.cli.prompts.chat import cached_from, chat_from
+from inspector.cli.inputs import (
+    cached_from,
+    chat_from,
+    decoded,
+    grammar_from,
+    read_file,
+    read_stdin,
+    unescaped,
+)
 
 if TYPE_CHECKING:
-    from engine.records import ChatOptions, Message
+    from engine.protocol import ChatOptions, Message
 
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
@@ -30,13 +36,13 @@ GREETING = "hello"
 
 def no_options() -> ChatOptions:
     """Nothing but the messages; imported when it is asked for, which the help never does."""
-    from engine.records import NO_OPTIONS
+    from engine.protocol import NO_OPTIONS
 
     return NO_OPTIONS
 
 
 @frozen
-class Request:
+class CliRequest:
     """What the command line asks for."""
 
     load: LoadSettings
@@ -60,7 +66,7 @@ class Request:
     """The prompt that it was made from."""
 
 
-def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Request:
+def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:
     """Check what the flags ask for, and read the prompt.
 
     Args:
@@ -78,7 +84,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
     prompt, chat = (
         (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
     )
-    return Request(
+    return CliRequest(
         load=load,
         settings=settings,
         prompt=prompt,
@@ -86,7 +92,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> Requ
         system=args.system_prompt,
         echo=_prompt_logprobs(args),
         jsonl=getattr(args, "jsonl", False),
-        notes=(*_notes(values, settings), *conversation.notes),
+        notes=(*_notes(values, settings, load), *conversation.notes),
         messages=conversation.messages,
         options=conversation.options,
         cache_file=file,
@@ -138,24 +144,20 @@ def _preset(name: str | None) -> Mapping[str, Any]:
     return Presets().values(name)
 
 
-def _notes(values: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
-    notes = []
-    if settings.temp == 0:
-        idle = [
-            field.flag
-            for field in FIELDS
-            if field.name in ("top_p", "min_p", "top_k", "xtc_probability") and field.name in values
-        ]
-        default = "" if "temp" in values or "preset" in values else ", the default"
-        notes += [
-            f"{flag} has no effect at --temp 0{default}: the most probable token is taken. Give --temp 1 to draw."
-            for flag in idle
-        ]
-    if "min_tokens_to_keep" in values and settings.min_p == 0:
-        notes.append("--min-tokens-to-keep has no effect without --min-p.")
-    if "kv_bits" not in values:
-        idle = [name for name in ("kv_group_size", "quantized_kv_start") if name in values]
-        notes += [f"--{name.replace('_', '-')} has no effect without --kv-bits." for name in idle]
+def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
+    """What of the flags has no effect together with the others."""
+    given = [each for each in BY_NAME.values() if each.name in values]
+    default = "" if "temp" in values or "preset" in values else ", the default"
+    notes = [
+        f"{each.flag} has no effect at --temp 0{default}: the most probable token is taken. Give --temp 1 to draw."
+        for each in given
+        if settings.temp == 0 and each.stage is not None and each.stage.kind in ("order", "shares")
+    ]
+    notes += [
+        f"{each.flag} has no effect without {needed.flag}."
+        for each in given
+        if each.needs and not (needed := BY_NAME[each.needs]).on(settings if each in FIELDS else load)
+    ]
     return tuple(notes)
 
 
@@ -177,7 +179,7 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
 
 
 def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
-    """As for `Request.echo`; off by default where a text or a table is written, which have no place for them."""
+    """As for `CliRequest.echo`; off by default where a text or a table is written, which have no place for them."""
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     return False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
 

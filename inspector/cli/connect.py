@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.paths import typed
+from engine.files import typed
 
 if TYPE_CHECKING:
-    from engine.records import Record
-    from engine.remote.address import Address
     from engine.remote.client import RemoteEngine
-    from engine.remote.connection import Connection
-    from engine.remote.link import AddressLink
+    from engine.remote.link import Address, AddressLink
     from engine.settings import LoadSettings
-    from inspector.cli.driver import MakeBackend
-    from inspector.session.backend import Backend
 
 OPEN_ANYWAY = (
     "allow an address that is not this machine's: nothing on the way is encrypted, the token neither"
@@ -36,11 +30,8 @@ def add_connect(to: argparse._ActionsContainer) -> None:
 
 def add_token(to: argparse._ActionsContainer) -> None:
     """The flags that both ends of a connection have."""
-    to.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="the engine's token (default: engine.token with the sessions' folder)",
-    )
+    token = "the engine's token (default: engine.token with the sessions' folder)"
+    to.add_argument("--token-file", metavar="FILE", help=token)
     to.add_argument("--unencrypted", action="store_true", default=None, help=OPEN_ANYWAY)
 
 
@@ -59,14 +50,13 @@ def address_of(args: argparse.Namespace, text: str) -> Address:
     Raises:
         EngineError: It is none, or another machine's.
     """
-    from engine.remote.address import parsed
+    from engine.remote.link import parsed
 
     address = parsed(text)
     if not address.local and not args.unencrypted:
-        raise EngineError(
-            f"{address} is not an address of this machine, and nothing on the way would be encrypted.",
-            "Use ssh's forwarding (inspector engine prints the command), or add --unencrypted.",
-        )
+        hint = "Use ssh's forwarding (inspector engine prints the command), or add --unencrypted."
+        message = f"{address} is not an address of this machine, and nothing on the way would be encrypted."
+        raise EngineError(message, hint)
     return address
 
 
@@ -81,10 +71,9 @@ def link_from(args: argparse.Namespace, returns: bool) -> AddressLink | None:
             flag = "--token-file" if args.token_file is not None else "--unencrypted"
             raise EngineError(f"{flag} has no effect without --connect.", "Add --connect ADDRESS.")
         return None
-    from engine.remote import token
-    from engine.remote.link import AddressLink
+    from engine.remote.link import AddressLink, read_token
 
-    return AddressLink(address_of(args, args.connect), token.read(token_file(args)), returns)
+    return AddressLink(address_of(args, args.connect), read_token(token_file(args)), returns)
 
 
 def screens_engine(args: argparse.Namespace, joins: bool) -> RemoteEngine | None:
@@ -121,30 +110,3 @@ def own_process() -> RemoteEngine:
     from inspector.version import version
 
     return RemoteEngine(lambda record: None, ProcessLink(version()), version())
-
-
-def backend_from(args: argparse.Namespace) -> MakeBackend:
-    """What makes the backend of a command without a screen: the engine elsewhere that was named, or one of its own.
-
-    Raises:
-        EngineError: The address or the token can't be used. What it returns raises it where nothing answers.
-    """
-    link = link_from(args, returns=False)
-    if link is None:
-        from engine.thread import EngineThread
-
-        return EngineThread
-    from engine.records import Failure
-    from engine.remote.client import RemoteEngine
-    from inspector.version import version
-
-    def made(emit: Callable[[Record], None]) -> Backend:
-        def told(connection: Connection) -> None:
-            if connection.stage == "gone":
-                emit(Failure("Connect", connection.why, "See that it runs, then try again."))
-
-        engine = RemoteEngine(emit, link, version(), told)
-        engine.connect()
-        return engine
-
-    return made

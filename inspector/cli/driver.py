@@ -1,24 +1,40 @@
-"""Drives the engine without a screen: load, prefill, then a subcommand's commands. Imports no Textual and no MLX."""
+"""Drives the engine without a screen: load, prefill, then a subcommand's commands. Imports no Textual and no MLX.
+
+What happens goes to a writer, and is kept as a trace where one is wanted, so that it opens on the screen:
+`inspector score FILE -o OUT`, `inspector replay OUT`.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
+from engine.errors import EngineError
+from engine.files import free, typed
 from engine.frozen import frozen
-from engine.records import Record
+from engine.protocol import Command, ModelFacts, Record
+from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
-from inspector.cli.arguments import Request
-from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK
+from engine.trace import Entry, save_as, worth_keeping
+from inspector.cli.arguments import CliRequest
+from inspector.cli.connect import link_from
+from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once
 from inspector.cli.summary import Summary, Tally
-from inspector.session.backend import Backend
+from inspector.session.client import Backend
+from inspector.version import program, version
+
+if TYPE_CHECKING:
+    from engine.remote.client import Connection
 
 MakeBackend = Callable[[Callable[[Record], None]], Backend]
 
@@ -39,7 +55,7 @@ class Outcome:
 
     code: int
     """Exit status."""
-    failure: records.Failure | None = None
+    failure: protocol.Failure | None = None
     """What went wrong, if something did."""
     joined: bool = True
     """Whether the engine's thread ended: if it didn't, the process must end by `os._exit`."""
@@ -52,13 +68,13 @@ class Interrupted(Exception):
 class Failed(Exception):
     """A command could not be carried out."""
 
-    def __init__(self, failure: records.Failure) -> None:
+    def __init__(self, failure: protocol.Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
 
 def drive(
-    request: Request,
+    request: CliRequest,
     writer: Writer,
     then: Sequence[Command],
     make_backend: MakeBackend = EngineThread,
@@ -91,12 +107,83 @@ def drive(
     return Outcome(code, failure, joined)
 
 
-def opening(request: Request) -> Iterator[Command]:
+def run(
+    args: Namespace,
+    request: CliRequest,
+    writer: Writer,
+    then: Sequence[Command],
+    after: Callable[[], Iterable[Command]] = tuple,
+    trace: Path | None = None,
+    told: Callable[[protocol.Failure], protocol.Failure] = lambda failure: failure,
+) -> int:
+    """Drive the engine that the flags name, and report what failed, if something did.
+
+    Args:
+        args: With the flags of an engine elsewhere.
+        request: The model, the settings and the prompt.
+        writer: Receives the records and the summary.
+        then: Commands after the prompt.
+        after: As for `drive`.
+        trace: Where a trace is written too, from `place`; None for none.
+        told: Makes the failure that is reported of the engine's.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        EngineError: The address or the token can't be used, or the trace can't be written.
+    """
+    kept = TraceWriter(writer, request)
+    outcome = drive(request, writer if trace is None else kept, then, backend_from(args), after=after)
+    if outcome.failure is not None:
+        return exit_status(replace(outcome, failure=told(outcome.failure)))
+    if trace is not None:
+        save_as(trace, kept.entries, program(), args.force)
+    return exit_status(outcome)
+
+
+def exit_status(outcome: Outcome) -> int:
+    """Report what failed, if something did; returns the exit status."""
+    code = outcome.code
+    if outcome.failure is not None:
+        failure = outcome.failure
+        message = f"{failure.message} {failure.hint}".rstrip()
+        code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
+    if not outcome.joined:
+        leave_at_once(code)
+    return code
+
+
+def backend_from(args: Namespace) -> MakeBackend:
+    """What makes the backend of a command without a screen: the engine elsewhere that was named, or one of its own.
+
+    Raises:
+        EngineError: The address or the token can't be used. What it returns raises it where nothing answers.
+    """
+    link = link_from(args, returns=False)
+    if link is None:
+        return EngineThread
+    from engine.remote.client import RemoteEngine
+
+    def made(emit: Callable[[Record], None]) -> Backend:
+        def told(connection: Connection) -> None:
+            if connection.stage == "gone":
+                hint = "See that it runs, then try again."
+                emit(protocol.Failure("Connect", connection.why, hint))
+
+        engine = RemoteEngine(emit, link, version(), told)
+        engine.connect()
+        return engine
+
+    return made
+
+
+def opening(request: CliRequest) -> Iterator[Command]:
     """The commands before those of a subcommand: its model, settings and prompt."""
-    yield commands.Load(request.load)
-    yield commands.Configure(request.settings)
+    yield protocol.Load(request.load)
+    yield protocol.Configure(request.settings)
     if request.prompt or request.messages:
-        yield commands.Prefill(
+        yield protocol.Prefill(
             request.prompt,
             request.chat,
             request.system,
@@ -121,7 +208,7 @@ class Driver:
 
     def __init__(
         self,
-        request: Request,
+        request: CliRequest,
         writer: Writer,
         sent: Sequence[Command],
         make_backend: MakeBackend,
@@ -129,13 +216,13 @@ class Driver:
     ) -> None:
         self._commands, self._after = sent, after
         self._writer = writer
-        runs = any(isinstance(command, commands.Run | commands.RunRounds) for command in sent)
+        runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in sent)
         self._tally = Tally(request.settings, runs)
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
         self._command: Command | None = None
 
-    def run(self) -> tuple[int, records.Failure | None]:
+    def run(self) -> tuple[int, protocol.Failure | None]:
         """Carry out one command after another; returns the exit status and the failure, if there was one."""
         try:
             return self._run()
@@ -145,7 +232,7 @@ class Driver:
             return OK, None
         except OSError as error:
             message = f"The output can't be written: {error.strerror or error}."
-            return BAD_INPUT, records.Failure("Write", message, "Free some space, or write elsewhere.")
+            return BAD_INPUT, protocol.Failure("Write", message, "Free some space, or write elsewhere.")
 
     def _run(self) -> tuple[int, None]:
         code = OK
@@ -163,8 +250,8 @@ class Driver:
     def _carry_out(self, command: Command) -> None:
         self._command = command
         self._backend.send(command)
-        while not isinstance(record := self._next(), records.Ended):
-            if isinstance(record, records.Failure):
+        while not isinstance(record := self._next(), protocol.Ended):
+            if isinstance(record, protocol.Failure):
                 raise Failed(record)
             self._writer.take(record, self._tally.take(record))
 
@@ -201,5 +288,60 @@ class Driver:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._command is not None:
-            self._backend.send(commands.Cancel(self._command.id))
+            self._backend.send(protocol.Cancel(self._command.id))
         self._inbox.put(None)
+
+
+# ---- a trace beside the output -----------------------------------------------------------------
+
+
+class TraceWriter:
+    """Hands everything on to another writer, and keeps what a trace has.
+
+    Args:
+        writer: Receives the records and the summary.
+        request: The model and the settings.
+    """
+
+    def __init__(self, writer: Writer, request: CliRequest) -> None:
+        self.entries: list[Entry] = []
+        """What happened until now, in order."""
+        self._writer, self._request = writer, request
+        self._began = time.monotonic()
+
+    def take(self, record: Record, text: str) -> None:
+        """Keep a record, and hand it on."""
+        if isinstance(record, ModelFacts):
+            self._keep(self._request.load)
+        if worth_keeping(record):
+            self._keep(record)
+        if isinstance(record, ModelFacts):
+            self._keep(self._request.settings)
+        self._writer.take(record, text)
+
+    def _keep(self, value: Record | Settings | LoadSettings) -> None:
+        self.entries.append(Entry(value, time.monotonic() - self._began))
+
+    def end(self, summary: Summary) -> None:
+        """Hand the summary on."""
+        self._writer.end(summary)
+
+
+def place(output: str | None, force: bool, instead: str) -> Path | None:
+    """Where the trace goes, checked before the work of making it; None where none is wanted.
+
+    Args:
+        output: As it was typed.
+        force: Whether a file that is there may be replaced.
+        instead: What goes to standard output, as a sentence goes on.
+
+    Raises:
+        EngineError: It is standard output, a file is there, or no file can be.
+    """
+    if output is None:
+        return None
+    if output == "-":
+        raise EngineError(
+            f"The trace can't go to standard output: {instead}.", "Name a file: -o trace.jsonl.gz."
+        )
+    return free(typed(output), force)

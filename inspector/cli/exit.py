@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from engine.errors import EngineError
 
-if TYPE_CHECKING:
-    from inspector.cli.driver import Outcome
-
-OK, FAULT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 LONGEST_LINE = 1000
 
 
@@ -33,18 +30,6 @@ def _use_utf8() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
-
-
-def exit_status(outcome: Outcome) -> int:
-    """Report what failed, if something did; returns the exit status."""
-    code = outcome.code
-    if outcome.failure is not None:
-        failure = outcome.failure
-        message = f"{failure.message} {failure.hint}".rstrip()
-        code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
-    if not outcome.joined:
-        leave_at_once(code)
-    return code
 
 
 def leave_at_once(code: int) -> NoReturn:
@@ -74,6 +59,12 @@ def _discard(descriptor: int) -> None:
 
 
 # ---- messages -----------------------------------------------------------------------------------
+
+
+def not_shown(message: str) -> int:
+    """Report that something was left out, because its check failed; returns the exit status."""
+    _print_error(message)
+    return NOT_SHOWN
 
 
 def bad_input(message: str) -> int:

@@ -10,19 +10,18 @@ import argparse
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from engine.errors import EngineError, SettingsError
-from engine.setting_field import Field
-from engine.settings import FIELDS, Settings
+from engine.frozen import frozen
+from engine.setting_field import Field, grouped
+from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS
 from inspector.cli.connect import add_connect
-from inspector.cli.grammar import add_grammar
-from inspector.cli.inputs import unescaped
-from inspector.cli.prompts.chat import add_cache_file, add_chat
+from inspector.cli.inputs import add_cache_file, add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
-SHORT = {"max_tokens": "-m"}
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
+"""What the help calls the value of a flag, by the kind of its setting."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,6 +48,19 @@ def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS
     return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
 
 
+@frozen
+class Subcommand:
+    """One way to run the program. Its module imports what is heavy only where it runs, so that help is instant."""
+
+    name: str
+    parser: Callable[[], Parser]
+    """Makes the parser of its flags."""
+    run: Callable[[argparse.Namespace], int]
+    """Does what the flags ask for; returns the exit status, raises `EngineError` for bad input."""
+    purpose: str
+    """For the help, in a few words."""
+
+
 # ---- groups of flags ---------------------------------------------------------------------------
 
 
@@ -60,15 +72,18 @@ def add_generation(parser: Parser) -> None:
     add_settings(parser.add_argument_group("sampling and stops"))
     load = parser.add_argument_group("model and cache")
     add_load(load)
-    rows = "keep all logits of each step in the trace, 2 or 4 bytes each: its replay tries settings and finds tokens"
-    load.add_argument("--record-logits", action="store_true", default=None, help=rows)
+    add_setting(load, BY_NAME["record_logits"])
 
 
-def add_jsonl(to: argparse._ActionsContainer, instead_of: str) -> None:
-    """The flag that asks for JSON lines."""
-    to.add_argument(
-        "--jsonl", action="store_true", help=f"one JSON object a line instead of the {instead_of}"
-    )
+def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one JSON object a line") -> None:
+    """The flag that asks for JSON lines, in both of its spellings.
+
+    Args:
+        to: The parser or group.
+        instead_of: What is written without it.
+        what: What the lines hold.
+    """
+    to.add_argument("--jsonl", "--json", action="store_true", help=f"{what} instead of the {instead_of}")
 
 
 def add_trace(to: argparse._ActionsContainer) -> None:
@@ -121,31 +136,46 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
 
 def add_extra_eos(group: argparse._ArgumentGroup) -> None:
     """The flag of tokens that end the sequence besides the model's own; like mlx_lm's it takes several, too."""
+    field = BY_NAME["extra_eos_token"]
     group.add_argument(
-        "--extra-eos-token",
+        field.flag,
         action="extend",
         nargs="+",
         type=unescaped,
-        metavar="TOKEN",
-        help=r"a token that ends the generation too, by its text or id; \n and \t are escapes; may be repeated",
+        metavar=field.metavar,
+        help=rf"{field.help}; \n and \t are escapes; may be repeated",
     )
 
 
-def add_setting(group: argparse._ArgumentGroup, field: Field) -> None:
-    """The flag of one setting."""
-    names = [field.flag, *([SHORT[field.name]] if field.name in SHORT else [])]
-    default = "random" if field.name == "seed" else field.format(getattr(Settings(), field.name))
-    if field.kind == "texts":
-        help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
-        group.add_argument(*names, action="append", metavar=METAVARS[field.kind], help=help_text)
-    elif field.kind == "biases":
-        help_text = f"{field.help}; may be repeated"
-        group.add_argument(
-            *names, action="extend", type=field.parse, metavar=METAVARS[field.kind], help=help_text
-        )
-    else:
-        help_text = f"{field.help} (default: {default})"
-        group.add_argument(*names, type=field.parse, metavar=METAVARS[field.kind], help=help_text)
+def add_setting(
+    group: argparse._ArgumentGroup, field: Field, read: Callable[[str], Any] | None = None
+) -> None:
+    """The flag of one setting.
+
+    Args:
+        group: Receives it.
+        field: The setting.
+        read: Reads a number in place of `field.parse`, for one that is checked together with others.
+    """
+    names, add = [field.flag, *([field.short] if field.short else [])], group.add_argument
+    metavar = field.metavar or METAVARS.get(field.kind)
+    match field.kind:
+        case "flag":
+            add(*names, action="store_true", default=None, help=field.help)
+        case "choice":
+            add(*names, action=argparse.BooleanOptionalAction, help=field.help)
+        case "text" | "word":
+            add(*names, metavar=metavar, help=field.help)
+        case "texts":
+            help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
+            add(*names, action="append", metavar=metavar, help=help_text)
+        case "biases":
+            help_text = f"{field.help}; may be repeated"
+            add(*names, action="extend", type=field.parse, metavar=metavar, help=help_text)
+        case _:
+            default = "random" if field.name == "seed" else field.format(field.default)
+            suffix = "" if field.default is None else f" (default: {default})"
+            add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)
 
 
 def whole(text: str) -> int:
@@ -162,40 +192,9 @@ def whole(text: str) -> int:
 
 def add_load(group: argparse._ArgumentGroup) -> None:
     """The flags of the model and its cache."""
-    add = group.add_argument
-    add("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
-    add("--adapter-path", metavar="DIR", help="adapter weights and config to load with the model")
-    add("--trust-remote-code", action="store_true", default=None, help="run code that comes with the model")
-    add("--max-kv-size", type=whole, metavar="N", help="rotating KV cache of so many tokens")
-    add("--no-kv-cache", action="store_true", default=None, help="run all tokens again at every step")
-    add("--kv-bits", type=whole, metavar="N", help="quantize the KV cache to 2, 3, 4, 5, 6 or 8 bits")
-    add("--kv-group-size", type=whole, metavar="N", help="32, 64 or 128 (default: 64)")
-    add("--quantized-kv-start", type=whole, metavar="N", help="quantize from this token on (default: 5000)")
-    add("--prefill-step-size", type=whole, metavar="N", help="prompt tokens a chunk (default: about 100 ms)")
-    add(
-        "--float32-scales",
-        action=argparse.BooleanOptionalAction,
-        help="compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
-    )
-    add("--dtype", metavar="TYPE", help="compute in file, float32, bfloat16 or float16, or dequantized (quantized "
-        "weights unpacked); auto (the default) is float32 on a CPU with a fast BLAS where memory allows it, else "
-        "the file's")  # fmt: skip
-    add("--blas", metavar="WHICH", help="what multiplies float32 matrices on a Linux CPU: auto (the default) for "
-        "OpenBLAS or BLIS where one is installed, bundled for what MLX brings, or a library's path")  # fmt: skip
-    add(
-        "--ranks",
-        type=whole,
-        metavar="N",
-        help="compute the model in N processes of this machine (default: 1)",
-    )
-    add("--hostfile", metavar="FILE", help="compute it in a process on each host of a file of mlx.launch's form; the "
-        "first is this one, others are started by ssh")  # fmt: skip
-    add("--shard", metavar="HOW", help="tensor (each process has a part of every layer), pipeline (some whole layers) "
-        "or auto (the default): what the family can")  # fmt: skip
-    add("--rank-patience", type=whole, metavar="S", help="seconds after which a process that does not answer is lost "
-        "(default: 60)")  # fmt: skip
-    add("--kept-logits-mib", type=whole, metavar="N", help="memory for kept rows of logits (default: 64)")
-    add("--kept-kv-mib", type=whole, metavar="N", help="memory for the KV of branches left (default: 256)")
+    for part in LOAD_GROUPS:
+        for field in grouped(LOAD_FIELDS, part):
+            add_setting(group, field, whole)
     add_connect(group)
 
 

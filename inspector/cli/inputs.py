@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 from contextlib import suppress
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import PromptError
-from engine.files import TEXT_LIMIT, read_at_most
+from engine.errors import EngineError, PromptError, SettingsError
+from engine.files import TEXT_LIMIT, read_at_most, shorter, typed
+from engine.frozen import frozen
+from engine.grammar_settings import Grammar, check_grammar, choices
 from inspector.texts import decoded as decoded
 from inspector.texts import read_text_file
+
+if TYPE_CHECKING:
+    from engine.protocol import ChatOptions, Message
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 STDIN = "-"
@@ -90,3 +99,307 @@ def given_text(file: str | None, typed: str | None, command: str, purpose: str, 
     if not text:
         raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
     return text
+
+
+# ---- a grammar: what the generated text must match -------------------------------------------
+
+GRAMMAR_FLAGS = {
+    "regex": "--regex", "json_schema": "--json-schema", "grammar_file": "--grammar", "choices": "--choices",
+}  # fmt: skip
+"""The flags by the names of their values."""
+
+
+def add_grammar(group: argparse._ArgumentGroup) -> None:
+    """The flags, of which one may be given."""
+    add = group.add_argument
+    add("--regex", metavar="REGEX", help="the whole completion must match this regular expression")
+    schema = "... must be JSON of this schema: a file, or the schema where it begins with {"
+    add("--json-schema", metavar="FILE|TEXT", help=schema)
+    grammar = "... must match this grammar: Lark, or GBNF as llama.cpp has it"
+    add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
+    texts = r"... must be one of these texts; \n and \t are escapes in --regex alone"
+    add("--choices", metavar="A,B,C", help=texts)
+
+
+def grammar_from(args: argparse.Namespace) -> Grammar | None:
+    """The grammar that the flags ask for; None without one.
+
+    Raises:
+        EngineError: Two are given, a file can't be read, or it is no grammar.
+    """
+    values = ((flag, getattr(args, name, None)) for name, flag in GRAMMAR_FLAGS.items())
+    given = {flag: value for flag, value in values if value is not None}
+    if not given:
+        return None
+    if len(given) > 1:
+        raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
+    ((flag, value),) = given.items()
+    try:
+        grammar = _grammar(flag, value)
+        check_grammar(grammar)
+    except SettingsError as error:
+        raise EngineError(f"{flag}: {error.message}", error.hint) from None
+    return grammar
+
+
+def _grammar(flag: str, value: str) -> Grammar:
+    match flag:
+        case "--regex":
+            return Grammar("regex", unescaped(value))
+        case "--json-schema":
+            return Grammar("json-schema", value if value.lstrip().startswith("{") else _grammar_file(value))
+        case "--choices":
+            return choices(tuple(value.split(",")))
+    text = _grammar_file(value)
+    return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
+
+
+def _grammar_file(name: str) -> str:
+    return decoded(read_file(name, "grammar file"), name)
+
+
+# ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
+
+CONVERSATION = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
+INSTEAD = {
+    "prompt": "--prompt", "prompt_file": "--prompt-file", "file": "FILE", "system_prompt": "--system-prompt",
+    "ignore_chat_template": "--ignore-chat-template",
+}  # fmt: skip
+"""Flags that a conversation takes the place of."""
+
+
+@frozen
+class Chat:
+    """What the flags of a chat ask for."""
+
+    messages: tuple[Message, ...]
+    """Empty where no file was given."""
+    options: ChatOptions
+    notes: tuple[str, ...]
+    """What has no effect: one sentence each."""
+
+    @property
+    def last(self) -> str:
+        """The last user's message, which stands for the conversation where one text is shown."""
+        return next((each.content for each in reversed(self.messages) if each.role == "user"), "")
+
+
+def add_chat(group: argparse._ArgumentGroup) -> None:
+    """The flags of a chat, named as mlx_lm.generate names them."""
+    add = group.add_argument
+    add("--messages", metavar="FILE", help="a conversation as JSON, in place of a prompt: a list of objects with role "
+        'and content, or {"messages": [...], "tools": [...]}; - reads standard input')  # fmt: skip
+    add("--chat-template-config", metavar="JSON", help="an object of variables for the chat template, "
+        """such as '{"enable_thinking": false}'""")  # fmt: skip
+    add("--use-default-chat-template", action="store_true", default=None, help="where the model has no chat template, "
+        "the one that its tokenizer's class brings (few do)")  # fmt: skip
+    add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
+
+
+def add_cache_file(group: argparse._ArgumentGroup) -> None:
+    """The flags of a KV cache that mlx_lm.cache_prompt saved."""
+    add = group.add_argument
+    add("--prompt-cache-file", metavar="FILE", help="go on from a KV cache that mlx_lm.cache_prompt saved: the prompt "
+        "follows what it holds. The file has no token ids, so that --cached-prompt is needed too; it runs once more "
+        "to compare, which saves no time but lets no wrong KV pass")  # fmt: skip
+    add("--cached-prompt", metavar="TEXT", help="the prompt that the file was made from, as it was given to "
+        "mlx_lm.cache_prompt: without escapes")  # fmt: skip
+    add("--cached-prompt-file", metavar="FILE", help="read that prompt from a UTF-8 file, as it is")
+
+
+def cached_from(args: argparse.Namespace) -> tuple[str, str]:
+    """The path of a saved KV cache and the prompt that it was made from; both empty where none is named.
+
+    Raises:
+        PromptError: One is missing, the text can't be read, or another flag excludes it.
+    """
+    text, name = getattr(args, "cached_prompt", None), getattr(args, "cached_prompt_file", None)
+    file = getattr(args, "prompt_cache_file", None)
+    if file is None:
+        if text is not None or name is not None:
+            flag = "--cached-prompt" if text is not None else "--cached-prompt-file"
+            raise PromptError(f"{flag} was given without the file.", "Add --prompt-cache-file FILE.")
+        return "", ""
+    beside = {**INSTEAD, "messages": "--messages", "prefill_response": "--prefill-response"}
+    for each in ("messages", "system_prompt", "prefill_response"):
+        if getattr(args, each) is not None:
+            why = "the cached text is the beginning of the only message"
+            message = f"--prompt-cache-file and {beside[each]} don't go together: {why}."
+            raise PromptError(message, "Leave one out.")
+    if text is None and name is None:
+        missing = "--prompt-cache-file needs the prompt that the file was made from: it has no token ids."
+        raise PromptError(missing, "Add --cached-prompt TEXT, as it was given to mlx_lm.cache_prompt.")
+    if text is not None and name is not None:
+        which = "--cached-prompt and --cached-prompt-file were both given."
+        raise PromptError(which, "Leave one of them out.")
+    if name is not None:
+        text = decoded(read_file(name, "prompt file"), name)
+    if not text:
+        raise PromptError("The cached prompt is empty.", "Give the text that mlx_lm.cache_prompt was given.")
+    return str(typed(file)), text
+
+
+def chat_from(args: argparse.Namespace) -> Chat:
+    """Check what the flags of a chat ask for, and read the conversation.
+
+    Raises:
+        PromptError: The file can't be read or is no conversation, or two flags exclude each other.
+    """
+    from engine.protocol import ChatOptions
+
+    config, response = args.chat_template_config, args.prefill_response
+    if config is not None:
+        _object("--chat-template-config", config)
+    messages, tools, notes = _conversation(args) if args.messages is not None else ((), "", ())
+    if getattr(args, "ignore_chat_template", None):
+        notes = (*notes, *idle(args, "--ignore-chat-template", "with"))
+    options = ChatOptions(
+        config=config or "",
+        tools=tools,
+        default_template=bool(args.use_default_chat_template),
+        response=None if response is None else unescaped(response),
+    )
+    return Chat(messages, options, notes)
+
+
+def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str, ...]:
+    """The notes on the flags that need the chat template, where it is not filled.
+
+    Args:
+        args: As parsed.
+        flag: That would fill it, or that forbids it.
+        so: `without` or `with` that flag.
+    """
+    needing = ("system_prompt", "chat_template_config", "use_default_chat_template", "prefill_response")
+    names = [name.replace("_", "-") for name in needing if getattr(args, name) is not None]
+    return tuple(f"--{name} has no effect {so} {flag}." for name in names)
+
+
+def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, tuple[str, ...]]:
+    clash = next((flag for name, flag in INSTEAD.items() if getattr(args, name, None)), None)
+    if clash is not None:
+        system = 'Put it into the file as {"role": "system", ...}.'
+        hint = system if "system" in clash else "Leave one of them out."
+        raise PromptError(f"--messages and {clash} were both given.", hint)
+    name = args.messages
+    if name == "-":
+        raw, source = read_stdin("Give the conversation in a file."), "Standard input"
+    else:
+        raw, source = read_file(name, "file of messages"), shorter(name)
+    value = _parsed(source, decoded(raw, source))
+    fields = value if isinstance(value, dict) else {"messages": value}
+    found, tools = fields.get("messages"), fields.get("tools")
+    if not isinstance(found, list):
+        raise PromptError(f"{source} has no list of messages.", CONVERSATION)
+    if not found:
+        raise PromptError(f"{source} has an empty list of messages.", CONVERSATION)
+    messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
+    if tools is not None and not _objects(tools):
+        raise PromptError(
+            f"{source}: tools must be a list of objects.", "Write them as OpenAI's API takes them."
+        )
+    notes: tuple[str, ...] = ()
+    if unused := sorted(fields.keys() - {"messages", "tools"}):
+        notes += (f"{source}: {_listed(unused)} has no effect here; flags set what it might ask for.",)
+    if messages[-1].role == "assistant":
+        answer = "ends with an answer; another begins behind it. --prefill-response begins an answer."
+        notes += (f"{source} {answer}",)
+    dumped = json.dumps(tools) if tools else ""
+    _check_size(f"{source}: the list of tools", dumped)
+    return messages, dumped, notes
+
+
+def _objects(value: Any) -> bool:
+    """Whether it is a list of objects."""
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _message(where: str, value: Any) -> Message:
+    """One message, its content made text as mlx_lm.server makes it.
+
+    Raises:
+        PromptError: It is none.
+    """
+    from engine.protocol import Message
+
+    if not isinstance(value, dict):
+        raise PromptError(f"{where} must be an object, not {_kind(value)}.", CONVERSATION)
+    role = value.get("role")
+    if not (isinstance(role, str) and role):
+        raise PromptError(f"{where} has no role.", "A role is user, assistant, system or tool.")
+    if "content" not in value and "tool_calls" not in value:
+        raise PromptError(f"{where} has no content.", CONVERSATION)
+    content = _text(where, value.get("content"))
+    rest = ((name, each) for name, each in value.items() if name not in ("role", "content"))
+    more = {name: each for name, each in rest if each is not None}
+    if "tool_calls" in more:
+        more["tool_calls"] = _calls(where, more["tool_calls"])
+    made = Message(role, content, json.dumps(more) if more else "")
+    _check_size(where, made.role, made.content, made.more)
+    return made
+
+
+def _check_size(where: str, *texts: str) -> None:
+    """Refuse what a trace of the session could not hold."""
+    from engine.trace.values import TEXT_LIMIT
+
+    if max(map(len, texts)) > TEXT_LIMIT:
+        raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")
+
+
+def _text(where: str, content: Any) -> str:
+    """The text of a message's content: a string, nothing, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise PromptError(f"{where}: content must be text, not {_kind(content)}.", CONVERSATION)
+    for part in content:
+        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+            kind = part.get("type") if isinstance(part, dict) else _kind(part)
+            message = f"{where}: its content has a part that is no text ({str(kind)[:40]})."
+            raise PromptError(message, "Only text can be read here.")
+    return "".join(part["text"] for part in content)
+
+
+def _calls(where: str, calls: Any) -> list[dict[str, Any]]:
+    """Tool calls, whose arguments OpenAI's API writes as JSON in a text and templates take as values."""
+    if not _objects(calls):
+        raise PromptError(
+            f"{where}: tool_calls must be a list of objects.", "Write them as OpenAI's API does."
+        )
+    made = []
+    for call in calls:
+        function = call.get("function")
+        text = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(text, str) and text:
+            arguments = _parsed(f"{where}: the arguments of a tool call", text)
+            call = {**call, "function": {**function, "arguments": arguments}}
+        made.append(call)
+    return made
+
+
+def _object(flag: str, text: str) -> None:
+    if not isinstance(_parsed(flag, text), dict):
+        raise PromptError(f"{flag} must be a JSON object.", """Such as '{"enable_thinking": false}'.""")
+
+
+def _parsed(source: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+    except RecursionError:
+        where = "it is nested too deeply"
+    except ValueError:
+        where = "it has a number of too many digits"
+    raise PromptError(f"{source} is no JSON ({where}).", "Mend it.")
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(name[:40] for name in names[:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown

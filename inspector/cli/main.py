@@ -8,15 +8,32 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.errors import EngineError
-from inspector.cli import screen
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
-from inspector.cli.flags import Parser, parsed
-from inspector.cli.registry import SUBCOMMANDS
+from inspector.cli.flags import Parser, Subcommand, parsed
+from inspector.cli.screen import SCREEN
+from inspector.cli.subcommands.completion import COMPLETION, complete
+from inspector.cli.subcommands.generate import BATCH, BEAM, GENERATE
+from inspector.cli.subcommands.inside import INSIDE
+from inspector.cli.subcommands.keys import KEYS
+from inspector.cli.subcommands.lessons import LEARN, LESSON, NOTES
+from inspector.cli.subcommands.measure import BENCH, PROFILE, RACE
+from inspector.cli.subcommands.models import MODELS
+from inspector.cli.subcommands.recordings import EXPORT, REPLAY, SESSIONS
+from inspector.cli.subcommands.serve import ENGINE, SERVE
+from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
 
-COMPLETION = (
+SUBCOMMANDS: Mapping[str, Subcommand] = {
+    each.name: each
+    for each in (
+        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, ENGINE, REPLAY, SERVE, LEARN, LESSON,
+        NOTES, MODELS, SESSIONS, KEYS, EXPORT, COMPLETION,
+    )
+}  # fmt: skip
+"""By name, in the order of the help."""
+TAB = (
     "",
     "Tab completes with this line in ~/.bashrc (zsh and fish: inspector completion --help):",
     '  eval "$(inspector completion bash)"',
@@ -57,22 +74,20 @@ def _guarded(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
-        from inspector.cli.subcommands.completion import complete
-
         complete(*_parsers().values())
     if argv and (subcommand := SUBCOMMANDS.get(argv[0])) is not None:
         return subcommand.run(parsed(subcommand.parser(), argv[1:], _parsers))
-    parser = screen.SUBCOMMAND.parser()
+    parser = SCREEN.parser()
     lines = [f"  {name:<12}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
-    parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines, *COMPLETION])
+    parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines, *TAB])
     if argv and argv[0][:1] not in ("", "-"):
         from inspector.cli.suggestions import answer
 
         raise answer(argv[:1], argv, parser, _parsers)
-    return screen.SUBCOMMAND.run(parsed(parser, argv, _parsers))
+    return SCREEN.run(parsed(parser, argv, _parsers))
 
 
 def _parsers() -> dict[str, Parser]:
     """The parsers of all commands, by what is typed."""
-    made = [screen.SUBCOMMAND.parser(), *(subcommand.parser() for subcommand in SUBCOMMANDS.values())]
+    made = [SCREEN.parser(), *(subcommand.parser() for subcommand in SUBCOMMANDS.values())]
     return {parser.prog: parser for parser in made}

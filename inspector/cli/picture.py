@@ -11,31 +11,17 @@ from contextlib import contextmanager
 import rich.console
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Command
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
+from inspector.session.client import IdleBackend
 from inspector.state.timeline import Timeline
 from inspector.tools.export import figures
+from inspector.tools.export.documents import alone
 from inspector.tools.export.recording import Recording
-from inspector.tools.export.svg import alone
 
 SETTLING = 8
 """Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""
-
-
-class IdleBackend:
-    """Answers nothing: what is shown was recorded."""
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    def send(self, command: Command) -> None:
-        """Nothing takes it."""
-
-    def close(self, timeout: float = 2.0) -> bool:
-        """Nothing to end."""
-        return True
 
 
 def picture(recording: Recording, size: tuple[int, int], light: bool = False) -> str:
@@ -82,7 +68,7 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         client = app.controller.client
-        client.outstanding.clear()
+        client.requests.clear()
         client.timeline = _timeline(recording)
         app.main.show()
         before, heading, made = "", figures.heading(recording), recording.made

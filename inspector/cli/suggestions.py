@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 
 from engine.errors import EngineError
-from engine.paths import shorter
+from engine.files import shorter
 
 Parsers = Callable[[], Mapping[str, ArgumentParser]]
 """Makes the parsers of all commands, by what is typed: `inspector`, `inspector generate`."""
@@ -22,40 +22,30 @@ SURE, POSSIBLE = 0.75, 0.6
 LONGEST_ECHO = 60
 """Characters of a text that a message repeats as it should be typed."""
 FOREIGN: Mapping[str, str] = {
-    "--temperature": "--temp",
-    "--greedy": "--preset greedy",
-    "--max-new-tokens": "--max-tokens",
-    "--max-completion-tokens": "--max-tokens",
-    "--max-length": "--max-tokens",
-    "--n-predict": "--max-tokens",
-    "--num-predict": "--max-tokens",
-    "--min-new-tokens": "--min-tokens",
-    "--min-length": "--min-tokens",
-    "--min-keep": "--min-tokens-to-keep",
-    "--num-beams": "--width",
-    "--beam-width": "--width",
-    "--beam-size": "--width",
-    "--repeat-penalty": "--repetition-penalty",
-    "--repeat-last-n": "--repetition-context-size",
-    "--samplers": "--sampler-order",
-    "--stop-sequence": "--stop",
-    "--reverse-prompt": "--stop",
-    "--eos-token-id": "--extra-eos-token",
-    "--top-logprobs": "--candidates",
-    "--n-probs": "--candidates",
-    "--system": "--system-prompt",
-    "--system-message": "--system-prompt",
-    "--file": "--prompt-file",
-    "--model-path": "--model",
-    "--model-name-or-path": "--model",
-    "--lora": "--adapter-path",
-    "--ctx-size": "--max-kv-size",
-    "--use-cache": "--no-kv-cache",
-    "--json": "--jsonl",
-    "--json-lines": "--jsonl",
-    "--format": "--to",
-    "--n": "--max-tokens",
-    "--f": "--prompt-file",
+    foreign: own
+    for own, named in {
+        "--temp": "--temperature",
+        "--preset greedy": "--greedy",
+        "--max-tokens": "--max-new-tokens --max-completion-tokens --max-length --n-predict --num-predict --n",
+        "--min-tokens": "--min-new-tokens --min-length",
+        "--min-tokens-to-keep": "--min-keep",
+        "--width": "--num-beams --beam-width --beam-size",
+        "--repetition-penalty": "--repeat-penalty",
+        "--repetition-context-size": "--repeat-last-n",
+        "--sampler-order": "--samplers",
+        "--stop": "--stop-sequence --reverse-prompt",
+        "--extra-eos-token": "--eos-token-id",
+        "--candidates": "--top-logprobs --n-probs",
+        "--system-prompt": "--system --system-message",
+        "--prompt-file": "--file --f",
+        "--model": "--model-path --model-name-or-path",
+        "--adapter-path": "--lora",
+        "--max-kv-size": "--ctx-size",
+        "--no-kv-cache": "--use-cache",
+        "--jsonl": "--json-lines",
+        "--to": "--format",
+    }.items()
+    for foreign in named.split()
 }
 """Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
 WORDS: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from engine import records
+from engine import protocol
 from engine.frozen import frozen
 from engine.settings import Settings
 from engine.timing import Tpot, tpot
@@ -69,7 +69,7 @@ def _partial(text: str, stop: str) -> int:
 class Summary:
     """A generation that ended."""
 
-    reason: records.FinishReason
+    reason: protocol.FinishReason
     detail: str
     text: str
     """Of the completion, without the end-of-sequence token and cut before a stop string."""
@@ -81,12 +81,12 @@ class Summary:
     """Of a first step that was a cold start: `tpot` doesn't count it."""
     pipelined: bool
     """Whether steps overlapped while they were timed."""
-    facts: records.ModelFacts | None
-    prefilled: records.Prefilled | None
+    facts: protocol.ModelFacts | None
+    prefilled: protocol.Prefilled | None
     first_token_ms: float | None
     """From the encoded prompt until the first token was there to be written: TTFT and the record."""
-    kv: records.KVReading | None
-    memory: records.Memory | None
+    kv: protocol.KVReading | None
+    memory: protocol.Memory | None
     speculation: Speculation
     """Rounds of speculative decoding, if there were any."""
 
@@ -109,10 +109,10 @@ class Tally:
         self._begun = time.perf_counter()
         self._first_ms: float | None = None
         self.completion = Completion(settings.stop)
-        self.facts: records.ModelFacts | None = None
-        self.prefilled: records.Prefilled | None = None
-        self._last: records.Step | None = None
-        self._finished: records.Finished | None = None
+        self.facts: protocol.ModelFacts | None = None
+        self.prefilled: protocol.Prefilled | None = None
+        self._last: protocol.Step | None = None
+        self._finished: protocol.Finished | None = None
         self._steps = 0
         self._ms: list[float] = []
         """Of the steps that are no cold start."""
@@ -120,19 +120,19 @@ class Tally:
         self._pipelined = False
         self._speculation = Speculation()
 
-    def take(self, record: records.Record) -> str:
+    def take(self, record: protocol.Record) -> str:
         """Take in one record; returns the text of the completion that it made certain."""
         self._speculation.apply(record)
         match record:
-            case records.ModelFacts():
+            case protocol.ModelFacts():
                 self.facts = record
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._begun = time.perf_counter()
-            case records.Prefilled():
+            case protocol.Prefilled():
                 self.prefilled = record
                 self._first_ms = (time.perf_counter() - self._begun) * 1000
                 return self._take_first(record)
-            case records.Step():
+            case protocol.Step():
                 self._last = record
                 self._steps += 1
                 if record.ms.cold:
@@ -142,14 +142,14 @@ class Tally:
                 self._pipelined |= record.ms.pipelined
                 first, self._first = self._first, None
                 return "" if first == record.id or self._ends(record.id) else self.completion.add(record.text)
-            case records.Finished():
+            case protocol.Finished():
                 self._finished = record
                 return self.completion.close()
             case _:
                 pass
         return ""
 
-    def _take_first(self, prefilled: records.Prefilled) -> str:
+    def _take_first(self, prefilled: protocol.Prefilled) -> str:
         """The text of the token that a run begins with; none where the context window has no room for it."""
         picked, window = prefilled.next.picked, self.facts.context_window if self.facts else None
         if not self._runs or self._ends(picked) or len(prefilled.tokens) == window:

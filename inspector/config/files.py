@@ -1,15 +1,23 @@
-"""Small files of the user: replaced as a whole, and set aside where they can't be read."""
+"""Small files of the user: replaced as a whole, and set aside where they can't be read; and the log of crashes.
+
+Tables of JSON are meant to be read and edited by hand. What this version doesn't know stays in them, and a file that
+can't be read is moved aside, never overwritten.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from engine.errors import PathError
-from engine.paths import PRIVATE, replacing, told
+from engine.errors import EngineError, PathError
+from engine.files import PRIVATE, TEXT_LIMIT, read_regular, replacing, told
+from inspector import places
 
 
 @contextmanager
@@ -54,7 +62,76 @@ def write(path: Path, text: str) -> None:
         file.write(text.encode("utf-8", "backslashreplace"))
 
 
-def set_aside(path: Path) -> str:
+# ---- tables of JSON -----------------------------------------------------------------------------
+
+
+class DamagedFileError(EngineError):
+    """Nothing of a file can be used."""
+
+
+class TableFile:
+    """A file of JSON with one table: `{"presets": {...}}`.
+
+    Args:
+        path: The file; it need not exist.
+        table: Name of the table.
+        form: Of an entry, as a message shows it.
+        what: Is in it, as the beginning of a sentence.
+        mend: What to do where it can't be read, as a sentence.
+    """
+
+    def __init__(self, path: Path, table: str, form: str, what: str, mend: str) -> None:
+        self.path = path
+        self._table, self._form, self._what, self._mend = table, form, what, mend
+
+    def read(self) -> Mapping[str, Any]:
+        """The table, whatever its entries are; empty where there is no file.
+
+        Raises:
+            DamagedFileError: The file can't be read.
+        """
+        table: dict[str, Any] = self._content().get(self._table, {})
+        return table
+
+    def _content(self) -> dict[str, Any]:
+        try:
+            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._damaged(str(getattr(error, "strerror", None) or error)) from error
+        if not isinstance(content, dict) or not isinstance(content.get(self._table, {}), dict):
+            raise self._damaged(f'it is not {{"{self._table}": {{{self._form}}}}}')
+        return content
+
+    def _damaged(self, why: str) -> DamagedFileError:
+        return DamagedFileError(f"{self._what} in {self.path} can't be read: {why}.", self._mend)
+
+    def change(self, edit: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> str:
+        """Replace the table; another window may have changed it meanwhile.
+
+        Args:
+            edit: Given the table as it is, returns it as it is to be.
+
+        Returns:
+            A sentence on what became of a damaged file, with a space before it; empty for most.
+
+        Raises:
+            PathError: The file can't be written.
+        """
+        with alone(self.path):
+            damaged = False
+            try:
+                content = self._content()
+            except DamagedFileError:
+                content, damaged = {}, True
+            content[self._table] = edit(content.get(self._table, {}))
+            moved = _set_aside(self.path) if damaged else ""
+            write(self.path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        return moved
+
+
+def _set_aside(path: Path) -> str:
     """Rename a file that can't be read, so that nothing of it is lost.
 
     Returns:
@@ -71,3 +148,26 @@ def set_aside(path: Path) -> str:
     except OSError as error:
         raise PathError(*told(path, error, "written")) from error
     return f" The file that could not be read is now {aside.name}."
+
+
+# ---- the log of crashes -------------------------------------------------------------------------
+
+
+def log_crash(command: str, trace: str) -> Path | None:
+    """Append a traceback to the log.
+
+    Args:
+        command: What was being done.
+        trace: The traceback.
+
+    Returns:
+        The log file, None where it can't be written.
+    """
+    try:
+        path = places.log()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(f"{datetime.now().isoformat(timespec='seconds')} {command}\n{trace.rstrip()}\n\n")
+    except OSError:
+        return None
+    return path

@@ -1,21 +1,18 @@
-"""How a person left the screen: theme, colour metric, view of tokens, pace and the panels' room, in one JSON file.
-
-The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
-read is moved aside, never overwritten.
-"""
+"""What one start of the program leaves to the next: how the screen looked, and the breakpoints, a JSON file each."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 
-from engine.files import TEXT_LIMIT, read_regular
+from engine.breakpoints import BY_NAME, Breakpoints
+from engine.errors import SettingsError
 from engine.frozen import frozen
-from inspector.config import presets
-from inspector.config.files import alone, set_aside, write
+from inspector import places
+from inspector.config.files import DamagedFileError, TableFile
 from inspector.scales import METRICS
 
 VIEWS = ("off", "borders", "ids", "bytes")
@@ -53,14 +50,10 @@ _DEFAULTS = asdict(Preferences())
 class StoredPreferences:
     """The file as it was read."""
 
-    content: Mapping[str, Any]
-    """All of it, what is not understood too."""
     values: Preferences
     """The valid ones; the others are as at the first start."""
     problems: tuple[str, ...] = ()
     """What is invalid, one sentence each."""
-    damaged: bool = False
-    """Nothing of the file could be read."""
 
 
 class SavedPreferences:
@@ -71,28 +64,21 @@ class SavedPreferences:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or presets.folder() / "screen.json"
+        self.path = path or places.config() / "screen.json"
+        what, mend = "The look of the screen", "Mend the file, or delete it."
+        self._file = TableFile(self.path, "screen", "NAME: VALUE", what, mend)
 
     def read(self) -> StoredPreferences:
         """Read the file; report what is wrong with it, and use what is valid."""
         try:
-            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
-        except FileNotFoundError:
-            return StoredPreferences({}, Preferences())
-        except (OSError, ValueError, RecursionError) as error:
-            return self._damaged(str(getattr(error, "strerror", None) or error))
-        if not isinstance(content, dict) or not isinstance(content.get("screen", {}), dict):
-            return self._damaged('it is not {"screen": {NAME: VALUE}}')
-        given = {name: value for name, value in content.get("screen", {}).items() if name in _DEFAULTS}
+            given = {name: value for name, value in self._file.read().items() if name in _DEFAULTS}
+        except DamagedFileError as error:
+            return StoredPreferences(Preferences(), (str(error),))
         wrong = [name for name, value in given.items() if not _valid(name, value)]
         problems = tuple(f"{name} in {self.path} is not used: {json.dumps(given[name])}." for name in wrong)
         values = {name: value for name, value in given.items() if name not in wrong}
         values["hidden"] = tuple(values.get("hidden", ()))
-        return StoredPreferences(content, Preferences(**values), problems)
-
-    def _damaged(self, why: str) -> StoredPreferences:
-        problem = f"The look of the screen in {self.path} can't be read: {why}. Mend the file, or delete it."
-        return StoredPreferences({}, Preferences(), (problem,), damaged=True)
+        return StoredPreferences(Preferences(**values), problems)
 
     def save(self, values: Preferences) -> None:
         """Keep them, replacing those before; what is as at the first start is not written.
@@ -100,16 +86,8 @@ class SavedPreferences:
         Raises:
             EngineError: The file can't be written.
         """
-        known = asdict(values)
-        own = {name: value for name, value in known.items() if value != _DEFAULTS[name]}
-        with alone(self.path):
-            stored = self.read()
-            before = stored.content.get("screen", {})
-            unknown = {name: value for name, value in before.items() if name not in known}
-            content = {**stored.content, "screen": {**own, **unknown}}
-            if stored.damaged:
-                set_aside(self.path)
-            write(self.path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        own = {name: value for name, value in asdict(values).items() if value != _DEFAULTS[name]}
+        self._file.change(lambda before: own | {k: v for k, v in before.items() if k not in _DEFAULTS})
 
 
 def _valid(name: str, value: object) -> bool:
@@ -130,3 +108,75 @@ def _valid(name: str, value: object) -> bool:
     return isinstance(value, dict) and all(
         key in SIZES and isinstance(size, int) and not isinstance(size, bool) for key, size in value.items()
     )
+
+
+# ---- breakpoints ------------------------------------------------------------------------------
+
+NAMES = frozenset(field.name for field in fields(Breakpoints))
+
+
+@frozen
+class StoredBreakpoints:
+    """The file as it was read."""
+
+    points: Breakpoints
+    """Of the valid conditions."""
+    problems: tuple[str, ...] = ()
+    """What is invalid, one sentence each."""
+
+
+class SavedBreakpoints:
+    """Keeps breakpoints from one start to the next.
+
+    Args:
+        path: The file; None for `breakpoints.json` in the user's configuration directory. It need not exist.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or places.config() / "breakpoints.json"
+        mend = "Mend the file; saving sets it aside first."
+        self._file = TableFile(self.path, "breakpoints", "CONDITION: VALUE", "The breakpoints", mend)
+
+    def read(self) -> StoredBreakpoints:
+        """Read the file; report what is wrong with it, and use what is valid."""
+        values: dict[str, Any] = {}
+        problems = []
+        try:
+            given = self._file.read()
+        except DamagedFileError as error:
+            return StoredBreakpoints(Breakpoints(), (str(error),))
+        for name, value in given.items():
+            try:
+                values |= {name: _checked(name, value)} if name in NAMES else {}
+            except SettingsError as error:
+                problems.append(f"A breakpoint in {self.path} is not used: {error}")
+        return StoredBreakpoints(Breakpoints(**values), tuple(problems))
+
+    def save(self, points: Breakpoints) -> str:
+        """Keep breakpoints, replacing those before.
+
+        Returns:
+            What became of a damaged file, empty for most.
+
+        Raises:
+            EngineError: The file can't be written.
+        """
+        values = {name: getattr(points, name) for name in sorted(NAMES)}
+        own = {name: value for name, value in values.items() if value is not None and value is not False}
+        if not own and not self.path.exists():
+            return ""
+        return self._file.change(lambda before: own | {k: v for k, v in before.items() if k not in NAMES})
+
+
+def _checked(name: str, value: object) -> object:
+    """A value of the file.
+
+    Raises:
+        SettingsError: It is no such value.
+    """
+    if name == "all_of":
+        if not isinstance(value, bool):
+            raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
+    else:
+        BY_NAME[name].check(value)
+    return value

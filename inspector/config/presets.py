@@ -1,23 +1,21 @@
 """Named sampling settings: five that come with the program, and the user's own in one JSON file.
 
-The file is meant to be read and edited by hand. What this version doesn't know stays in it, and a file that can't be
-read is moved aside, never overwritten. Without Textual: the command line reads presets too.
+Without Textual: the command line reads presets too, and a batch's prompts with the settings of their lanes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError, SettingsError
-from engine.files import TEXT_LIMIT, read_regular
-from engine.frozen import frozen
+from engine.errors import EngineError, PromptError, SettingsError
+from engine.protocol import LanePrompt
 from engine.settings import BY_NAME, FIELDS, Settings, check
 from inspector import places
-from inspector.config.files import alone, set_aside, write
+from inspector.config.files import DamagedFileError, TableFile
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
 """Settings that no preset touches unless its file names them: they don't shape a choice."""
@@ -34,25 +32,6 @@ _DEFAULTS = Settings()
 _NUMBERS = {"float": (int, float), "int": (int,)}
 
 
-def folder() -> Path:
-    """The program's directory in the user's place for configuration."""
-    return places.config()
-
-
-@frozen
-class StoredPresets:
-    """The file as it was read."""
-
-    content: Mapping[str, Any]
-    """All of it, what is not understood too."""
-    values: Mapping[str, Mapping[str, Any]]
-    """The valid presets, by name."""
-    problems: tuple[str, ...] = ()
-    """What is invalid, one sentence each."""
-    damaged: bool = False
-    """Nothing of the file could be read."""
-
-
 class Presets:
     """All presets.
 
@@ -61,23 +40,36 @@ class Presets:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or folder() / "presets.json"
-        self._stored = self._read()
+        self.path = path or places.config() / "presets.json"
+        form, mend = "NAME: {SETTING: VALUE}", "Mend the file; saving sets it aside first."
+        self._file = TableFile(self.path, "presets", form, "The presets", mend)
+        self._read()
+
+    def _read(self) -> None:
+        self._own: dict[str, Mapping[str, Any]] = {}
+        """The valid presets of the file, by name."""
+        self.problems: tuple[str, ...] = ()
+        """What is invalid in the file, one sentence each."""
+        try:
+            given = self._file.read()
+        except DamagedFileError as error:
+            self.problems = (str(error),)
+            return
+        for name, values in given.items():
+            try:
+                self._own[checked_name(name)] = read(values)
+            except EngineError as error:
+                self.problems += (f"Preset {name!r} in {self.path} is not used: {error}",)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Those that come with the program, then the user's own in the order in which they were saved."""
-        own = [name for name in self._stored.values if name not in SHIPPED]
+        own = [name for name in self._own if name not in SHIPPED]
         return (*SHIPPED, *own)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What is invalid in the file, one sentence each."""
-        return self._stored.problems
 
     def is_own(self, name: str) -> bool:
         """Whether a preset is in the user's file, so that it can be deleted."""
-        return name in self._stored.values
+        return name in self._own
 
     def values(self, name: str) -> Mapping[str, Any]:
         """The settings that a preset names.
@@ -85,7 +77,7 @@ class Presets:
         Raises:
             EngineError: There is no such preset; with those that there are.
         """
-        values = self._stored.values.get(name, SHIPPED.get(name))
+        values = self._own.get(name, SHIPPED.get(name))
         if values is None:
             hint = " ".join((f"There are {', '.join(self.names)}.", *self.problems))
             raise EngineError(f"There is no preset {name!r}.", hint)
@@ -114,16 +106,15 @@ class Presets:
             EngineError: The name is none, or the file can't be written.
         """
         name = checked_name(name)
-        with alone(self.path):
-            self._stored = self._read()  # another window may have saved meanwhile
-            own = dict(self._own())
-            before = own.get(name)
-            unknown = (
-                {k: v for k, v in before.items() if k not in BY_NAME} if isinstance(before, dict) else {}
-            )
-            own[name] = preset_values(settings) | unknown
-            moved = set_aside(self.path) if self._stored.damaged else ""
-            self._write(own)
+
+        def edit(presets: Mapping[str, Any]) -> Mapping[str, Any]:
+            before = presets.get(name)
+            unknown = before.items() if isinstance(before, dict) else ()
+            kept = {key: value for key, value in unknown if key not in BY_NAME}
+            return {**presets, name: preset_values(settings) | kept}
+
+        moved = self._file.change(edit)
+        self._read()
         return f"Saved as {name} in {self.path}.{moved}"
 
     def delete(self, name: str) -> str:
@@ -135,52 +126,12 @@ class Presets:
         Raises:
             EngineError: It is none of them, or the file can't be written.
         """
-        with alone(self.path):
-            self._stored = self._read()
-            if not self.is_own(name):
-                raise EngineError(
-                    f"{name} comes with the program.", "Only presets of your own can be deleted."
-                )
-            own = {key: value for key, value in self._own().items() if key != name}
-            self._write(own)
+        self._read()
+        if not self.is_own(name):
+            raise EngineError(f"{name} comes with the program.", "Only presets of your own can be deleted.")
+        self._file.change(lambda presets: {key: value for key, value in presets.items() if key != name})
+        self._read()
         return f"Deleted {name}." + (" The one of the program is back." if name in SHIPPED else "")
-
-    # ---- the file ---------------------------------------------------------------------------
-
-    def _own(self) -> Mapping[str, Any]:
-        """What the file has under `presets`, valid or not."""
-        presets = self._stored.content.get("presets")
-        return presets if isinstance(presets, dict) else {}
-
-    def _read(self) -> StoredPresets:
-        try:
-            content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
-        except FileNotFoundError:
-            return StoredPresets({}, {})
-        except (OSError, ValueError, RecursionError) as error:
-            return self._damaged(str(getattr(error, "strerror", None) or error))
-        if not isinstance(content, dict) or not isinstance(content.get("presets", {}), dict):
-            return self._damaged('it is not {"presets": {NAME: {SETTING: VALUE}}}')
-        return self._parsed(content)
-
-    def _damaged(self, why: str) -> StoredPresets:
-        text = f"The presets in {self.path} can't be read: {why}. Mend the file; saving sets it aside first."
-        return StoredPresets({}, {}, (text,), damaged=True)
-
-    def _parsed(self, content: Mapping[str, Any]) -> StoredPresets:
-        values, problems = {}, []
-        for name, given in content.get("presets", {}).items():
-            try:
-                values[checked_name(name)] = read(given)
-            except EngineError as error:
-                problems.append(f"Preset {name!r} in {self.path} is not used: {error}")
-        return StoredPresets(content, values, tuple(problems))
-
-    def _write(self, own: Mapping[str, Any]) -> None:
-        """Replace the file as a whole: whoever reads it finds the old one or the new one."""
-        text = json.dumps({**self._stored.content, "presets": own}, ensure_ascii=False, indent=2) + "\n"
-        write(self.path, text)
-        self._stored = self._read()
 
 
 # ---- one preset -------------------------------------------------------------------------------
@@ -235,3 +186,62 @@ def _value(name: str, value: object) -> Any:
     if not isinstance(value, str):
         raise SettingsError(name, f"{field.label} must be a text, not {json.dumps(value)}.")
     return field.parse(value)
+
+
+# ---- a batch's prompts as lines: a text each, or an object of a prompt and its lane's settings ----
+
+OWN = ("prompt", "system")
+"""Names in an object that are no settings."""
+FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
+
+
+def lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> tuple[LanePrompt, ...]:
+    """The prompts of some lines.
+
+    A line is an object where it is JSON and has a prompt; any other line is a prompt itself, with its braces.
+
+    Args:
+        lines: None of them empty.
+        like: What a prompt gets that its line doesn't give.
+        settings: What those that a line names are put into.
+
+    Raises:
+        PromptError: An object names what is no setting, or a value that can't be; told with the prompt's number.
+    """
+    return tuple(_lanes(lines, like, settings))
+
+
+def _lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> Iterator[LanePrompt]:
+    for number, line in enumerate(lines, 1):
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError):
+            given = None
+        if not isinstance(given, dict) or "prompt" not in given:
+            yield replace(like, text=line)
+            continue
+        try:
+            yield _lane({name.replace("-", "_"): value for name, value in given.items()}, like, settings)
+        except EngineError as error:
+            raise PromptError(f"Prompt {number}: {error.message}", error.hint) from error
+
+
+def _lane(given: dict[str, object], like: LanePrompt, settings: Settings) -> LanePrompt:
+    for name in OWN:
+        if name in given and not isinstance(given[name], str):
+            raise PromptError(f"its {name} is no text.", f"Write it as {FORM}.")
+    if not given["prompt"]:
+        raise PromptError("its prompt is empty.", "Give some text.")
+    unknown = [name for name in given if name not in OWN and name not in BY_NAME]
+    if unknown:
+        raise PromptError(
+            f"there is no setting {unknown[0]!r}.",
+            "They have the names of the flags: temp, top_p, seed, max_tokens.",
+        )
+    own = read({name: value for name, value in given.items() if name not in OWN})
+    system = given.get("system", like.system)
+    assert isinstance(given["prompt"], str)
+    assert system is None or isinstance(system, str)
+    return replace(
+        like, text=given["prompt"], system=system, settings=check(replace(settings, **own)) if own else None
+    )

@@ -10,20 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from engine import commands
+from engine import protocol
 from engine.beam_settings import BeamSettings, check_beams
-from engine.commands import Command, ReadLens
 from engine.errors import SettingsError
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     AttentionRead,
     BeamEnded,
     BeamOpened,
+    Command,
     Ended,
     LensRead,
     Prefilled,
     QuestionAsked,
     RaceEnded,
+    ReadLens,
     Record,
     Resampled,
 )
@@ -52,7 +53,7 @@ class Before:
 
 
 @frozen
-class Action:
+class LessonAction:
     """One action of a lesson's file."""
 
     name: str
@@ -100,8 +101,8 @@ class Verb:
     keys: Callable[[str], str]
     check: Callable[[str], object] = str
     """Raises ValueError, with a sentence, where what it is given is wrong."""
-    key: str = ""
-    """The key that does all of it, in a recording, too; empty where that takes several, or an engine."""
+    action: str = ""
+    """Id of the action whose key does all of it, in a recording, too; empty where that takes several, or an engine."""
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -135,12 +136,12 @@ def _back(given: str, controller: Controller) -> list[Command]:
     steps, times = controller.timeline.completion, _times(given)
     if times > len(steps):
         raise LookupError(f"the completion has {len(steps)} tokens")
-    return [commands.MoveTo(steps[-times].parent)]
+    return [protocol.MoveTo(steps[-times].parent)]
 
 
 def _start(given: str, controller: Controller) -> list[Command]:
     steps = controller.timeline.completion
-    return [commands.MoveTo(steps[0].parent)] if steps else []
+    return [protocol.MoveTo(steps[0].parent)] if steps else []
 
 
 def _choose(given: str, controller: Controller) -> list[Command]:
@@ -149,7 +150,7 @@ def _choose(given: str, controller: Controller) -> list[Command]:
     found = next((each for each in candidates if each.text in (given, f" {given}")), None)
     if found is None:
         raise LookupError(f"{given} is not among the candidates")
-    return [commands.Choose(timeline.tip, found.id)]
+    return [protocol.Choose(timeline.tip, found.id)]
 
 
 def _grew(by: int, controller: Controller, before: Before) -> bool:
@@ -191,7 +192,7 @@ def settings_given(given: str) -> dict[str, object]:
 
 
 def _configured(given: str, controller: Controller) -> list[Command]:
-    return [commands.Configure(check(replace(controller.setup.settings, **settings_given(given))))]  # type: ignore[arg-type]
+    return [protocol.Configure(check(replace(controller.setup.settings, **settings_given(given))))]  # type: ignore[arg-type]
 
 
 def _holds(given: str, controller: Controller, before: Before) -> bool:
@@ -203,7 +204,7 @@ def _set_keys(given: str) -> str:
     names = " and ".join(
         f"{BY_NAME[name].label} to {given_text(given, name)}" for name in settings_given(given)
     )
-    return f"{key_for('sampling')}, set {names}, then ctrl+s"
+    return f"{key_for('sampling')}, set {names}, then {key_for('dialog.apply')}"
 
 
 def given_text(given: str, name: str) -> str:
@@ -251,7 +252,8 @@ def _searched(given: str, controller: Controller, before: Before) -> bool:
 
 def _beam_keys(given: str) -> str:
     words = given.replace("_", " ").replace("=", " ").split()
-    return f"{key_for('beams')} (n, if a search is there), {' '.join(words)}, then ⏎ and r"
+    new, run = key_for("beams.new"), key_for("beams.run")
+    return f"{key_for('beams')} ({new}, if a search is there), {' '.join(words)}, then ⏎ and {run}"
 
 
 def lens_of(timeline: Timeline) -> ReadLens:
@@ -283,7 +285,7 @@ def _race_length(given: str) -> int:
 
 def _race_keys(given: str) -> str:
     """In a sentence; the race may be open already, and the length is what it was last."""
-    return f"{key_for('race')} for the race, ← → until it goes to {given} tokens, then space"
+    return f"{key_for('race')} for the race, ← → until it goes to {given} tokens, then {key_for('race.go')}"
 
 
 def _raced(given: str, controller: Controller, before: Before) -> bool:
@@ -293,20 +295,20 @@ def _raced(given: str, controller: Controller, before: Before) -> bool:
 VERBS: dict[str, Verb] = {
     "step": Verb(
         "step 3", "Take steps; one without a number.",
-        lambda given, on: [commands.TakeStep() for _ in range(_times(given))],
+        lambda given, on: [protocol.TakeStep() for _ in range(_times(given))],
         lambda given, on, before: _grew(_times(given), on, before),
-        lambda given: _plural(_times(given), "space", "space"), _times,
+        lambda given: _plural(_times(given), key_for("step"), key_for("step")), _times,
     ),
     "run": Verb(
         "run", "Run until a stop, or until max_tokens.",
-        lambda given, on: [commands.Run()],
+        lambda given, on: [protocol.Run()],
         lambda given, on, before: on.timeline.tip in on.timeline.finished,
         lambda given: f"{key_for('run')}, and wait for its end",
     ),
     "back": Verb(
         "back 3", "Take tokens back; one without a number.", _back,
         lambda given, on, before: len(on.timeline.completion) <= before.steps - _times(given),
-        lambda given: _plural(_times(given), "⌫", "⌫"), _times,
+        lambda given: _plural(_times(given), key_for("take_back"), key_for("take_back")), _times,
     ),
     "start": Verb(
         "start", "Go back to the end of the prompt.", _start,
@@ -319,47 +321,48 @@ VERBS: dict[str, Verb] = {
     ),
     "type": Verb(
         "type and then", "Put a text of one's own into the completion.",
-        lambda given, on: [commands.Insert(on.timeline.tip, f" {given}")],
+        lambda given, on: [protocol.Insert(on.timeline.tip, f" {given}")],
         _typed,
-        lambda given: f"{key_for('own_text')}, type “{given}” after a space, then ctrl+s", _some,
+        lambda given: f"{key_for('own_text')}, type “{given}” after a space, then {key_for('dialog.apply')}", _some,
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; once without a number.",
-        lambda given, on: [commands.Reroll() for _ in range(_times(given))],
+        lambda given, on: [protocol.Reroll() for _ in range(_times(given))],
         lambda given, on, before: sum(isinstance(each, Resampled) for each in before.since) >= _times(given),
-        lambda given: _plural(_times(given), "d", "d"), _times,
+        lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
     "prompt": Verb(
         "prompt Tom was sad.", "Read another prompt, raw.",
-        lambda given, on: [commands.Prefill(given, chat=False)],
+        lambda given, on: [protocol.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
-        lambda given: f"{key_for('prompt')}, give “{given}” as raw text, then ctrl+s", _some,
+        lambda given: f"{key_for('prompt')}, give “{given}” as raw text, then {key_for('dialog.apply')}", _some,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",
-        lambda given, on: [commands.Race(16, _race_length(given))], _raced,
+        lambda given, on: [protocol.Race(16, _race_length(given))], _raced,
         _race_keys, _race_length,
     ),
     "beams": Verb(
         "beams width=4 max_tokens=16", "Search with beams from here.",
-        lambda given, on: [commands.SearchBeams(beam_settings(given))],
+        lambda given, on: [protocol.SearchBeams(beam_settings(given))],
         _searched, _beam_keys, beam_settings,
     ),
     "attention": Verb(
         "attention", "Look at where each head looks from the last token.",
-        lambda given, on: [commands.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
-        lambda given: "A", key="A",
+        lambda given, on: [protocol.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
+        lambda given: key_for("attention"), action="attention",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",
-        lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: "I", key="I",
+        lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: key_for("lens"),
+        action="lens",
     ),
 }  # fmt: skip
 """The list, by name."""
 
 
-def action(source: str, line: int) -> Action:
+def action(source: str, line: int) -> LessonAction:
     """Read an action.
 
     Raises:
@@ -373,4 +376,4 @@ def action(source: str, line: int) -> Action:
     except ValueError as error:
         message = f"{source}: {str(error).rstrip('.')}."
         raise LessonError(line, message, f"It is written {VERBS[name].usage}.", "action") from error
-    return Action(name, given, line)
+    return LessonAction(name, given, line)

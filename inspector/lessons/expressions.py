@@ -12,35 +12,23 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.errors import LessonError
+from inspector.lessons.kinds import SubjectKind
+from inspector.lessons.quantities import FUNCTIONS
+from inspector.lessons.scope import Scope
 from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
-
-if TYPE_CHECKING:
-    from inspector.lessons.scope import Scope
 
 LONGEST, DEEPEST = 200, 12
 """Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
 MOST_VALUES = 40
 """In one text."""
-Argument = str | float | bool
-
-
-@frozen
-class SubjectKind:
-    """What a function gives: its fields, by name."""
-
-    name: str
-    default: str
-    """The field that stands for all of it."""
-    fields: Mapping[str, tuple[str, Callable[[Any], Value]]]
-    """What each is, in a few words, and how it is read."""
 
 
 @frozen
@@ -49,28 +37,6 @@ class Subject:
 
     kind: SubjectKind
     of: Any
-
-    def field(self, name: str) -> Value:
-        """One of its fields.
-
-        Raises:
-            KeyError: It has none of that name.
-        """
-        return self.kind.fields[name][1](self.of)
-
-
-@frozen
-class Function:
-    """One function of the list."""
-
-    name: str
-    gives: SubjectKind
-    call: Callable[..., Subject]
-    """Given the scope and the arguments."""
-    help: str
-    """What it gives, in a sentence."""
-    usage: str
-    """How it is written: `step(3)`."""
 
 
 @frozen
@@ -121,28 +87,28 @@ class Expression:
                 return self._compared(*pair, _COMPARISONS[type(op)])
             case ast.Attribute(value=inner_node, attr=name):
                 return self._field(self._found(inner_node, scope), name)
-            case ast.Call(func=ast.Name(id=name)):
-                return self._called(name, node, scope)
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+                return self._called(name, scope, args, keywords)
             case ast.Name(id=name) if name in scope.kept:
                 return scope.kept[name]
             case ast.Name(id=name):
-                return self._called(name, None, scope)
+                return self._called(name, scope)
         raise self._wrong(f"{ast.unparse(node)} is no expression of lessons.")
 
-    def _called(self, name: str, call: ast.Call | None, scope: Scope) -> Subject:
-        function = functions().get(name)
-        if function is None:
-            raise self._unknown(name, scope.kept)
-        arguments = [cast(ast.Constant, each).value for each in call.args] if call else []
-        named = (
-            {str(each.arg): cast(ast.Constant, each.value).value for each in call.keywords} if call else {}
-        )
+    def _called(
+        self, name: str, scope: Scope, args: Sequence[ast.expr] = (), keywords: Sequence[ast.keyword] = ()
+    ) -> Subject:
+        if name not in FUNCTIONS:
+            names = ", ".join(sorted((*FUNCTIONS, *scope.kept)))
+            raise self._wrong(f"There is no quantity {name}.", f"There are {names}.", "quantity")
+        function = FUNCTIONS[name]
+        arguments = [cast(ast.Constant, each).value for each in args]
+        named = {str(each.arg): cast(ast.Constant, each.value).value for each in keywords}
         try:
-            return function.call(scope, *arguments, **named)
+            return Subject(function.gives, function.call(scope, *arguments, **named))
         except TypeError as error:
-            raise self._wrong(
-                f"{name} doesn't take these arguments.", f"It is written {function.usage}."
-            ) from error
+            hint = f"It is written {function.usage}."
+            raise self._wrong(f"{name} doesn't take these arguments.", hint) from error
         except SettingsError as error:
             raise self._wrong(error.message, error.hint, "setting") from error
         except LookupError as error:
@@ -158,11 +124,10 @@ class Expression:
         if isinstance(found, Value):
             raise self._wrong(f"A {found.unit} has no field {name}.")
         if name not in found.kind.fields:
-            raise self._wrong(
-                f"{found.kind.name} has no field {name}.", f"It has {', '.join(found.kind.fields)}.", "field"
-            )
+            hint = f"It has {', '.join(found.kind.fields)}."
+            raise self._wrong(f"{found.kind.name} has no field {name}.", hint, "field")
         try:
-            return found.field(name)
+            return found.kind.fields[name][1](found.of)
         except (LookupError, TypeError, ArithmeticError) as error:
             raise self._missing(error, name) from error
 
@@ -190,10 +155,6 @@ class Expression:
             raise self._wrong(f"{self.source} computes with {value.written()}, which is no number.")
         return value.number
 
-    def _unknown(self, name: str, kept: Mapping[str, Value]) -> LessonError:
-        names = ", ".join(sorted((*functions(), *kept)))
-        return self._wrong(f"There is no quantity {name}.", f"There are {names}.", "quantity")
-
     def _wrong(self, message: str, hint: str = "", rule: str = "quantity") -> LessonError:
         return LessonError(self.line, message, hint, rule)
 
@@ -220,13 +181,6 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-
-
-def functions() -> Mapping[str, Function]:
-    """The list, by name."""
-    from inspector.lessons.quantities import FUNCTIONS  # which are made of what is above
-
-    return FUNCTIONS
 
 
 def expression(source: str, line: int) -> Expression:

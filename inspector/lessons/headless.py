@@ -1,26 +1,29 @@
-"""A lesson without a screen: for checks, recordings and the plain dialogue."""
+"""A lesson without a screen: its session, live or recorded, its recording, checks and the plain dialogue."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import EngineError, TraceError
-from engine.records import Record
+from engine.protocol import LockstepOpened, ModelFacts, Prefill, ReadLogits, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
+from engine.trace import Entry, placed, save_as
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
-from inspector.session.backend import Backend
+from inspector.recordings.recorder import Recorder
+from inspector.session.client import Backend, IdleBackend
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
 from inspector.session.replay.player import Player
 from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase as SessionPhase
+from inspector.version import program
 
 PATIENCE = 300.0
 """Seconds without any record after which a lesson is given up: a hung engine must not hang a check."""
@@ -78,7 +81,7 @@ def engine_session(
     """
     queue: SimpleQueue[Record] = SimpleQueue()
     engine = make(queue.put)
-    controller = Controller(engine, load, settings, Prompt("", False))
+    controller = Controller(engine, load, settings, Prefill("", False))
 
     def turn() -> bool:
         try:
@@ -100,20 +103,6 @@ def engine_session(
         engine.close()
 
 
-class _NoEngine:
-    """Takes the place of an engine until the recording's backend does."""
-
-    def start(self) -> None:
-        """Nothing is to be started."""
-
-    def send(self, command: object) -> None:
-        """Nobody answers."""
-
-    def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is to be ended."""
-        return True
-
-
 @contextmanager
 def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSession, Player]]:
     """A session from a recording, without MLX.
@@ -122,7 +111,7 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
         TraceError: It can't be read.
     """
     queue: SimpleQueue[Record] = SimpleQueue()
-    controller = Controller(_NoEngine(), LoadSettings(), lesson.settings, Prompt("", False))
+    controller = Controller(IdleBackend(), LoadSettings(), lesson.settings, Prefill("", False))
     backend = ReplayBackend(controller, queue.put, lambda _: None)
     player = Player(trace, backend.show, backend.begin, from_start=True)
     backend.questions = player.file.questions
@@ -166,3 +155,102 @@ def settle(session: HeadlessSession, play: LessonPlay, *phases: LessonPhase) -> 
     session.until(lambda: play.problem is not None or play.phase in (phases or SETTLED), play.tick)
     if play.problem is not None:
         raise play.problem
+
+
+# ---- the recording of a lesson ---------------------------------------------------------------
+
+
+def record(
+    lesson: Lesson, path: Path, load: LoadSettings, tell: Callable[[str], None] = lambda _: None
+) -> int:
+    """Go through a lesson and write its recording.
+
+    Args:
+        lesson: The lesson.
+        path: Of the trace; replaced, if it is there.
+        load: How its model is loaded.
+        tell: Called with each beat's title.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        LessonError: The lesson can't be gone through.
+        EngineError: The model can't be loaded, or the file can't be written.
+    """
+    with live_session(load, lesson) as session, recording(session, path, lesson.model, tell):
+        play, client, known = live_play(session, lesson), session.controller.client, set[int]()
+
+        def settled(*phases: LessonPhase) -> None:
+            """Have the row of logits recorded where beats begin and end: a learner tries settings there."""
+            settle(session, play, *phases)
+            timeline = session.controller.timeline
+            if timeline.tip not in known and timeline.next is not None:
+                known.add(timeline.tip)
+                client.request(ReadLogits((timeline.tip,)))
+                session.until(lambda: not client.outstanding)
+
+        play.begin()
+        go_through(settled, play, tell)
+    return path.stat().st_size
+
+
+@contextmanager
+def recording(
+    session: HeadlessSession, path: Path, model: str, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Record a session from here on; at the end the trace is written.
+
+    Args:
+        session: Its model is loaded.
+        path: Of the trace; replaced, if it is there.
+        model: What the trace calls the model.
+        tell: Called with what the recorder says.
+
+    Raises:
+        EngineError: The file can't be written.
+    """
+    controller = session.controller
+    setup, queries = controller.setup, controller.queries
+    recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
+    if controller.timeline.facts is not None:
+        recorder.receive(controller.timeline.facts)
+    controller.client.listeners.append(recorder.receive)
+    yield
+    save_as(path, placed([_harmless(entry, model) for entry in recorder.entries]), program())
+
+
+def go_through(
+    settle: Callable[..., None], play: LessonPlay, tell: Callable[[str], None] = lambda _: None
+) -> None:
+    """Go through all beats, each prediction the first option and each action done.
+
+    Args:
+        settle: Waits until the lesson is in one of some phases, or anywhere where it waits for the learner.
+        play: The lesson, begun.
+        tell: Called with each beat's title, once it is revealed.
+    """
+    settle()
+    while play.phase is not LessonPhase.ENDED:
+        match play.phase:
+            case LessonPhase.ASKING:
+                play.predict(0)
+            case LessonPhase.ACTING:
+                play.do_it()
+                settle(LessonPhase.REVEALED)
+                continue
+            case _:
+                tell(play.beat.title)
+                play.go_on()
+        settle()
+
+
+def _harmless(entry: Entry, model: str) -> Entry:
+    """Without the directory of whoever recorded."""
+    match entry.value:
+        case ModelFacts() as facts:
+            return replace(entry, value=replace(facts, path=model))
+        case LockstepOpened(facts=facts) as opened:
+            return replace(entry, value=replace(opened, facts=replace(facts, path=model)))
+        case _:
+            return entry

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from engine.frozen import frozen
-from engine.records import (
+from engine.protocol import (
     Candidate,
     Distribution,
     Explained,
+    Hypothesis,
+    LensCell,
+    LensColumn,
     Piece,
-    PromptToken,
     RaceStep,
     Step,
 )
-from inspector.lessons.expressions import SubjectKind
-from inspector.lessons.margins import margin, near_draw, near_top
-from inspector.lessons.values import Unit, Value
+from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
+from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
 
+Field = tuple[str, Callable[[Any], Value]]
+"""What a field is, in a few words, and how it is read."""
 
-def token(text: str, label: str = "", fragile: str = "") -> Value:
+
+@frozen
+class SubjectKind:
+    """What a function gives: its fields, by name."""
+
+    name: str
+    default: str
+    """The field that stands for all of it."""
+    fields: Mapping[str, Field]
+
+
+def token(text: str, fragile: str = "", margin: str = "") -> Value:
     """A token as a value."""
-    return Value("token", text, label, fragile)
+    return Value("token", text, "", fragile, margin=margin)
 
 
 def count(number: int, fragile: str = "") -> Value:
@@ -30,9 +47,45 @@ def count(number: int, fragile: str = "") -> Value:
     return Value("count", number, "", fragile)
 
 
-def measured(unit: Unit, number: float) -> Value:
-    """A number that was computed."""
-    return Value(unit, number, timed=unit == "ms")
+def probability(share: float) -> Value:
+    """A probability."""
+    return Value("probability", share)
+
+
+def bits(number: float) -> Value:
+    """An entropy or a surprisal."""
+    return Value("bits", number)
+
+
+def number(value: float) -> Value:
+    """A number without a unit."""
+    return Value("number", value)
+
+
+def draw(value: float | None) -> Value:
+    """A place on the line that is drawn from.
+
+    Raises:
+        LookupError: There is none, as under greedy decoding.
+    """
+    if value is None:
+        raise LookupError("a draw was not recorded")
+    return number(value)
+
+
+def text(words: str) -> Value:
+    """A text."""
+    return Value("text", words)
+
+
+def ms(milliseconds: float) -> Value:
+    """A time."""
+    return Value("ms", milliseconds, timed=True)
+
+
+def times(ratio: float, timed: bool = False) -> Value:
+    """A ratio."""
+    return Value("times", ratio, timed=timed)
 
 
 def written(item: Item | Candidate | Piece) -> str:
@@ -43,52 +96,18 @@ def written(item: Item | Candidate | Piece) -> str:
 # ---- distributions ----------------------------------------------------------------------------
 
 
+def _picked(distribution: Distribution) -> Candidate:
+    return next(each for each in distribution.candidates if each.id == distribution.picked)
+
+
 def picked(distribution: Distribution) -> Value:
     """The token that the sampler picked, and how near it was to another one."""
-    chosen = next(each for each in distribution.candidates if each.id == distribution.picked)
-    return Value("token", written(chosen), "", near_draw(distribution), margin=margin(distribution))
+    return token(written(_picked(distribution)), near_draw(distribution), margin(distribution))
 
 
 def _top(distribution: Distribution) -> Value:
-    fragile = near_top([each.prob for each in distribution.candidates])
-    return token(written(distribution.candidates[0]), fragile=fragile)
-
-
-def _some(value: float | None, what: str) -> float:
-    if value is None:
-        raise LookupError(f"{what} was not recorded")
-    return value
-
-
-DISTRIBUTION = SubjectKind(
-    "a distribution",
-    "picked",
-    {
-        "picked": ("the token that the sampler picked", picked),
-        "prob": ("the model's probability of the picked token",
-                 lambda of: measured("probability", _picked(of).prob)),
-        "sampler_prob": ("its probability after the sampler",
-                         lambda of: measured("probability", _picked(of).sampler_prob)),
-        "top": ("the model's most probable token", _top),
-        "top_prob": ("its probability", lambda of: measured("probability", of.candidates[0].prob)),
-        "second": ("the second most probable token", lambda of: token(written(of.candidates[1]))),
-        "second_prob": ("its probability", lambda of: measured("probability", of.candidates[1].prob)),
-        "entropy": ("the model's entropy, before the sampler", lambda of: measured("bits", of.entropy_bits)),
-        "sampler_entropy": ("the entropy of what is drawn from", lambda of: measured("bits", of.sampler_entropy_bits)),
-        "draw": ("the random number that picked", lambda of: measured("number", _some(of.draw, "a draw"))),
-        "low": ("where the picked token's share begins",
-                lambda of: measured("number", _some(of.draw_from, "a draw"))),
-        "high": ("where it ends", lambda of: measured("number", _some(of.draw_to, "a draw"))),
-        "kept": ("tokens that the sampler left in", lambda of: count(_kept(of))),
-        "vocabulary": ("all tokens that get a probability", lambda of: count(len(of.candidates) + of.others)),
-        "removed": ("the probability of what its filters cut",
-                    lambda of: measured("probability", max((each.removed_mass for each in of.stages), default=0.0))),
-    },
-)  # fmt: skip
-
-
-def _picked(distribution: Distribution) -> Candidate:
-    return next(each for each in distribution.candidates if each.id == distribution.picked)
+    candidates = distribution.candidates
+    return token(written(candidates[0]), near_top([each.prob for each in candidates]))
 
 
 def _kept(distribution: Distribution) -> int:
@@ -96,27 +115,36 @@ def _kept(distribution: Distribution) -> int:
     return min((each.kept for each in distribution.stages), default=everything)
 
 
-CANDIDATE = SubjectKind(
-    "a candidate",
-    "prob",
-    {
-        "text": ("its characters", lambda of: token(written(of))),
-        "prob": ("the model's probability", lambda of: measured("probability", of.prob)),
-        "sampler_prob": (
-            "its probability after the sampler",
-            lambda of: measured("probability", of.sampler_prob),
-        ),
-        "rank": ("1 for the most probable", lambda of: count(of.rank)),
-        "cut_by": ("the stage that cut it; `none`", lambda of: Value("text", of.cut_by or "none")),
-    },
-)
+DISTRIBUTION = SubjectKind("a distribution", "picked", {
+    "picked": ("the token that the sampler picked", picked),
+    "prob": ("the model's probability of the picked token", lambda of: probability(_picked(of).prob)),
+    "sampler_prob": ("its probability after the sampler", lambda of: probability(_picked(of).sampler_prob)),
+    "top": ("the model's most probable token", _top),
+    "top_prob": ("its probability", lambda of: probability(of.candidates[0].prob)),
+    "second": ("the second most probable token", lambda of: token(written(of.candidates[1]))),
+    "second_prob": ("its probability", lambda of: probability(of.candidates[1].prob)),
+    "entropy": ("the model's entropy, before the sampler", lambda of: bits(of.entropy_bits)),
+    "sampler_entropy": ("the entropy of what is drawn from", lambda of: bits(of.sampler_entropy_bits)),
+    "draw": ("the random number that picked", lambda of: draw(of.draw)),
+    "low": ("where the picked token's share begins", lambda of: draw(of.draw_from)),
+    "high": ("where it ends", lambda of: draw(of.draw_to)),
+    "kept": ("tokens that the sampler left in", lambda of: count(_kept(of))),
+    "vocabulary": ("all tokens that get a probability", lambda of: count(len(of.candidates) + of.others)),
+    "removed": ("the probability of what its filters cut",
+                lambda of: probability(max((each.removed_mass for each in of.stages), default=0.0))),
+})  # fmt: skip
+
+CANDIDATE = SubjectKind("a candidate", "prob", {
+    "text": ("its characters", lambda of: token(written(of))),
+    "prob": ("the model's probability", lambda of: probability(of.prob)),
+    "sampler_prob": ("its probability after the sampler", lambda of: probability(of.sampler_prob)),
+    "rank": ("1 for the most probable", lambda of: count(of.rank)),
+    "cut_by": ("the stage that cut it; `none`", lambda of: text(of.cut_by or "none")),
+})  # fmt: skip
 
 
 def _of_next(read: Callable[[Distribution], Value]) -> Callable[[Explained], Value]:
-    def read_next(of: Explained) -> Value:
-        return read(of.next)
-
-    return read_next
+    return lambda of: read(of.next)
 
 
 TRIED = SubjectKind(
@@ -125,69 +153,73 @@ TRIED = SubjectKind(
     {name: (words, _of_next(read)) for name, (words, read) in DISTRIBUTION.fields.items()},
 )
 """Of `Explained`: its distribution's fields."""
+STAGE = SubjectKind("a stage of the sampler", "kept", {
+    "kept": ("tokens that it left in", lambda of: count(of.kept)),
+    "removed": ("the probability of what it cut", lambda of: probability(of.removed_mass)),
+})  # fmt: skip
 
 
-def stage_column(explained: Explained, name: str) -> int:
-    """Tokens that a stage left in."""
-    return next(each.kept for each in explained.columns if each.name == name)
+@frozen
+class Redrawn:
+    """Draws of one distribution."""
 
+    draws: tuple[Distribution, ...]
+    text: str
+    """The token in question, with or without the space before it."""
+
+    @property
+    def texts(self) -> Counter[str]:
+        """The token of each, with how often it was drawn."""
+        return Counter(written(_picked(each)) for each in self.draws)
+
+    @property
+    def times(self) -> Value:
+        """How often the token in question was drawn."""
+        own = [each for each in self.draws if written(_picked(each)) in (self.text, f" {self.text}")]
+        borders = [border for each in own[:1] for border in (each.draw_from, each.draw_to) if border]
+        near = any(
+            abs((each.draw or 0.0) - border) < NEAREST_DRAW for each in self.draws for border in borders
+        )
+        return count(len(own), f"a draw is within {NEAREST_DRAW} of its border" if near else "")
+
+
+REROLLS = SubjectKind("draws that were repeated", "most", {
+    "most": ("the token that was drawn most often", lambda of: token(of.texts.most_common(1)[0][0])),
+    "times": ("how often", lambda of: count(of.texts.most_common(1)[0][1])),
+    "drawn": ("how often the token in question was drawn", lambda of: of.times),
+    "count": ("how many draws", lambda of: count(len(of.draws))),
+    "different": ("how many different tokens", lambda of: count(len(of.texts))),
+})  # fmt: skip
 
 # ---- tokens -----------------------------------------------------------------------------------
 
 
-def _near_step(step: Step) -> str:
-    """Why a step may have taken another token elsewhere: only where the sampler picked it."""
-    return near_draw(step.choice) if step.origin in ("greedy", "sampled") else ""
+def _step_text(step: Step) -> Value:
+    """Its characters; another machine may take another token only where the sampler picked it."""
+    fragile = near_draw(step.choice) if step.origin in ("greedy", "sampled") else ""
+    return token(written(step), fragile, margin(step.choice))
 
 
-STEP = SubjectKind(
-    "a step",
-    "text",
-    {
-        "text": (
-            "its characters",
-            lambda of: Value("token", written(of), "", _near_step(of), margin=margin(of.choice)),
-        ),
-        "prob": ("the model's probability", lambda of: measured("probability", of.prob)),
-        "sampler_prob": (
-            "its probability after the sampler",
-            lambda of: measured("probability", of.sampler_prob),
-        ),
-        "rank": ("1 for the most probable", lambda of: count(of.rank)),
-        "surprisal": ("how much it surprised", lambda of: measured("bits", of.surprisal_bits)),
-        "entropy": ("the model's entropy before it", lambda of: measured("bits", of.choice.entropy_bits)),
-        "number": ("its place in the completion, from 1", lambda of: count(of.index + 1)),
-        "ms": ("how long it took", lambda of: measured("ms", of.ms.total)),
-        "draw": (
-            "the random number that picked it",
-            lambda of: measured("number", _some(of.choice.draw, "a draw")),
-        ),
-        "low": (
-            "where its share begins",
-            lambda of: measured("number", _some(of.choice.draw_from, "a draw")),
-        ),
-        "high": ("where it ends", lambda of: measured("number", _some(of.choice.draw_to, "a draw"))),
-    },
-)
+STEP = SubjectKind("a step", "text", {
+    "text": ("its characters", _step_text),
+    "prob": ("the model's probability", lambda of: probability(of.prob)),
+    "sampler_prob": ("its probability after the sampler", lambda of: probability(of.sampler_prob)),
+    "rank": ("1 for the most probable", lambda of: count(of.rank)),
+    "surprisal": ("how much it surprised", lambda of: bits(of.surprisal_bits)),
+    "entropy": ("the model's entropy before it", lambda of: bits(of.choice.entropy_bits)),
+    "number": ("its place in the completion, from 1", lambda of: count(of.index + 1)),
+    "ms": ("how long it took", lambda of: ms(of.ms.total)),
+    "draw": ("the random number that picked it", lambda of: draw(of.choice.draw)),
+    "low": ("where its share begins", lambda of: draw(of.choice.draw_from)),
+    "high": ("where it ends", lambda of: draw(of.choice.draw_to)),
+})  # fmt: skip
 
-
-@frozen
-class Pieces:
-    """A text in tokens."""
-
-    pieces: tuple[Piece | PromptToken, ...]
-
-
-PIECES = SubjectKind(
-    "a text in tokens",
-    "count",
-    {
-        "count": ("how many tokens", lambda of: count(len(of.pieces))),
-        "bytes": ("how many bytes", lambda of: count(sum(len(each.raw) for each in of.pieces))),
-        "first": ("the first token", lambda of: token(written(of.pieces[0]))),
-        "last": ("the last token", lambda of: token(written(of.pieces[-1]))),
-    },
-)
+PIECES = SubjectKind("a text in tokens", "count", {
+    "count": ("how many tokens", lambda of: count(len(of))),
+    "bytes": ("how many bytes", lambda of: count(sum(len(each.raw) for each in of))),
+    "first": ("the first token", lambda of: token(written(of[0]))),
+    "last": ("the last token", lambda of: token(written(of[-1]))),
+})  # fmt: skip
 
 
 @frozen
@@ -195,92 +227,184 @@ class Generated:
     """What was generated on the path on show."""
 
     steps: tuple[Step, ...]
-    words: int
+    words: int = 0
     """How often the text in question occurs."""
-    reason: str
+    reason: str = ""
     """Why it ended; empty where it didn't."""
-    detail: str
+    detail: str = ""
+
+    @property
+    def perplexity(self) -> float:
+        """2 to the mean of the surprisals.
+
+        Raises:
+            LookupError: Nothing was generated.
+        """
+        if not self.steps:
+            raise LookupError("nothing was generated")
+        return float(2 ** (sum(each.surprisal_bits for each in self.steps) / len(self.steps)))
 
 
-COMPLETION = SubjectKind(
-    "the completion",
-    "length",
-    {
-        "text": ("all of it", lambda of: Value("text", "".join(each.text for each in of.steps))),
-        "length": ("how many tokens", lambda of: count(len(of.steps))),
-        "logprob": (
-            "the sum of its logprobs",
-            lambda of: measured("number", sum(each.logprob for each in of.steps)),
-        ),
-        "perplexity": (
-            "2 to the mean of its surprisals",
-            lambda of: measured("number", _perplexity(of.steps)),
-        ),
-        "occurrences": ("how often the text in question occurs", lambda of: count(of.words)),
-        "reason": ("why it ended: eos, stop, length; `none`", lambda of: Value("text", of.reason or "none")),
-        "detail": ("what ended it", lambda of: Value("text", of.detail)),
-    },
-)
+COMPLETION = SubjectKind("the completion", "length", {
+    "text": ("all of it", lambda of: text("".join(each.text for each in of.steps))),
+    "length": ("how many tokens", lambda of: count(len(of.steps))),
+    "logprob": ("the sum of its logprobs", lambda of: number(sum(each.logprob for each in of.steps))),
+    "perplexity": ("2 to the mean of its surprisals", lambda of: number(of.perplexity)),
+    "occurrences": ("how often the text in question occurs", lambda of: count(of.words)),
+    "reason": ("why it ended: eos, stop, length; `none`", lambda of: text(of.reason or "none")),
+    "detail": ("what ended it", lambda of: text(of.detail)),
+})  # fmt: skip
+
+# ---- settings, memory and time ----------------------------------------------------------------
 
 
-def _perplexity(steps: Sequence[Step]) -> float:
-    if not steps:
-        raise LookupError("nothing was generated")
-    return float(2 ** (sum(each.surprisal_bits for each in steps) / len(steps)))
+def _setting(of: object) -> Value:
+    """A number as it is, lists with commas."""
+    if isinstance(of, int | float):
+        return count(of) if isinstance(of, int) else number(of)
+    return text(", ".join(map(str, of)) if isinstance(of, tuple) else str(of))
 
 
-# ---- memory and time --------------------------------------------------------------------------
+SETTING = SubjectKind("a setting", "value", {"value": ("its value", _setting)})
+PREFILL = SubjectKind("the reading of a prompt", "tokens", {
+    "tokens": ("of the prompt", lambda of: count(len(of.tokens))),
+    "kept": ("tokens of it that the cache held already", lambda of: count(of.kept)),
+    "ms": ("the time to the first token", lambda of: ms(of.ttft_ms)),
+})  # fmt: skip
+KV = SubjectKind("the KV cache", "bytes", {
+    "bytes": ("bytes in use", lambda of: Value("bytes", of.used_bytes)),
+    "tokens": ("tokens that it holds", lambda of: count(of.offset)),
+})  # fmt: skip
 
-KV = SubjectKind(
-    "the KV cache",
-    "bytes",
-    {
-        "bytes": ("bytes in use", lambda of: Value("bytes", of.used_bytes)),
-        "tokens": ("tokens that it holds", lambda of: count(of.offset)),
-    },
-)
+
+def _growth(steps: Sequence[RaceStep], lane: str) -> Value:
+    """Milliseconds of a step in one lane: the median of the last five over that of the first five."""
+    first, last = ([getattr(each, lane) for each in some] for some in (steps[:5], steps[-5:]))
+    return times(sorted(last)[len(last) // 2] / sorted(first)[len(first) // 2], timed=True)
+
+
+RACE = SubjectKind("a race", "equal", {
+    "equal": ("whether both lanes took the same tokens", lambda of: Value("truth", all(each.equal for each in of))),
+    "tokens": ("tokens at its end", lambda of: count(of[-1].tokens)),
+    "first": ("tokens at its first step", lambda of: count(of[0].tokens)),
+    "longer": ("how many times longer the text is at its end", lambda of: times(of[-1].tokens / of[0].tokens)),
+    "cached_growth": ("the last step with the cache over the first, medians of five",
+                      lambda of: _growth(of, "cached_ms")),
+    "uncached_growth": ("the last step without the cache over the first, medians of five",
+                        lambda of: _growth(of, "uncached_ms")),
+    "ratio": ("all steps without the cache over all with it",
+              lambda of: times(of[-1].uncached_total_ms / of[-1].cached_total_ms, timed=True)),
+    "kv_growth": ("the cache's bytes at its end over those at its first step",
+                  lambda of: times(of[-1].kv_bytes / of[0].kv_bytes)),
+    "difference": ("the largest difference of logits",
+                   lambda of: number(max(each.largest_difference for each in of))),
+})  # fmt: skip
+
+# ---- beams ------------------------------------------------------------------------------------
 
 
 @frozen
-class Raced:
-    """The steps of a race."""
+class Searched:
+    """A continuation of a beam search."""
 
-    steps: tuple[RaceStep, ...]
+    best: Hypothesis
+    greedy: Hypothesis
+    nodes: Mapping[int, BeamNode]
+    """Of all searches since the prompt was read, by number."""
 
-    def uncached(self, first: bool) -> float:
-        """Milliseconds of a step without the cache: the median of the first, or last, five."""
-        some = self.steps[:5] if first else self.steps[-5:]
-        return sorted(each.uncached_ms for each in some)[len(some) // 2]
+    @property
+    def shared(self) -> int:
+        """Tokens until it parts from greedy decoding."""
+        pairs = zip(self.best.ids, self.greedy.ids, strict=False)
+        return next((place for place, (own, other) in enumerate(pairs) if own != other), self._shorter)
 
-    def cached(self, first: bool) -> float:
-        """The same with the cache."""
-        some = self.steps[:5] if first else self.steps[-5:]
-        return sorted(each.cached_ms for each in some)[len(some) // 2]
+    @property
+    def _shorter(self) -> int:
+        return min(self.best.length, self.greedy.length)
+
+    def parted(self, hypothesis: Hypothesis) -> BeamNode:
+        """The token of one of the two where they part.
+
+        Raises:
+            LookupError: They don't.
+        """
+        if self.shared == self._shorter:
+            raise LookupError("it doesn't part from greedy decoding")
+        node = self.nodes[hypothesis.node]
+        while node.length > self.shared + 1:
+            node = self.nodes[node.parent]
+        return node
 
 
-def _times(number: float) -> Value:
-    return Value("times", number, timed=True)
+BEAMS = SubjectKind("a continuation of a beam search", "text", {
+    "text": ("its text", lambda of: text(of.best.text)),
+    "logprob": ("the sum of its logprobs", lambda of: number(of.best.logprob)),
+    "score": ("its score", lambda of: number(of.best.score)),
+    "length": ("how many tokens", lambda of: count(of.best.length)),
+    "greedy_logprob": ("the sum of greedy decoding's logprobs", lambda of: number(of.greedy.logprob)),
+    "greedy_text": ("greedy decoding's text", lambda of: text(of.greedy.text)),
+    "times_greedy": ("how many times as probable it is as greedy decoding's text",
+                     lambda of: times(math.exp(of.best.logprob - of.greedy.logprob))),
+    "shared": ("tokens until it parts from greedy decoding", lambda of: count(of.shared)),
+    "parts": ("its token where they part", lambda of: token(of.parted(of.best).text)),
+    "parts_prob": ("the probability of that token", lambda of: probability(math.exp(of.parted(of.best).logprob))),
+    "greedy_parts": ("the token that greedy decoding takes there", lambda of: token(of.parted(of.greedy).text)),
+    "greedy_parts_prob": ("the probability of that token",
+                          lambda of: probability(math.exp(of.parted(of.greedy).logprob))),
+    "is_greedy": ("whether it is what greedy decoding gives",
+                  lambda of: Value("truth", of.best.ids == of.greedy.ids)),
+})  # fmt: skip
+
+# ---- inside the model -------------------------------------------------------------------------
 
 
-RACE = SubjectKind(
-    "a race",
-    "equal",
-    {
-        "equal": ("whether both lanes took the same tokens",
-                  lambda of: Value("truth", all(each.equal for each in of.steps))),
-        "tokens": ("tokens at its end", lambda of: count(of.steps[-1].tokens)),
-        "first": ("tokens at its first step", lambda of: count(of.steps[0].tokens)),
-        "longer": ("how many times longer the text is at its end",
-                   lambda of: Value("times", of.steps[-1].tokens / of.steps[0].tokens)),
-        "cached_growth": ("the last step with the cache over the first, medians of five",
-                          lambda of: _times(of.cached(False) / of.cached(True))),
-        "uncached_growth": ("the last step without the cache over the first, medians of five",
-                            lambda of: _times(of.uncached(False) / of.uncached(True))),
-        "ratio": ("all steps without the cache over all with it",
-                  lambda of: _times(of.steps[-1].uncached_total_ms / of.steps[-1].cached_total_ms)),
-        "kv_growth": ("the cache's bytes at its end over those at its first step",
-                      lambda of: Value("times", of.steps[-1].kv_bytes / of.steps[0].kv_bytes)),
-        "difference": ("the largest difference of logits",
-                       lambda of: measured("number", max(each.largest_difference for each in of.steps))),
-    },
-)  # fmt: skip
+@frozen
+class HeadRow:
+    """Where one head looks."""
+
+    weights: tuple[float, ...]
+    """On each position of the path."""
+    path: tuple[Item, ...]
+
+    @property
+    def most(self) -> int:
+        """Position that it looks at most."""
+        return max(range(len(self.weights)), key=lambda place: self.weights[place])
+
+
+HEAD = SubjectKind("a head", "text", {
+    "text": ("the token that it looks at most", lambda of: token(written(of.path[of.most]), near_top(of.weights))),
+    "weight": ("the weight on it", lambda of: probability(of.weights[of.most])),
+    "place": ("its place in the text, from 1", lambda of: count(of.most + 1)),
+})  # fmt: skip
+
+
+@frozen
+class LensLayer:
+    """What one layer would predict at the token that is looked at."""
+
+    column: LensColumn
+    layer: int
+
+    @property
+    def cell(self) -> LensCell:
+        """Of the layer.
+
+        Raises:
+            LookupError: The model has no such layer.
+        """
+        cells = self.column.cells
+        if not 0 <= self.layer < len(cells):
+            raise LookupError(f"the model has {len(cells) - 1} layers")
+        return cells[self.layer]
+
+
+LENS = SubjectKind("the lens at a layer", "top", {
+    "top": ("the token that it would predict",
+            lambda of: token(of.cell.top[0].text, near_top([each.prob for each in of.cell.top]))),
+    "prob": ("its probability", lambda of: probability(of.cell.top[0].prob)),
+    "entropy": ("how unsure it is", lambda of: bits(of.cell.entropy_bits)),
+    "layers": ("how many layers the model has", lambda of: count(len(of.column.cells) - 1)),
+    "leads_from": ("the layer from which on the final token leads, from 1; 0 for the embedding",
+                   lambda of: count(of.column.leads_from)),
+})  # fmt: skip

@@ -2,15 +2,125 @@
 
 from __future__ import annotations
 
+import math
+import re
 from ast import Constant
+from collections.abc import Mapping
 from dataclasses import field
 
 from engine.frozen import frozen
 from engine.settings import Settings
-from inspector.lessons.actions import Action
+from inspector.lessons.actions import LessonAction
 from inspector.lessons.expressions import Expression, Template
-from inspector.lessons.options import Option
+from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 from inspector.state.timeline import Timeline
+
+_RANGE = re.compile(r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$")
+_TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
+
+# ---- what may be shown and hidden, by its id on the screen: a test holds it against the registry ---
+
+_TOKEN = frozenset({"step", "last", "least_sure"})
+_SHARES = frozenset(
+    f"next.{name}" for name in ("picked", "prob", "sampler_prob", "top", "top_prob", "second", "second_prob")
+)
+_SHARE_OF_DRAW = frozenset({"next.picked", "next.low", "next.high"})
+PANELS: Mapping[str, frozenset[str]] = {
+    "text": frozenset({f"{name}.text" for name in _TOKEN} | {"completion.text", "completion.occurrences"}),
+    "candidates": _SHARES | _SHARE_OF_DRAW | {"candidate"},
+    "steps": _TOKEN,
+    "kv": frozenset({"kv.bytes"}),
+    "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
+    "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
+    "tree": frozenset(),
+    "grammar": frozenset({"stage", "next.kept", "next.removed"}),
+}
+"""Panels by id, with the quantities that each shows: `function`, or `function.field`."""
+PARTS: Mapping[str, frozenset[str]] = {
+    "picked": _SHARE_OF_DRAW,
+    "probabilities": frozenset(
+        {
+            "next.prob",
+            "next.sampler_prob",
+            "next.top_prob",
+            "next.second_prob",
+            "candidate.prob",
+            "candidate.sampler_prob",
+        }
+    ),
+    "captions": frozenset(),
+}
+"""Parts of panels that `hide` may name besides the panels, in the same way."""
+HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
+"""What `hide` may name."""
+SCREENS = (
+    "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
+    "interventions", "lens", "look_ahead", "modules", "own_text", "patching", "positions", "profile", "prompt", "race",
+    "sampling", "sweep", "why",
+)  # fmt: skip
+"""Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
+SHOWN = (*PANELS, *SCREENS)
+"""What `show` may name."""
+
+# ---- the lesson ---------------------------------------------------------------------------------
+
+
+@frozen
+class Option:
+    """One option.
+
+    Its test is written in braces at its end: `about as long {..2}`, `yes {true}`, `it ends {eos}`. Without one, the
+    option's own words are compared with the answer's text.
+    """
+
+    text: str
+    test: str
+    line: int
+
+    def holds(self, value: Value) -> bool:
+        """Whether it is the right one for a value."""
+        if (borders := self.borders) is not None:
+            return value.number is not None and borders[0] <= value.number < borders[1]
+        return self.test.strip().casefold() == value.plain.strip().casefold()
+
+    @property
+    def borders(self) -> tuple[float, float] | None:
+        """From where to below where, for a test that is a range; None for words."""
+        match = _RANGE.match(self.test.strip())
+        if match is None:
+            return None
+        low, high = match["low"], match["high"]
+        try:
+            return (float(low) if low else -math.inf, float(high) if high else math.inf)
+        except ValueError:
+            return None
+
+    def near(self, value: Value) -> bool:
+        """Whether a value that it holds is so near to a border that another machine may have it on the other side."""
+        if self.borders is None or value.number is None or value.exact:
+            return False
+        return self._apart(value.number) < (NEAR_TIMED if value.timed else NEAR_BORDER)
+
+    def margin(self, value: Value) -> str:
+        """How far a number that it holds is from its nearest border, in words; empty where there is none."""
+        if self.borders is None or value.number is None or not math.isfinite(self._apart(value.number)):
+            return ""
+        return f"{100 * self._apart(value.number):.0f} % from a border"
+
+    def _apart(self, number: float) -> float:
+        """From the nearest border, as a share of the larger of the two."""
+        borders = [border for border in self.borders or () if math.isfinite(border)]
+        return min(
+            (abs(number - border) / (max(abs(border), abs(number)) or 1) for border in borders),
+            default=math.inf,
+        )
+
+
+def option(text: str, line: int) -> Option:
+    """Read an option."""
+    match = _TEST.search(text)
+    words = text[: match.start()] if match else text
+    return Option(words.strip(), match["test"] if match else words, line)
 
 
 @frozen
@@ -34,11 +144,11 @@ class Beat:
     text: tuple[Template, ...] = ()
     """Paragraphs on show before the reveal."""
     question: Question | None = None
-    act: tuple[Action, ...] = ()
+    act: tuple[LessonAction, ...] = ()
     """What the learner does after predicting."""
     why: tuple[Template, ...] = ()
     """Paragraphs of the reveal."""
-    begin: tuple[Action, ...] = ()
+    begin: tuple[LessonAction, ...] = ()
     """What the program does before the beat begins."""
     keep: tuple[tuple[str, Expression], ...] = ()
     """Values as they are before the learner acts, by the names that this beat and later ones have for them."""
@@ -68,13 +178,20 @@ class Beat:
         place = int(number) if number else len(steps)
         return steps[place - 1] if 1 <= place <= len(steps) else None
 
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All in it, the answer first."""
+        asked = (self.question.answer, *self.question.text.expressions) if self.question is not None else ()
+        texts = (expression for text in (*self.text, *self.why) for expression in text.expressions)
+        number = (self.number,) if self.number is not None else ()
+        return (*asked, *texts, *(expression for _, expression in self.keep), *number)
+
     def calls(self, function: str) -> list[tuple[int, ...]]:
-        """What the beat gives to a function that counts layers or heads: the answer first, then its texts."""
-        answer = (self.question.answer,) if self.question is not None else ()
-        texts = (part for text in (*self.text, *self.why) for part in text.expressions)
-        calls = (call for each in (*answer, *texts) for call in each.calls(function))
-        given = ([part.value for part in call.args if isinstance(part, Constant)] for call in calls)
-        return [tuple(number for number in numbers if isinstance(number, int)) for numbers in given]
+        """The numbers that the beat gives to a function that counts layers or heads, each once."""
+        calls = (call for each in self.expressions for call in each.calls(function))
+        given = ((*call.args, *(each.value for each in call.keywords)) for call in calls)
+        numbers = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
+        return list(dict.fromkeys(tuple(n for n in each if isinstance(n, int)) for each in numbers))
 
 
 @frozen

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from inspector.lessons.catalogue import LessonProgress
 from inspector.lessons.errors import LessonError
-from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.options import Option
+from inspector.lessons.lesson import Beat, Lesson, Option
 from inspector.lessons.scope import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value
@@ -98,6 +98,16 @@ class LessonPlay:
     def guess(self) -> int | None:
         """What the learner chose in this beat."""
         return self.guesses.get(self.beat_number)
+
+    @property
+    def progress(self) -> LessonProgress:
+        """How far it is, to be kept."""
+        over = self.phase is LessonPhase.ENDED
+        return LessonProgress(0 if over else self.beat_number, dict(self.right), over)
+
+    def know(self, kept: LessonProgress, beat: int) -> None:
+        """Take what was predicted before a beat as it was kept."""
+        self.right |= {number: right for number, right in kept.right.items() if number < beat}
 
     # ---- what the learner does --------------------------------------------------------------
 

@@ -7,22 +7,20 @@ on after a fault, so that an author hears of all of them at once.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PathError, SettingsError
-from engine.files import read_regular
-from engine.paths import told
+from engine.files import read_regular, told
 from engine.settings import BY_NAME, Settings, check
-from inspector.lessons.actions import Action, action
+from inspector.lessons.actions import LessonAction, action
 from inspector.lessons.errors import Faults, LessonError
-from inspector.lessons.expressions import Expression, Template, expression, functions, template
-from inspector.lessons.lesson import Beat, Lesson, Question
-from inspector.lessons.names import HIDDEN, SHOWN
-from inspector.lessons.options import Option, option
-from inspector.lessons.toml_table import TomlTable
+from inspector.lessons.expressions import Expression, Template, expression, template
+from inspector.lessons.lesson import HIDDEN, SHOWN, Beat, Lesson, Option, Question, option
+from inspector.lessons.quantities import FUNCTIONS
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
 LARGEST, MOST_LINES = 64 * 1024, 3000
 """Bytes and lines of a file."""
 MOST_BEATS, MOST_OPTIONS, MOST_ACTIONS, LONGEST_OPTION = 60, 4, 20, 200
+LONGEST_TOML, MOST_DOTS = 16 * 1024, 30
+"""Characters of a table, and dots of a name in it: Python's reader takes a minute for a name of 30,000 dots."""
+MOST_MINUTES = 600.0
 FENCE = "+++"
 HEAD = ("title", "about", "minutes", "prompt", "chat", "settings", "model", "fingerprint", "needs")
 """Names in the front matter."""
@@ -114,6 +115,95 @@ def _lesson(text: str, id: str, faults: Faults) -> Lesson | None:
             beats[MOST_BEATS].line, f"There are {len(beats)} beats.", f"{MOST_BEATS} are allowed."
         )
     return replace(made, beats=beats) if made is not None else None
+
+
+# ---- tables of TOML -----------------------------------------------------------------------------
+
+
+class TomlTable:
+    """A table of TOML, with the lines where its names stand.
+
+    Args:
+        source: Its text.
+        offset: Lines of the file before it.
+        names: Those that it may have.
+        faults: Takes what is wrong with its values.
+
+    Raises:
+        LessonError: It is no TOML.
+    """
+
+    def __init__(self, source: str, offset: int, names: Sequence[str], faults: Faults) -> None:
+        self._lines, self._offset, self._faults = source.split("\n"), offset, faults
+        if len(source) > LONGEST_TOML or any(_dots(line) > MOST_DOTS for line in self._lines):
+            raise LessonError(offset + 1, "This table is too large.", "Make it shorter.", "toml")
+        try:
+            self._values = tomllib.loads(source)
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
+            message = f"This is no TOML: {str(error).partition(' (at ')[0]}."
+            raise LessonError(self._error_line(error), message, _TOML, "toml") from error
+        for unknown in sorted(self._values.keys() - set(names), key=self.line):
+            hint = f"There are {', '.join(names)}."
+            faults.add(self.line(unknown), f"There is no {unknown}.", hint, "entry")
+
+    def _error_line(self, error: Exception) -> int:
+        """The line that an error of tomllib names in its words."""
+        said = re.search(r"at line (\d+)", str(error))
+        return self._offset + (int(said[1]) if said else len(self._lines))
+
+    def line(self, name: str, containing: str = "") -> int:
+        """Where a name stands in the file, or a text that its value has."""
+        own = (place for place, line in enumerate(self._lines, 1) if _names(line, name))
+        begin = next(own, 1)
+        if containing:
+            rest = enumerate(self._lines[begin - 1 :], begin)
+            begin = next((place for place, line in rest if containing in line), begin)
+        return self._offset + begin
+
+    def get(self, name: str, kinds: type | tuple[type, ...], default: Any) -> Any:
+        """A value of some type."""
+        value = self._values.get(name, default)
+        if isinstance(value, kinds) and (not isinstance(value, bool) or kinds is bool):
+            return value
+        words = {str: "a text in quotes", dict: "a table", bool: "true or false"}
+        kind = words.get(kinds, "a number") if isinstance(kinds, type) else "a number"
+        self._faults.add(self.line(name), f"{name} must be {kind}.", "", "entry")
+        return default
+
+    def minutes(self, default: float) -> float:
+        """How long something takes."""
+        value = self.get("minutes", (int, float), default)
+        if not 0 <= value <= MOST_MINUTES:  # also nan
+            line = self.line("minutes")
+            self._faults.add(line, f"minutes must be from 0 to {MOST_MINUTES:.0f}.", "", "entry")
+            return default
+        return float(value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts, or one."""
+        value = self._values.get(name, [])
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            self._faults.add(self.line(name), f"{name} must be a list of texts in quotes.", "", "entry")
+            return ()
+        return tuple(found)
+
+
+_TOML = 'A value is written name = "text", name = 3, or name = ["text", "text"].'
+
+
+def _names(line: str, name: str) -> bool:
+    """Whether a line gives a name its value, or begins its table."""
+    return line.partition("=")[0].strip() == name or line.strip() == f"[{name}]"
+
+
+def _dots(line: str) -> int:
+    """The most dots in a row with one word at most between two of them, as in a dotted name."""
+    most = now = 0
+    for word in line.split("."):
+        now = now + 1 if len(word.split()) < 2 else 0
+        most = max(most, now)
+    return most
 
 
 # ---- front matter -----------------------------------------------------------------------------
@@ -293,13 +383,13 @@ def _check_names(beat: Beat, table: TomlTable, faults: Faults) -> None:
 
 
 def _kept(name: str, source: Any, line: int) -> tuple[str, Expression]:
-    if not isinstance(source, str) or not name.isidentifier() or name in functions():
+    if not isinstance(source, str) or not name.isidentifier() or name in FUNCTIONS:
         hint = 'Write keep = {before = "next.entropy"}.'
         raise LessonError(line, f"{name} can't be kept under that name.", hint, "keep")
     return name, expression(source, line)
 
 
-def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[Action, ...]:
+def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[LessonAction, ...]:
     found = table.texts(name)
     if len(found) > MOST_ACTIONS:
         line = table.line(name)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from engine import wire
-from engine.commands import Command
-from engine.records import Answer, Ended, Failure, QuestionAsked, Record
+from engine.protocol import Command, QuestionAsked, Record
 from engine.settings import Settings
 from inspector.lessons.errors import LessonError
 from inspector.lessons.values import Value
+from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.timeline import Timeline
 
@@ -42,18 +43,17 @@ class Scope:
         """By the names that the lesson gives them."""
         self.since: list[Record] = []
         """What happened since the beat began."""
-        self._answers: dict[Command, list[Record]] = {}
-        self._asking: Command | None = None
-        """The question whose answer is waited for."""
-        self._out: dict[int, tuple[Command, list[Record]]] = {}
-        """Questions that have not ended, also those that nobody waits for any more, with what answered them, by id."""
-        controller.client.parts.append(self._tell)
+        self._asked: dict[Command, Request[Command]] = {}
+        """The questions of the beat."""
+        self._ids: set[int] = set()
+        """Of all questions, also of the beats before: what answers them is nothing that happened."""
+        self._told: set[int] = set()
+        """Of those that were answered."""
         controller.client.listeners.append(self._receive)
 
     def close(self) -> None:
         """Listen no more, and wait for nothing."""
         self.forget()
-        self.controller.client.parts.remove(self._tell)
         self.controller.client.listeners.remove(self._receive)
 
     @property
@@ -69,7 +69,7 @@ class Scope:
     @property
     def waiting(self) -> bool:
         """Whether an answer is on its way."""
-        return self._asking is not None
+        return not all(request.done for request in self._asked.values())
 
     def answer(self, command: Command, kind: type[Told]) -> Told:
         """The engine's answer to a question.
@@ -78,43 +78,31 @@ class Scope:
             Unanswered: It was not asked yet.
             LookupError: It has none, with the reason.
         """
-        if command not in self._answers:
+        if command not in self._asked:
             raise Unanswered(command)
-        records = self._answers[command]
-        if (found := next((each for each in records if isinstance(each, kind)), None)) is not None:
-            return found
-        failure = next((each for each in records if isinstance(each, Failure)), None)
-        raise LookupError(failure.message.rstrip(".") if failure else f"{command.kind} was not answered")
+        return self._asked[command].answer(kind)
 
     def ask(self, command: Command) -> None:
         """Ask the engine."""
-        self._asking, self._answers[command] = command, []
-        self._out[command.id] = command, self._answers[command]
-        self.controller.client.send(command)
+        self._ids.add(command.id)
+        self._asked[command] = self.controller.client.request(command, each=partial(self._tell, command))
 
     def forget(self) -> None:
         """A beat begins: what was asked of the session before may have other answers now."""
-        if self._asking is not None:
-            self.controller.client.cancel(self._asking)
-        self.since, self._answers, self._asking = [], {}, None
+        for request in self._asked.values():
+            request.cancel()
+        self.since, self._asked = [], {}
 
-    def _tell(self, record: Record) -> None:
+    def _tell(self, command: Command, record: Record) -> None:
         """Tell the question right before the first record that answers it: a trace keeps the two together, whatever
         others were told meanwhile."""
-        if isinstance(record, Answer) and not isinstance(record, Ended) and record.id in self._out:
-            command, records = self._out[record.id]
-            if not records:
-                self.controller.client.receive(QuestionAsked(wire.encode(replace(command, id=0)).decode()))
+        if command.id not in self._told:
+            self._told.add(command.id)
+            self.controller.client.receive(QuestionAsked(wire.encode(replace(command, id=0)).decode()))
 
     def _receive(self, record: Record) -> None:
-        if not isinstance(record, Answer) or record.id not in self._out:
-            if not isinstance(record, QuestionAsked):
-                self.since.append(record)
-        elif isinstance(record, Ended):
-            command, _ = self._out.pop(record.id)
-            self._asking = None if command is self._asking else self._asking
-        else:
-            self._out[record.id][1].append(record)
+        if record.request not in self._ids and not isinstance(record, QuestionAsked):
+            self.since.append(record)
 
 
 def missing(line: int, what: str) -> LessonError:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-from engine.commands import Command, Configure, LookAhead, MoveTo, Prefill, Reroll
 from engine.frozen import frozen
-from engine.records import BeatReached, Ended, Failure, LogitsRow, ModelVocabulary, PromptOpened, Record
+from engine.protocol import (
+    BeatReached,
+    Command,
+    Configure,
+    Ended,
+    Failure,
+    LogitsRow,
+    LookAhead,
+    ModelVocabulary,
+    MoveTo,
+    Prefill,
+    PromptOpened,
+    Record,
+    Reroll,
+)
 from engine.settings import Settings
-from inspector.lessons.actions import Action, Before
+from inspector.lessons.actions import Before, LessonAction
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
+from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.replay.player import Player
 
@@ -23,6 +37,8 @@ class LessonStage(Protocol):
     """Brings the session to where a beat begins, and does what the learner would do."""
 
     recorded: ClassVar[bool]
+    failure: Failure | None
+    """Why something that was done for the lesson was not done."""
 
     @property
     def busy(self) -> bool:
@@ -33,7 +49,7 @@ class LessonStage(Protocol):
         """Whether what the learner does in the present beat was done, by whomever."""
 
     @property
-    def left(self) -> tuple[Action, ...]:
+    def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done of it."""
 
     def begin(self, beat: int) -> None:
@@ -74,7 +90,7 @@ class LiveStage:
 
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
-        self._queue: deque[Action | Command] = deque()
+        self._queue: deque[LessonAction | Command] = deque()
         self._places: dict[tuple[int, bool], SessionPlace] = {}
         """Where beats began and were done, by number and whether they were."""
         self._beat = 0
@@ -83,9 +99,7 @@ class LiveStage:
         self._begun = False
         """Whether the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
-        self._failure: Failure | None = None
-        self._sent: set[int] = set()
-        """Ids of the commands that were sent for the lesson: what others are answered is no failure of it."""
+        self.failure: Failure | None = None
         controller.client.listeners.append(self._receive)
 
     def close(self) -> None:
@@ -100,8 +114,6 @@ class LiveStage:
         self._before.since.append(record)
         if isinstance(record, PromptOpened) and record.new_tree:
             self._places.clear()
-        if isinstance(record, Failure) and record.id in self._sent and self._failure is None:
-            self._failure = record
 
     # ---- going ------------------------------------------------------------------------------
 
@@ -119,7 +131,7 @@ class LiveStage:
     def begin(self, beat: int) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
         self._queue.clear()
-        self._failure, self._begun = None, False
+        self.failure, self._begun = None, False
         known = [place for place in self._places if place <= (beat, False)]
         begin = max(known, default=None)
         if begin is None:
@@ -161,16 +173,16 @@ class LiveStage:
                 return
             self._send(self._queue.popleft())
 
-    def _send(self, wanted: Action | Command) -> None:
-        client = self._controller.client
+    def _send(self, wanted: LessonAction | Command) -> None:
         self._controller.timeline.select(None)
-        before = {command.id for command in client.outstanding}
-        for command in wanted.commands(self._controller) if isinstance(wanted, Action) else [wanted]:
+        for command in wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]:
             if isinstance(command, Configure):
-                self._controller.setup.configure(command.settings)
+                self._controller.setup.configure(command.settings, self._ended)
             elif not self._holds(command):
-                client.send(command)
-        self._sent |= {command.id for command in client.outstanding} - before
+                self._controller.client.request(command, self._ended)
+
+    def _ended(self, request: Request[Any]) -> None:
+        self.failure = self.failure or request.failure
 
     def _holds(self, command: Command) -> bool:
         """Whether the session is already as a command would have it."""
@@ -183,7 +195,7 @@ class LiveStage:
         return False
 
     def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         if failure is not None:
             beat = self._lesson.beats[self._beat]
             raise LessonError(beat.line, failure.message, failure.hint, "action")
@@ -191,7 +203,7 @@ class LiveStage:
     # ---- acting -----------------------------------------------------------------------------
 
     @property
-    def left(self) -> tuple[Action, ...]:
+    def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done."""
         return self._lesson.beats[self._beat].act[self._number :]
 
@@ -209,7 +221,7 @@ class LiveStage:
     def act(self) -> None:
         """Do the rest, once."""
         if not self.busy:
-            self._failure = None
+            self.failure = None
             self._queue += self.left
 
     def reached(self, done: bool) -> None:
@@ -235,6 +247,7 @@ class RecordedStage:
 
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player
+        self.failure: Failure | None = None
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""
@@ -276,7 +289,7 @@ class RecordedStage:
                               "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
 
     @property
-    def left(self) -> tuple[Action, ...]:
+    def left(self) -> tuple[LessonAction, ...]:
         """All of it, until it was done."""
         return () if self.done or self._beat is None else self._lesson.beats[self._beat].act
 

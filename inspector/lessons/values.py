@@ -1,15 +1,23 @@
-"""A value that an expression gives: a number with its unit, a token, a text, yes or no; and how sure it is."""
+"""A value that an expression gives: a number with its unit, a token, a text, yes or no; and how sure it is.
+
+Another machine rounds otherwise: a token that was nearly another one, and a number that is near a border, may differ.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from engine.frozen import frozen
+from engine.protocol import Distribution
 from inspector.display import token_label, visible
 from inspector.scales import bits, count, milliseconds, percent, size
 
 Unit = Literal["token", "text", "truth", "probability", "bits", "ms", "bytes", "count", "number", "times"]
+NEAREST_DRAW = 0.005
+"""A draw that is nearer to a border than this may fall on another token where numbers are rounded otherwise."""
+NEAREST_TOP = 0.02
+"""The same of the probabilities of the two most probable tokens."""
 NEAR_BORDER = 0.02
 """A measured number that is nearer to a border, or to what it is compared with, than this share of it may fall on the
 other side elsewhere."""
@@ -89,3 +97,41 @@ FORMS: Mapping[str, Callable[[float], str]] = {
     "bytes": lambda value: size(round(value)),
 }
 """Forms of numbers that a template may ask for: `{next.entropy:.1}`."""
+
+
+# ---- how far a token is from another one --------------------------------------------------------
+
+
+def margin(distribution: Distribution) -> str:
+    """How far the picked token is from another one, in words."""
+    if (nearest := _nearest(distribution)) is not None:
+        return f"draw {nearest:.3f} from a border"
+    first, second = (*[each.prob for each in distribution.candidates], 0.0)[:2]
+    return f"top two {first - second:.3f} apart"
+
+
+def _nearest(distribution: Distribution) -> float | None:
+    """From the draw to the nearest border of the picked token's share; None for greedy."""
+    draw, low, high = distribution.draw, distribution.draw_from, distribution.draw_to
+    if draw is None or low is None or high is None:
+        return None
+    return min(draw - low if low > 0 else 1.0, high - draw if high < 1 else 1.0)
+
+
+def near_draw(distribution: Distribution) -> str:
+    """Why another machine might pick another token; empty where it is safe."""
+    nearest = _nearest(distribution)
+    if nearest is None:
+        greedy = distribution.picked == distribution.candidates[0].id  # else penalties decided, not these
+        return near_top([each.prob for each in distribution.candidates]) if greedy else ""
+    if nearest >= NEAREST_DRAW:
+        return ""
+    return f"the draw {distribution.draw:.3f} is {nearest:.4f} from a border; {NEAREST_DRAW} is the least"
+
+
+def near_top(probs: Sequence[float]) -> str:
+    """Why the most probable token isn't safe; empty where it is."""
+    first, second = (*sorted(probs, reverse=True)[:2], 0.0, 0.0)[:2]
+    if first - second >= NEAREST_TOP:
+        return ""
+    return f"the two most probable tokens are {first - second:.4f} apart; {NEAREST_TOP} is the least"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inspector.main.refusals import refusal
-from inspector.main.tool import Key, Tool
+from inspector.main.key_table import refusal
+from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
-from inspector.session.replay.stops import ELSEWHERE
+from inspector.session.replay.stops import ELSEWHERE, Caption
+from inspector.widgets.actions import Action
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -74,21 +74,21 @@ class CaptionGuide:
             screen.host.go_to(place)
         elif isinstance(top, ToolScreen) and place == top.TOOL:
             self._due = False
-        elif (key := self._key(place)) is not None and (top is screen or getattr(top, "left", False)):
+        elif (action := self._action(place)) is not None and (top is screen or getattr(top, "left", False)):
             self._due = False
-            screen.call_later(self._open, key, place)
+            screen.call_later(self._open, action, place)
 
-    def _key(self, place: str) -> Key | None:
-        """The key that opens a tool's screen on what was recorded."""
+    def _action(self, place: str) -> Action | None:
+        """The action that opens a tool's screen on what was recorded."""
         screen = self._screen
         tool = next((tool for tool in screen.table.tools if tool.id == place), None)
-        return recorded_key(tool, screen) if tool is not None and tool.screen else None
+        return recorded_action(tool, screen) if tool is not None and tool.screen else None
 
-    async def _open(self, key: Key, place: str) -> None:
+    async def _open(self, action: Action, place: str) -> None:
         screen = self._screen
         if self._told is None or self._told.tool != place or not screen.is_active:
             return  # it went on meanwhile
-        if (done := key.run(screen.actions[place])) is not None:
+        if action.run is not None and (done := action.run(screen.actions[place])) is not None:
             await done
         top = screen.app.screen
         if isinstance(top, ToolScreen):
@@ -96,10 +96,10 @@ class CaptionGuide:
             self._at = self._player.position if self._player is not None else 0
 
 
-def recorded_key(tool: Tool, screen: MainScreen) -> Key | None:
-    """The first key of a tool that has something to show without an engine; None where none has."""
-    actions = screen.actions[tool.id]
-    keys = (
-        key for key in tool.keys if key.recorded(actions) and not refusal(key, screen.controller, actions)
+def recorded_action(tool: Tool, screen: MainScreen) -> Action | None:
+    """The first action of a tool that has something to show without an engine; None where none has."""
+    own = screen.actions[tool.id]
+    found = (
+        each for each in tool.actions if each.recorded(own) and not refusal(each, screen.controller, own)
     )
-    return next(keys, None)
+    return next(found, None)

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.screen import Screen
 from textual.widget import Widget
 
-from engine.records import Candidate
+from engine.protocol import Candidate
 from inspector.display import visible
 from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
-from inspector.main.guide import recorded_key
-from inspector.main.key_help import keys_markdown, screen_markdown
+from inspector.main.guide import recorded_action
+from inspector.main.key_table import KeyTable, keys_markdown, screen_markdown
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.main.panel_layout import PanelLayout
 from inspector.main.panel_room import PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import KeyTable, Tool
+from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
+from inspector.session.client import Severity
 from inspector.session.controller import Controller
-from inspector.session.playback import Playback, Severity
+from inspector.session.playback import Playback
 from inspector.widgets.overlay import shown
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class ScreenHost:
         tools = [
             (tool.id, tool.title)
             for tool in self._table.tools
-            if tool.screen and recorded_key(tool, self._screen) is not None
+            if tool.screen and recorded_action(tool, self._screen) is not None
         ]
         return [*panels, *tools]
 
@@ -175,12 +176,17 @@ class ScreenHost:
             actions.point(*place)
 
     def help(self, tool: str = "") -> None:
-        """Show the help of the main screen, or of the screen that a tool opened."""
+        """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
         opened = next((each for each in self._table.tools if each.id == tool), None)
-        keys = keys_markdown(self._table) if opened is None else screen_markdown(opened)
-        self.open(HelpDialog(keys))
+        told = self.narrator.narration() if self.narrator is not None else None
+        first = told.help if told is not None else ()
+        self.open(
+            HelpDialog(
+                keys_markdown(self._table, first) if opened is None else screen_markdown(opened, first)
+            )
+        )
 
     def family(self, tool: str) -> Sequence[Tool]:
         """The tools of the same family as one of them, that one included."""
@@ -188,8 +194,8 @@ class ScreenHost:
         return [each for each in self._table.tools if each.family and each.family == family]
 
     def press(self, key: str) -> None:
-        """Do what a key of the main screen does, once what lies over it has gone."""
-        self._screen.call_later(self._screen.action_do, key)
+        """Do what an action of the main screen does, once what lies over it has gone."""
+        self._screen.call_later(self._screen.do, key)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -11,11 +11,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.frozen import frozen
+from inspector.widgets.actions import Action, ActionTable, Hint, line
 from inspector.widgets.canvas import looks_same
-from inspector.widgets.key_hints import KeyHint, key_hints
 
-if TYPE_CHECKING:
-    from inspector.main.tool import Key
+MORE = Hint((Action("lesson.read_on"),), "more", 10)
+"""Of a card that is longer than its room."""
 
 
 @frozen
@@ -25,7 +25,7 @@ class Narration:
     title: str
     """For its frame; printable."""
     body: Content
-    hints: tuple[KeyHint, ...]
+    hints: tuple[Hint, ...]
     spotlight: str = ""
     """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
     hidden: frozenset[str] = frozenset()
@@ -40,6 +40,8 @@ class Narration:
     """For the status line: the keys that do something now; printable, empty for what it says without a narrator."""
     keys: frozenset[str] = frozenset()
     """The keys that the narrator takes now, as Textual names them."""
+    help: tuple[ActionTable, ...] = ()
+    """The tables that the help begins with now."""
 
 
 class Narrator(Protocol):
@@ -51,8 +53,8 @@ class Narrator(Protocol):
     def takes(self, key: str) -> bool:
         """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
 
-    def refuses(self, key: Key) -> str:
-        """Why a key of the main screen has to wait, and what to do first; printable, empty where it need not."""
+    def refuses(self, action: Action) -> str:
+        """Why an action of the main screen has to wait, and what to do first; printable, empty where it need not."""
 
 
 class NarrationCard(VerticalScroll, can_focus=False):
@@ -64,7 +66,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
         self._told: Content | None = None
         self._title = ""
         self._clock: Callable[[], Content] | None = None
-        self._hints: tuple[KeyHint, ...] = ()
+        self._hints: tuple[Hint, ...] = ()
         self._room = 0
         self.display = False
 
@@ -114,7 +116,10 @@ class NarrationCard(VerticalScroll, can_focus=False):
         self.scroll_relative(y=by * max(1, self.scrollable_content_region.height), animate=False)
 
     def _show_hints(self) -> None:
-        taken = any(key == "pgdn" for key, *_ in self._hints)  # the presenter's, which goes on
-        more: tuple[KeyHint, ...] = (("pgdn", "more", 10),) if self.overflows and not taken else ()
+        read_on = MORE.actions[0].names[0]
+        taken = any(
+            each.names[:1] == (read_on,) for hint in self._hints for each in hint.actions
+        )  # the presenter's
+        more = (MORE,) if self.overflows and not taken else ()
         width = min(self.app.size.width, self._room or self.app.size.width)
-        self.border_subtitle = key_hints(max(10, width - 6), (*more, *self._hints))
+        self.border_subtitle = line((*more, *self._hints), max(10, width - 6))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
-from inspector.config import crash_log as faults
+from engine.protocol import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
+from inspector.config.files import log_crash
 from inspector.display import visible_lines
 from inspector.keys import key_for
 
@@ -48,7 +48,7 @@ def _failure(failure: Failure) -> Notice:
     text = visible_lines("\n".join(part for part in (failure.message, failure.hint) if part))
     if failure.expected:
         return Notice(f"{_COMMANDS.get(failure.command, failure.command)} failed", text, "error")
-    log = faults.keep(failure.command, failure.trace or failure.message)
+    log = log_crash(failure.command, failure.trace or failure.message)
     where = (
         f"The traceback is in {visible_lines(str(log))}."
         if log

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import Failure, Loading
+from engine.protocol import Failure, Loading
 from engine.thread import WITHOUT_MLX
 from inspector.display import visible, visible_lines
 from inspector.keys import key_for
@@ -36,12 +36,12 @@ def opening(timeline: Timeline, setup: Setup) -> Content:
     """The message, made printable."""
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
         failed = f"{visible(setup.load.model)} could not be loaded"
-        helps = ("o", "opens another model")
+        helps = ("open", "opens another model")
         if timeline.load_failure.hint.endswith(WITHOUT_MLX):
-            helps = ("ctrl+o", "shows a saved session")
-        return _failed(failed, timeline.load_failure, (helps, ("q", "quits")))
+            helps = ("sessions", "shows a saved session")
+        return _failed(failed, timeline.load_failure, (helps, ("quit", "quits")))
     if timeline.phase is Phase.EMPTY and timeline.prompts.failure is not None:
-        return _failed("The prompt was refused", timeline.prompts.failure, (("p", "changes it"),))
+        return _failed("The prompt was refused", timeline.prompts.failure, (("prompt", "changes it"),))
     lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)
     return Content("\n").join(lines)
 
@@ -51,7 +51,7 @@ def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
     lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
     lines += [Content(_stage(loading)), *_bar(loading), Content()]
     if loading is not None and loading.warning:
-        keys = _keys((("o", "opens another model"), ("q", "quits")))
+        keys = _keys((("open", "opens another model"), ("quit", "quits")))
         lines += [Content.styled(visible_lines(loading.warning), "$text-warning"), Content(), keys, Content()]
     return [*lines, *_prompt(setup, "The prompt that waits for it:"), Content(), _offers()]
 
@@ -89,17 +89,18 @@ def _empty(setup: Setup) -> list[Content]:
 def _offers() -> Content:
     """What a stranger can look at meanwhile."""
     offers = (
-        ("W", "a tour of the panels"),
-        ("S", "lessons: predict, do it, and see"),
-        ("?", "keys and concepts"),
-        ("ctrl+o", "recent sessions"),
+        ("tour", "a tour of the panels"),
+        ("lessons", "lessons: predict, do it, and see"),
+        ("help", "keys and concepts"),
+        ("sessions", "recent sessions"),
     )
     return Content("\n").join(_keys([offer]) for offer in offers)
 
 
-def _keys(keys: Sequence[tuple[str, str]]) -> Content:
+def _keys(actions: Sequence[tuple[str, str]]) -> Content:
+    """The keys of actions, and what they do."""
     return Content("   ").join(
-        Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
+        Content.styled(key_for(id), "bold $text-primary") + Content(f" {does}") for id, does in actions
     )
 
 
@@ -113,17 +114,15 @@ def _prompt(setup: Setup, label: str) -> list[Content]:
     return lines
 
 
-def _failed(what: str, failure: Failure, keys: Sequence[tuple[str, str]]) -> Content:
-    """What went wrong, why, and the keys that help; `what` is printable."""
+def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> Content:
+    """What went wrong, why, and the actions that help; `what` is printable."""
     lines = [
         Content.styled(what, "bold $text-error"),
         Content(),
         Content(visible_lines(failure.message)),
         Content(visible_lines(failure.hint)),
         Content(),
-        Content("   ").join(
-            Content.styled(key, "bold $text-primary") + Content(f" {does}") for key, does in keys
-        ),
+        _keys(actions),
     ]
     return Content("\n").join(lines)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import platformdirs
 from textual.app import App, ComposeResult
@@ -26,10 +26,11 @@ from textual.widgets import LoadingIndicator
 from engine import confinement
 from engine.frozen import frozen
 from inspector.display import visible
-from inspector.keys import SYNONYMS, key_for
-from inspector.main.tool import Host, Key, KeyTable
+from inspector.keys import key_for
+from inspector.main.key_table import KeyTable
+from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.widgets.dialog import HintLine
+from inspector.widgets.actions import Action, ActionTable, KeyLine, note
 from inspector.widgets.option_list import SafeOptionList
 from inspector.widgets.overlay import Overlay
 
@@ -41,6 +42,16 @@ class SafeCommandList(CommandList, SafeOptionList):
 class Palette(CommandPalette, Overlay[None]):
     """The toolkit's palette, left once like any other dialog, with a list that no early key ends the program in."""
 
+    ACTIONS: ClassVar[ActionTable] = ActionTable(
+        "In the command palette",
+        (
+            note("up down", hint="choose", worth=5),
+            note("enter", hint="do it", worth=6),
+            note("escape", hint="leave", worth=8),
+        ),
+        told=False,
+    )
+
     def compose(self) -> ComposeResult:
         """The toolkit's own, but for the list."""
         with Vertical(id="--container"):
@@ -50,7 +61,7 @@ class Palette(CommandPalette, Overlay[None]):
             with Vertical(id="--results"):
                 yield SafeCommandList()
                 yield LoadingIndicator()
-        yield HintLine()
+        yield KeyLine(classes="-dialog")
 
     def let_go(self) -> None:
         """End the clocks: the toolkit's would ask for the list when it has gone."""
@@ -89,6 +100,11 @@ class _Main(Protocol):
 
 WORD, BEGINNING, TOLD, INITIALS, SCATTERED = 1.0, 0.8, 0.4, 0.3, 0.01
 """How well a word that was typed fits: a whole word of a name, its beginning, one of the sentence; letters alone."""
+SYNONYMS = {
+    "Screenshot": "picture image capture svg print",
+    "Theme": "dark light colors colours appearance",
+}
+"""What else a person may call what the application has beyond keys."""
 PASSED = frozenset(
     ["a", "an", "the", "of", "to", "in", "and", "or", "is", "it", "my", "me", "how", "what", "with", "for"]
 )
@@ -159,25 +175,23 @@ class KeyCommands(Provider):
         if isinstance(screen, ToolScreen):
             yield from self._own(screen)
         if isinstance(screen, ToolScreen) or screen is cast(object, main):
-            for key in main.table.keys:
-                yield _Entry(
-                    key.label,
-                    f"{key.shown} · {key.tooltip}",
-                    partial(self._do, key),
-                    SYNONYMS.get(key.id, ""),
-                )
+            for action in main.table.actions:
+                yield _entry(action, partial(self._do, action))
         for name, told, callback, _ in self.app.get_system_commands(screen):
             yield _Entry(name, told, callback, SYNONYMS.get(name, ""))
 
     def _own(self, screen: ToolScreen[Any]) -> Iterator[_Entry]:
-        for binding, enabled in dict.fromkeys((each.binding, each.enabled) for each in screen.active_bindings.values()
-                                              if each.node is screen):  # fmt: skip
-            if enabled and binding.tooltip:
-                told = f"{self.app.get_key_display(binding)} · {binding.tooltip}"
-                yield _Entry(binding.description, told, partial(screen.run_action, binding.action))
+        for table in screen.tables:
+            for action in table.actions if table.when(screen) else ():
+                if action.label and screen.offers(action):
+                    yield _entry(action, partial(screen.perform, action))
 
-    async def _do(self, key: Key) -> None:
-        """Do what a key of the main screen does, once the tool's own screen is left."""
+    async def _do(self, action: Action) -> None:
+        """Do what an action of the main screen does, once the tool's own screen is left."""
         if isinstance(self.screen, ToolScreen):
-            await self.screen.run_action("leave")
-        cast(_HasKeys, self.app).main.host.press(key.id)
+            self.screen.leave()
+        cast(_HasKeys, self.app).main.host.press(action.id)
+
+
+def _entry(action: Action, callback: Callable[[], Any]) -> _Entry:
+    return _Entry(action.label, f"{action.shown} · {action.told}", callback, action.synonyms)

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingsMap
+from textual.binding import Binding, BindingsMap
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import Record
-from engine.stalls import drawing
+from engine.protocol import Record
+from engine.timing import drawing
 from inspector.config.preferences import Preferences
-from inspector.keys import key_for
-from inspector.main.actions.branching import BRANCHING
-from inspector.main.actions.looking import LOOKING
-from inspector.main.actions.screen import screen_tool
-from inspector.main.actions.setup import SETTING_UP
-from inspector.main.actions.transport import TRANSPORT
-from inspector.main.arrangement import MINIMUM, Arrangement, Layout, PanelPlace, Place
+from inspector.keys import key_for, with_keys
+from inspector.main.arrangement import MINIMUM, Arrangement, Layout, Place
 from inspector.main.caption import CaptionLine
 from inspector.main.guide import CaptionGuide
 from inspector.main.host import ScreenHost
-from inspector.main.keyline import KeyLine
+from inspector.main.key_table import available, key_table, panels_with, refusal
 from inspector.main.messages import ToolMessage
 from inspector.main.narration import Narration, NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel, no_text
@@ -38,43 +33,23 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.refusals import available, refusal
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
-from inspector.main.tool import KeyTable, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.runs import PACES
+from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.overlay import Overlay
-from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Panel = TypeVar("Panel", bound=Widget)
 
-PANELS = (
-    PanelPlace("text", "Text", Place.TEXT, "Text", "the text"),
-    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "the candidates"),
-    PanelPlace("steps", "Steps", Place.LOWER, "Steps", "the steps"),
-    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "the KV cache"),
-    PanelPlace("timing", "Time", Place.LOWER, "Time", "the timings"),
-)
-"""The panels of every session, in the order of the number keys; those of the tools follow."""
 MOMENT = 0.05
 """Seconds after which a step that hasn't ended is shown as under way."""
 
 
-def key_table(tools: Sequence[Tool]) -> KeyTable:
-    """All keys of a main screen with some tools."""
-    return KeyTable((TRANSPORT, BRANCHING, LOOKING, SETTING_UP, *tools, screen_tool(panels_with(tools))))
-
-
-def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
-    """All panels of a main screen with some tools."""
-    specs = [(tool.id, tool.panel) for tool in tools if tool.panel is not None]
-    return (*PANELS, *(PanelPlace(id, each.name, each.place, each.label, each.called) for id, each in specs))
-
-
-class MainScreen(LaidOutOnce[None]):
+class MainScreen(KeyedScreen[None]):
     """The panels around one timeline.
 
     Args:
@@ -106,8 +81,10 @@ class MainScreen(LaidOutOnce[None]):
         self._text = TextPanel(id="text", classes="panel")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
-        self._bindings = BindingsMap(key.binding for key in self.table.keys)
+        self._bindings = BindingsMap(self._bound())
         self._stale = self._expects = False
+        self._silent: frozenset[str] = frozenset()
+        """Ids of the actions that aren't offered while somebody narrates."""
         self._in_sight_since = 0.0
         """When what lay over this one last was left; the toolkit's seconds."""
         self.narrator: Narrator | None = None
@@ -128,7 +105,7 @@ class MainScreen(LaidOutOnce[None]):
         yield CaptionLine(id="caption")
         yield NarrationCard()
         yield StatusLine(id="status")
-        yield KeyLine(self.table, lambda key: available(key, self.controller), id="keyline")
+        yield KeyLine(id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
@@ -237,11 +214,12 @@ class MainScreen(LaidOutOnce[None]):
             actions.show()
         caption = "" if timeline.conceals("captions") else self.host.caption
         self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
-        said = self._tool.situation if self._tool else ""
+        said = with_keys(self._tool.situation) if self._tool else ""
         narrated = told.situation if told is not None else ""
         candidate = self.panel(CandidatesPanel).candidate
         self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
-        self.query_one(KeyLine).show(timeline, self._tool, self._silent(told))
+        self._silent = self._silenced(told)
+        self.query_one(KeyLine).show()
         self._panel_layout.apply()
         for actions in self.actions.values():
             actions.shown()
@@ -284,15 +262,15 @@ class MainScreen(LaidOutOnce[None]):
                 widget.update_classes(wanted)
         return told
 
-    def _silent(self, told: Narration | None) -> frozenset[str]:
-        """Ids of the keys that the narrator takes for itself, or refuses: they aren't offered meanwhile."""
+    def _silenced(self, told: Narration | None) -> frozenset[str]:
+        """Ids of the actions that the narrator refuses, or whose keys it takes: they aren't offered meanwhile."""
         narrator = self.narrator
         if told is None or narrator is None:
             return frozenset()
         return frozenset(
-            key.id
-            for key in self.table.keys
-            if not told.keys.isdisjoint(key.keys.split(",")) or narrator.refuses(key)
+            each.id
+            for each in self.table.actions
+            if not told.keys.isdisjoint(each.names) or narrator.refuses(each)
         )
 
     @property
@@ -312,21 +290,39 @@ class MainScreen(LaidOutOnce[None]):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    async def action_do(self, id: str) -> None:
-        """Do what a key does, or say why it can't be done."""
-        key = self.table[id]
-        actions = self.actions[self.table.tool(id).id]
-        waits = self.narrator.refuses(key) if self.narrator is not None else ""
-        if refused := waits or refusal(key, self.controller, actions):
+    def _bound(self) -> Iterator[Binding]:
+        """All before the panel that has the focus, which would scroll on the arrow keys."""
+        contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
+        for action in (*self.table.actions, *contexts):
+            yield from bindings_of(action, priority=True)
+
+    def meaning(self, key: str) -> Action | None:
+        """What a key does now."""
+        return self.table.at(key, self.actions)
+
+    def hints(self) -> Sequence[Hint]:
+        """What the line of keys would have now."""
+        return hints_of(
+            self.table.levels(self.actions),
+            lambda each: each.id not in self._silent,
+            lambda each: available(self.table.get(each.id, each), self.controller),
+        )
+
+    async def do(self, id: str) -> None:
+        """Do what an action does, by its id, or say why it can't be done."""
+        (owner, action), (usual_owner, usual) = self.table.now(id, self.actions)
+        waits = self.narrator.refuses(usual) if self.narrator is not None else ""
+        if refused := waits or refusal(usual, self.controller, usual_owner):
             self.host.answer(refused)
             return
         for each in self.actions.values():
             each.pressed(id)
-        current = self.actions.get(self.arrangement.current)
-        if current is not None and id in current.instead:
-            current.instead[id]()
-        elif (done := key.run(actions)) is not None:
+        if action.run is not None and (done := action.run(owner)) is not None:
             await done
+
+    async def perform(self, action: Action) -> None:
+        """Do what an action does now, or say why it can't be done."""
+        await self.do(action.id)
 
     def refuses(self, key: str, typed: float) -> bool:
         """Whether a key is the one that quits, and was meant for what lay over this one, as the second of two is.
@@ -335,7 +331,7 @@ class MainScreen(LaidOutOnce[None]):
             key: As the toolkit names it.
             typed: When it was typed, in the toolkit's seconds.
         """
-        if key not in self.table["quit"].keys.split(",") or typed >= self._in_sight_since:
+        if key not in self.table["quit"].names or typed >= self._in_sight_since:
             return False
         self.host.answer(f"Press {key_for('quit')} once more to quit")
         return True

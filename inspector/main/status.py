@@ -9,14 +9,13 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.commands import Choose, Insert, MoveTo, Recall, Verify
-from engine.records import Candidate, Step
+from engine.protocol import Candidate, Choose, Insert, MoveTo, Recall, Step, Verify
 from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.mark_words import STAR, written
 from inspector.state.timeline import Phase, Timeline
 
@@ -82,7 +81,7 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
     if timeline.trial is not None and timeline.recorded:
         return "Trying other settings on what was recorded. Esc leaves them"
     if timeline.trial is not None:
-        return "Trying other settings. ctrl+s goes on with them, esc discards them"
+        return f"Trying other settings. {key_for('dialog.apply')} goes on with them, esc discards them"
     if panel:
         return panel
     if not timeline.following:
@@ -130,7 +129,8 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
             if picked is not None
             else ""
         )
-        return f"Under {interventions_words(under)} ({key_for('interventions')} then r releases){more}"
+        how = f"{key_for('interventions')} then {key_for('interventions.release')}"
+        return f"Under {interventions_words(under)} ({how} releases){more}"
     if picked is None:
         return f"Press {key_for('step')} to step, {key_for('run')} to run"
     if candidate is None or candidate.id == picked.id:

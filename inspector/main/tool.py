@@ -6,24 +6,23 @@ its actions once, with itself as their host, and knows no tool by name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, Flag, auto
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
-from textual.binding import Binding
 from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.frozen import frozen
-from engine.records import Candidate, Record
+from engine.protocol import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.messages import ToolMessage
 from inspector.main.narration import NarrationCard, Narrator
+from inspector.session.client import Severity
 from inspector.session.controller import Controller
-from inspector.session.playback import Playback, Severity
+from inspector.session.playback import Playback
 from inspector.state.timeline import Timeline
+from inspector.widgets.actions import Action, ActionTable
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -31,31 +30,6 @@ Panel = TypeVar("Panel", bound=Widget)
 STEP, BRANCH, LOOK, SET_UP, SCREEN = "Step and run", "Branch", "Look around", "Set up", "Screen"
 GROUPS = (STEP, BRANCH, LOOK, SET_UP, SCREEN)
 """In the order of the help."""
-
-
-class Needs(Flag):
-    """What has to be there for a key to mean something."""
-
-    NOTHING = 0
-    MODEL = auto()
-    """What is known of a model, loaded or recorded."""
-    DISTRIBUTION = auto()
-    """A distribution on show: a prompt went through, or was recorded."""
-    ENGINE = auto()
-    """A live engine: in a replay the key is refused with the way to one, unless what it shows was recorded."""
-    SESSION = auto()
-    """The session on show: while a recording is about to take its place the key is refused."""
-
-
-class When(Enum):
-    """While what a hint is shown in the line of keys."""
-
-    ALWAYS = 0
-    LIVE = 1
-    REPLAY = 2
-    RUNNING = 3
-    PANEL = 4
-    """While the tool's panel is the current one."""
 
 
 class Host(Protocol):
@@ -145,7 +119,7 @@ class Host(Protocol):
         """The tools that look at the same thing as one of them, that one included, in the order of the registry."""
 
     def press(self, key: str) -> None:
-        """Do what a key of the main screen does, by its id, once this one is on top."""
+        """Do what an action of the main screen does, by its id, once this one is on top."""
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""
@@ -186,75 +160,6 @@ class Host(Protocol):
 
 
 @frozen
-class Key:
-    """One key of the main screen, and its entry in palette and help."""
-
-    id: str
-    keys: str
-    """As Textual names them, separated by commas; the first one is shown."""
-    shown: str
-    """As a person reads it."""
-    label: str
-    """One or two words, for the palette."""
-    group: str
-    """One of `GROUPS`."""
-    tooltip: str
-    """One sentence, for the palette, the tooltip and the help."""
-    run: Callable[[Any], Awaitable[None] | None]
-    """What it does, given the tool's actions: as a rule one of their methods."""
-    needs: Needs = Needs.NOTHING
-    moves: Literal["", "on", "back"] = ""
-    """Which way it moves on: a transport may be ready for that though no distribution is on show."""
-    refusal: str = ""
-    """The answer while there is no model; empty to grey the key."""
-    recorded: Callable[[Any], bool] = field(default=lambda own: False)
-    """Whether a recording has what the key shows, given the tool's actions: then it needs no engine."""
-
-    @property
-    def action(self) -> str:
-        """As Textual wants it."""
-        return f"do('{self.id}')"
-
-    @property
-    def binding(self) -> Binding:
-        """As Textual wants it. Priority, since a focused panel would scroll on the arrow keys."""
-        return Binding(
-            self.keys,
-            self.action,
-            self.label,
-            id=self.id,
-            show=False,
-            key_display=self.shown,
-            tooltip=self.tooltip,
-            group=Binding.Group(self.group),
-            priority=True,
-        )
-
-
-@frozen
-class Hint:
-    """One or two keys and their word in the last line of the screen."""
-
-    place: int
-    """Where in the line; of several hints for one place the one for the narrowest `When` is shown."""
-    ids: tuple[str, ...]
-    word: str
-    worth: int
-    """The least worthy goes first where there is no room."""
-    when: When = When.ALWAYS
-
-
-@frozen
-class HelpSection:
-    """A part of the help on keys that is no table of the main screen's own."""
-
-    title: str
-    rows: tuple[tuple[str, str], ...] = ()
-    """Keys as they are written, and what they do."""
-    text: str = ""
-
-
-@frozen
 class PanelSpec:
     """A panel that a tool brings to the main screen."""
 
@@ -289,6 +194,19 @@ class ToolActions:
         """What is on show."""
         return self.host.controller.timeline
 
+    def open_screen(
+        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+    ) -> None:
+        """Open the tool's own screen; a run pauses.
+
+        Args:
+            screen: The screen.
+            then: Called with its result.
+        """
+        self.controller.client.pause()
+        self.host.answer()
+        self.host.open(screen, then)
+
     def show(self) -> None:
         """Everything is shown again: show the tool's panel, where it has one."""
 
@@ -317,11 +235,6 @@ class ToolActions:
     def hear(self, message: ToolMessage) -> None:
         """Take in what the tool's panel says."""
 
-    @property
-    def instead(self) -> Mapping[str, Callable[[], None]]:
-        """What some keys of the main screen do while the tool's panel is the current one, by their ids."""
-        return {}
-
 
 @frozen
 class Tool:
@@ -331,58 +244,26 @@ class Tool:
     title: str
     """As the palette and the layout name it."""
     make: Callable[[Host], ToolActions] = ToolActions
-    keys: tuple[Key, ...] = ()
+    actions: tuple[Action, ...] = ()
+    """Those of the main screen."""
     panel: PanelSpec | None = None
-    hints: tuple[Hint, ...] = ()
-    help: tuple[HelpSection, ...] = ()
+    contexts: tuple[ActionTable, ...] = ()
+    """What keys of the main screen mean for a while, the first before the others: given the tool's actions."""
+    owners: tuple[ActionTable, ...] = ()
+    """The actions of its own screens and dialogs, which are imported once they are opened."""
     situation: str = ""
-    """What the status line says while the tool's panel is the current one."""
+    """What the status line says while the tool's panel is the current one; `{step}` in it is the key of that action."""
     family: str = ""
-    """The same for tools that look at the same thing: their screens lead to one another. Their first keys open them."""
+    """The same for tools that look at one thing: their screens lead to one another. Their first actions open them."""
     screen: bool = False
-    """Whether the keys with `recorded` open a screen of its own: a caption in a recording may have that opened."""
+    """Whether the actions with `recorded` open a screen of its own: a caption in a recording may have that opened."""
 
 
-@dataclass(slots=True)
-class KeyTable:
-    """All keys of a main screen: bindings, palette, help and hints come from here.
+def live(word: str) -> Callable[[ToolActions], str]:
+    """A word for the line of keys, but while a recording is shown."""
+    return lambda own: "" if own.timeline.recorded else word
 
-    Args:
-        tools: Theirs.
 
-    Raises:
-        ValueError: Two of them claim one key, or one id.
-    """
-
-    tools: Sequence[Tool]
-    _by_id: dict[str, tuple[Tool, Key]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._by_id = {}
-        owners: dict[str, str] = {}
-        for tool in self.tools:
-            for key in tool.keys:
-                for claimed in (f"the id {key.id}", *(f"the key {name}" for name in key.keys.split(","))):
-                    if claimed in owners:
-                        raise ValueError(
-                            f"The tools {owners[claimed]} and {tool.id} both claim {claimed} of the main screen: "
-                            "the second would displace the first. Give one of them another (inspector/keys.py)."
-                        )
-                    owners[claimed] = tool.id
-                self._by_id[key.id] = tool, key
-
-    def __getitem__(self, id: str) -> Key:
-        return self._by_id[id][1]
-
-    def __contains__(self, id: str) -> bool:
-        return id in self._by_id
-
-    @property
-    def keys(self) -> list[Key]:
-        """In the order of the help: by group, then as the tools come."""
-        keys = [key for tool in self.tools for key in tool.keys]
-        return sorted(keys, key=lambda key: GROUPS.index(key.group))
-
-    def tool(self, id: str) -> Tool:
-        """The tool that a key belongs to."""
-        return self._by_id[id][0]
+def replayed(word: str) -> Callable[[ToolActions], str]:
+    """A word for the line of keys while a recording is shown."""
+    return lambda own: word if own.timeline.recorded else ""

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
-from textual.binding import Binding, BindingsMap, BindingType
+from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import Record
+from engine.protocol import Record
 from inspector.keys import key_for
 from inspector.main.caption import CaptionLine
 from inspector.main.narration import NarrationCard
 from inspector.main.tool import Host
-from inspector.widgets.key_hints import KeyHint, key_hints
+from inspector.session.requests import Job
+from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs
 from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
-REPLAY = (
-    Binding("space", "replay('step')", "Next", tooltip="In a replay: show what came next, or pause."),
-    Binding("r", "replay('run')", "Play", tooltip="In a replay: play on, or pause."),
-    Binding("backspace", "replay('back')", "Back", tooltip="In a replay: show what was there before."),
-    Binding("plus,equals_sign", "replay('faster')", "Faster", tooltip="In a replay: play faster."),
-    Binding("minus", "replay('slower')", "Slower", tooltip="In a replay: play slower."),
-)
+REPLAY = ActionTable(
+    "In a replay",
+    (
+        Action("step", "Next", "In a replay: show what came next, or pause.", lambda own: own.step_replay(), worth=10,
+               hint=lambda own: "pause" if own.playing else "next"),
+        Action("run", "Play", "In a replay: play on, or pause.", lambda own: own.run_replay(), worth=9,
+               hint=lambda own: "" if own.playing else "play"),
+        Action("faster", "Faster", "In a replay: play faster.", lambda own: own.pace_replay(1), worth=4,
+               hint=lambda own: "pace" if own.playing else ""),
+        Action("slower", "Slower", "In a replay: play slower.", lambda own: own.pace_replay(-1), worth=4,
+               hint=lambda own: "pace" if own.playing else ""),
+        Action("take_back", "Back", "In a replay: show what was there before.", lambda own: own.rewind_replay(),
+               hint="before", worth=5),
+    ),
+    when=lambda own: own.recorded, priority=True, told=False,
+)  # fmt: skip
 """Before a screen's own meaning of these keys, where what it shows was recorded."""
 
 
@@ -33,31 +43,22 @@ class ToolScreen(Overlay[Result]):
 
     Args:
         host: The main screen.
+        job: What it starts, which stops when it is left; None where it starts nothing.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("T", "theme", "Dark or light", tooltip="Switch between the dark and the light theme."),
-        Binding("question_mark", "help", "Help", tooltip="Show the keys and what is shown."),
-    ]
 
     TOOL: ClassVar[str]
     """Id of the tool that opens it: its help is this screen's."""
-    KEYS: ClassVar[str]
-    """The widget of the line of keys, as a selector."""
     MEASURES: ClassVar[str] = ""
     """What its keys start, at the beginning of a sentence; empty where they start nothing."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, job: Job | None = None) -> None:
         super().__init__()
-        self.host = host
+        self.host, self.job = host, job
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
-        keys = self._bindings.key_to_bindings
-        for binding in BindingsMap(REPLAY if self.MEASURES else ()).key_to_bindings.values():
-            keys[binding[0].key] = [*binding, *keys.get(binding[0].key, ())]
 
     def begin(self) -> None:
         """Take in what the engine says from now on."""
@@ -99,6 +100,8 @@ class ToolScreen(Overlay[Result]):
         self._narrate()
         self._tell()
         self.show()
+        for keys in self.query(KeyLine):
+            keys.show()
 
     def _narrate(self) -> None:
         """Show the card of whoever narrates. It is made with the first one, and kept as long as the screen is."""
@@ -128,6 +131,25 @@ class ToolScreen(Overlay[Result]):
     def show(self) -> None:
         """Show everything, now."""
 
+    def write(self, part: str, place: str | Content, failed: bool | None = None) -> None:
+        """Write the line above the panels, and the status: the answer to the last key, or else the situation.
+
+        Args:
+            part: How the ids of both begin.
+            place: Printable.
+            failed: Whether the situation is a failure; None where that is the job's.
+        """
+        if failed is None:
+            failed = self.job is not None and self.job.failure is not None
+        self.query_one(f"#{part}-place", Static).update(Content(place) if isinstance(place, str) else place)
+        status = self.query_one(f"#{part}-status", Static)
+        status.update(Content(self.said or self.situation()))
+        status.set_class(bool(self.said) or failed, "-answer")
+
+    def situation(self) -> str:
+        """What is going on, and what to do about it; printable."""
+        return ""
+
     def say(self, answer: str = "") -> None:
         """Answer a key, or take the answer back; printable."""
         self.said = answer
@@ -145,63 +167,61 @@ class ToolScreen(Overlay[Result]):
         """What a key that starts something says in a replay."""
         return f"{self.MEASURES} needs a live model: esc, then {key_for('go_live')}"
 
-    def refused(self) -> bool:
-        """Say so, in a replay; returns whether it is one."""
-        if self.recorded:
-            self.say(self.needs_model)
-        return self.recorded
+    @property
+    def playing(self) -> bool:
+        """Whether the recording plays, or is to be followed."""
+        return self.host.controller.transport.running
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The keys of a replay mean something in one."""
-        return super().check_action(action, parameters) and (action != "replay" or self.recorded)
-
-    def action_replay(self, what: str) -> None:
-        """Move the recording on or back, or change its pace; at its end say what more would need."""
-        transport, playback = self.host.controller.transport, self.host.playback
+    def _move(self, answer: Callable[[], str]) -> None:
+        """Move the recording on; at its end say what more would need."""
+        playback = self.host.playback
         at_end = playback is not None and playback.player is not None and playback.player.at_end
-        match what:
-            case "step" | "run" if at_end:
-                self.say(self.needs_model)
-            case "step":
-                self.say(transport.step(self.TELLING))
-            case "run":
-                self.say(transport.run())
-            case "back":
-                self.say(transport.back(self.TELLING))
-            case _:
-                self.say(transport.change_pace(1 if what == "faster" else -1))
+        self.say(self.needs_model if at_end else answer())
 
-    def replay_keys(self) -> tuple[KeyHint, ...]:
-        """Those keys, for the line of keys."""
-        running = self.host.controller.transport.running
-        doing = (
-            (("space", "pause", 10), ("+-", "pace", 4))
-            if running
-            else (("space", "next", 10), ("r", "play", 9))
-        )
-        return (*doing, ("⌫", "before", 5))
+    def step_replay(self) -> None:
+        """Show what came next, or pause; at the end say what more would need."""
+        self._move(lambda: self.host.controller.transport.step(self.TELLING))
+
+    def run_replay(self) -> None:
+        """Play on, or pause; at the end say what more would need."""
+        self._move(self.host.controller.transport.run)
+
+    def rewind_replay(self) -> None:
+        """Show what was there before."""
+        self.say(self.host.controller.transport.back(self.TELLING))
+
+    def pace_replay(self, by: int) -> None:
+        """Play faster, or slower."""
+        self.say(self.host.controller.transport.change_pace(by))
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def keeps(self, shown: str) -> bool:
-        """Whether a key means here what it says, and nothing to whoever narrates.
+    @property
+    def tables(self) -> Sequence[ActionTable]:
+        """The keys of a replay come before its own, where it starts anything."""
+        return (REPLAY, self.ACTIONS) if self.MEASURES else (self.ACTIONS,)
 
-        Args:
-            shown: The key as a person reads it.
-        """
+    def keeps(self, action: Action) -> bool:
+        """Whether an action's key means here what it says, and nothing to whoever narrates."""
         narrator = self.host.narrator
         told = narrator.narration() if narrator is not None else None
-        return told is None or ("enter" if shown == "⏎" else shown) not in told.keys
+        return told is None or action.names[0] not in told.keys
 
-    def show_keys(self, hints: Sequence[KeyHint]) -> None:
-        """Show these keys in the line of keys, as many as fit."""
-        kept = [hint for hint in hints if self.keeps(hint[0])]
-        self.query_one(self.KEYS, Static).update(key_hints(self.size.width - 2, kept))
+    def offers(self, action: Action) -> bool:
+        """What would start something is not offered in a replay, and no key that whoever narrates takes."""
+        return not (self.recorded and Needs.ENGINE in action.needs) and self.keeps(action)
 
-    def action_theme(self) -> None:
-        """Switch between dark and light."""
-        self.host.switch_theme()
+    async def perform(self, action: Action) -> None:
+        """Do something, and show what came of it; in a replay say what it needs."""
+        if self.recorded and Needs.ENGINE in action.needs:
+            self.say(self.needs_model)
+            return
+        self.said = ""
+        await super().perform(action)
+        self.changed()
 
-    def action_help(self) -> None:
-        """Show the help."""
-        self.host.help(self.TOOL)
+    def leave(self) -> None:
+        """Go back; what it started stops."""
+        if self.job is not None:
+            self.job.stop()
+        self.dismiss(None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.records import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
+from engine.protocol import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, pack, save_as, worth_keeping
 from inspector.keys import key_for
@@ -231,3 +231,21 @@ class Recorder:
                 journal.path.unlink(missing_ok=True)
         except (TraceError, OSError):
             pass  # the screen is gone: there is no one to report to
+
+
+UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, StopIteration)
+"""What the views of a timeline raise when records contradict each other."""
+
+
+def unfit(number: int, value: object, error: Exception) -> TraceError:
+    """The error of an entry that raised one of `UNFIT`.
+
+    Args:
+        number: Of the entry, from 1.
+        value: What it tells.
+        error: What was raised.
+    """
+    return TraceError(
+        f"Entry {number:,} ({type(value).__name__}) doesn't fit with those before it: {error!r}.",
+        "The file was damaged or edited; take another copy of it.",
+    )

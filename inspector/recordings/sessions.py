@@ -15,9 +15,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from engine.errors import EngineError, TraceError
+from engine.files import shorter, typed
 from engine.frozen import frozen
-from engine.paths import shorter, typed
-from engine.records import DraftRound, InterventionsHeld
+from engine.protocol import DraftRound, InterventionsHeld
 from engine.settings import Settings
 from engine.trace import Peek, TraceReader, in_use, peek
 from inspector import places

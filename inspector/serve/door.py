@@ -8,19 +8,26 @@ newest: of the address that has most of them, and there one that was not let in.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import math
+import re
 import resource
+import secrets
 import socket
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from engine.errors import EngineError
-from engine.remote.complaints import Complaints
-from inspector.config.crash_log import keep
+from engine.remote.lines import Complaints
+from inspector.config.files import log_crash
 
 HEAD_SECONDS = 10.0
 """In which a connection that was not let in must be done."""
@@ -178,7 +185,135 @@ class _Log(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         strange = isinstance(error, HttpProcessingError)
         if not strange:
-            keep("inspector serve", self.format(record))
+            log_crash("inspector serve", self.format(record))
         self._complaints.add(
             "that sent no valid HTTP" if strange else f"by a fault of the program ({error!r})"
+        )
+
+
+# ---- who may come in: pure -------------------------------------------------------------------
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_TOKEN_BYTES = 16
+_COOKIE_BYTES = 24
+
+
+class AdmissionError(EngineError):
+    """A request that is refused, with what its sender reads."""
+
+
+class Admissions:
+    """The tokens that were given out, and the cookies of the browsers that came with them.
+
+    The page is opened by an address with a token in it. The first browser that asks with it gets a cookie, which no
+    script can read and no other site's page can send, and the token is used up: a history, a log or a photograph gives
+    nothing. A class's address is read off a board: its token lasts as long as the server, and the seats bound how many
+    are in at once. A cookie is a visitor, and carries its own proof: however many are asked for, none is kept here.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(_COOKIE_BYTES)
+        self._uses: dict[str, float] = {}
+        """How many browsers each token still admits."""
+
+    def issue(self, lasting: bool = False) -> str:
+        """A new token.
+
+        Args:
+            lasting: Whether it admits any number of browsers; else the first.
+        """
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._uses[token] = math.inf if lasting else 1
+        return token
+
+    def knows(self, cookie: str) -> bool:
+        """Whether a browser was admitted before."""
+        name, _, proof = cookie.partition(".")
+        return hmac.compare_digest(proof.encode("utf-8", "replace"), self._proof(name).encode())
+
+    def _proof(self, name: str) -> str:
+        return hmac.digest(self._key, name.encode("utf-8", "replace"), "sha256").hex()
+
+    def admits(self, token: str) -> bool:
+        """Whether a token still admits a browser."""
+        return self._uses.get(token, 0) > 0
+
+    def admit(self, token: str) -> str:
+        """Use a token; returns the cookie of the browser that came with it.
+
+        Raises:
+            AdmissionError: There is none, it is no token of ours, or it admits nobody any more.
+        """
+        if not token:
+            hint = "Open the address that the server printed."
+            raise AdmissionError("No token came with this request.", hint)
+        if token not in self._uses:
+            hint = "Open the address that it printed last."
+            raise AdmissionError("The token in this address is none of this server's.", hint)
+        if not self.admits(token):
+            hint = "Whoever runs the server gets a fresh one by pressing Enter there."
+            raise AdmissionError("This address was used already.", hint)
+        self._uses[token] -= 1
+        name = secrets.token_urlsafe(_COOKIE_BYTES)
+        return f"{name}.{self._proof(name)}"
+
+
+def check_host(host: str, local: str, names: Collection[str]) -> None:
+    """See that a request calls us by a name that is ours.
+
+    A page of another site can have its own name lead here (DNS rebinding), and would then be of our origin; it can't
+    change the name that it asks for. The port may be another one: a tunnel has its own.
+
+    Args:
+        host: The header `Host`.
+        local: The address at which the connection came in.
+        names: Those that were given, beside that address.
+
+    Raises:
+        AdmissionError: It doesn't.
+    """
+    found = _HOST.fullmatch(host)
+    name = found[1].strip("[]").lower() if found else ""
+    if name and (name in names or _is_local(name, local)):
+        return
+    raise AdmissionError(
+        "This server doesn't go by the name in the address.",
+        "Open the address that it printed, or start it with --name NAME.",
+    )
+
+
+def _is_local(name: str, local: str) -> bool:
+    """Whether a name is the address at which a connection came in."""
+    address = _address(local)
+    if name == "localhost":
+        return address is not None and address.is_loopback
+    return address is not None and _address(name) == address
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def check_origin(origin: str, host: str) -> None:
+    """See that the page which sent a request is ours.
+
+    Args:
+        origin: The header `Origin`.
+        host: The header `Host`, checked.
+
+    Raises:
+        AdmissionError: It isn't.
+    """
+    try:
+        split = urlsplit(origin)
+    except ValueError:
+        split = urlsplit("")
+    if split.scheme not in ("http", "https") or split.netloc.lower() != host.lower():
+        raise AdmissionError(
+            "A page of another site asked for this, and only this server's own page may.",
+            "Open the address that the server printed.",
         )

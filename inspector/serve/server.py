@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,14 +14,10 @@ from aiohttp import web
 
 from engine.errors import EngineError
 from engine.frozen import frozen
-from engine.remote.complaints import Complaints
-from inspector.serve.admission import AdmissionError, Admissions, check_host, check_origin
-from inspector.serve.door import KEEP_SECONDS, Door
+from engine.remote.lines import Complaints
+from inspector.serve.door import KEEP_SECONDS, AdmissionError, Admissions, Door, check_host, check_origin
 from inspector.serve.home import Home, as_host
-from inspector.serve.pages import page, refusal
-from inspector.serve.pty_process import PtyProcess
-from inspector.serve.resident import resident
-from inspector.serve.visit import Visit, bounded
+from inspector.serve.visit import PtyProcess, Visit, bounded, resident
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -31,10 +28,7 @@ MOST_MESSAGE = 2**21
 LOOK_SECONDS = 1.0
 """Between two looks at memory and at who is idle."""
 _TAKEN_OVER = "You opened it again elsewhere: a visitor has one seat."
-ASSETS = {
-    "/page.js": "page/page.js",
-    "/page.css": "page/page.css",
-}
+ASSETS = {"/page.js": "page/page.js", "/page.css": "page/page.css"}
 LIBRARY_ASSETS = {
     "/textual.js": "static/js/textual.js",
     "/xterm.css": "static/css/xterm.css",
@@ -359,3 +353,27 @@ def _whole(text: str | None, otherwise: int) -> int:
     return (
         int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 6 else otherwise
     )
+
+
+# ---- the two pages ---------------------------------------------------------------------------
+
+_FOLDER = Path(__file__).parent / "page"
+
+
+def page() -> web.Response:
+    """The page with the terminal."""
+    return web.Response(text=(_FOLDER / "page.html").read_text(encoding="utf-8"), content_type="text/html")
+
+
+def refusal(status: int, title: str, error: EngineError) -> web.Response:
+    """A page that says what is wrong and what to do.
+
+    Args:
+        status: Of HTTP.
+        title: A few words.
+        error: Says it.
+    """
+    text = (_FOLDER / "refusal.html").read_text(encoding="utf-8")
+    for name, value in (("title", title), ("message", error.message), ("hint", error.hint)):
+        text = text.replace(f"{{{name}}}", escape(value))
+    return web.Response(status=status, text=text, content_type="text/html")

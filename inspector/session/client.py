@@ -1,21 +1,154 @@
-"""What goes to a backend and comes back: commands that are outstanding, and the one inlet for records."""
+"""What goes to a backend and comes back: the open requests, the inbox of records, and the one inlet for them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from engine.commands import Cancel, Command, Load, LookAhead, Run, TakeStep
-from engine.records import Ended, Failure, Loading, Record
-from inspector.session.backend import Backend
+from engine import protocol
+from engine.protocol import Command, Ended, Failure, Record, Run
+from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
+Sent = TypeVar("Sent", bound=Command)
 Kind = TypeVar("Kind", bound=Command)
+Reply = TypeVar("Reply", bound=Record)
+Severity = Literal["information", "warning", "error"]
+SHARE = 6
+"""A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
+
+
+class Backend(Protocol):
+    """The live engine, or a recording in its place: takes commands, and hands out records in its own way."""
+
+    def start(self) -> None:
+        """Begin to take commands."""
+
+    def send(self, command: Command) -> None:
+        """Take a command: records with its id follow in order, closed by `Ended`. `Cancel` takes effect at once."""
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Cancel everything and end.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Returns:
+            Whether it ended in time.
+        """
+
+
+class IdleBackend:
+    """Answers nothing: what is shown was recorded."""
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def send(self, command: Command) -> None:
+        """Nothing takes it."""
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Nothing is to be ended."""
+        return True
+
+
+class SessionHost(Protocol):
+    """Where a session is shown."""
+
+    def say(self, answer: str) -> None:
+        """Answer the person, once what is under way is done."""
+
+    def announce(self, text: str, title: str, severity: Severity) -> None:
+        """Tell the person something that is no answer to a key; printable."""
+
+    def redraw(self) -> None:
+        """Show what changed, now."""
+
+    def connection_changed(self) -> None:
+        """Have everything shown again."""
+
+
+class Request(Generic[Sent]):
+    """One command that was sent, and what came of it: the records that have its id, and no others.
+
+    Args:
+        command: The command.
+        client: Sends it.
+        then: Called once it has ended.
+        each: Called with each record before.
+        hides: Classes of records that nobody but who asked is to get.
+    """
+
+    def __init__(
+        self,
+        command: Sent,
+        client: EngineClient,
+        then: Callable[[Request[Sent]], object] | None = None,
+        each: Callable[[Record], object] | None = None,
+        hides: tuple[type[Record], ...] = (),
+    ) -> None:
+        self.command, self._client = command, client
+        self._then, self._each, self.hides = then, each, hides
+        self.records: list[Record] = []
+        """What came of it, where somebody waits for that."""
+        self.failure: Failure | None = None
+        self.progress: protocol.Measuring | None = None
+        """How far it is, where the engine says so."""
+        self.done = False
+        """Whether it has ended."""
+        self.cancelled = False
+        """Whether it is being cancelled; once it has ended, whether it was, rather than carried out."""
+
+    def reply(self, kind: type[Reply]) -> Reply | None:
+        """The record of a class that came of it, None where none did."""
+        return next((each for each in self.records if isinstance(each, kind)), None)
+
+    def answer(self, kind: type[Reply]) -> Reply:
+        """The record of a class that came of it.
+
+        Raises:
+            LookupError: There is none, with the reason.
+        """
+        if (found := self.reply(kind)) is not None:
+            return found
+        failed = self.failure.message.rstrip(".") if self.failure is not None else ""
+        raise LookupError(failed or f"{self.command.kind} was not answered")
+
+    def cancel(self) -> None:
+        """Have the engine stop it; who asked is still called once it has ended."""
+        if not (self.cancelled or self.done):
+            self.cancelled = True
+            self._client.backend.send(protocol.Cancel(self.command.id))
+
+    def leave(self) -> None:
+        """Have the engine stop it, since nobody waits for it any more: who asked is not called."""
+        self._then = self._each = None
+        self.cancel()
+
+    def take(self, record: Record) -> None:
+        """Take in one record of it."""
+        match record:
+            case Ended():
+                self.done, self.cancelled = True, record.cancelled
+                if self._then is not None:
+                    self._then(self)
+                return
+            case Failure():
+                self.failure = record
+            case protocol.Measuring():
+                self.progress = record
+            case _ if self._then is not None or self._each is not None:
+                self.records.append(record)
+            case _:
+                pass
+        if self._each is not None:
+            self._each(record)
 
 
 class EngineClient:
-    """Sends commands, knows which of them are outstanding, and keeps the timeline.
+    """Sends commands, gives what comes of each to who asked, and keeps the timeline.
 
     Args:
         backend: Takes the commands; another one may take its place.
@@ -24,39 +157,31 @@ class EngineClient:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.timeline = Timeline()
-        self.outstanding: deque[Command] = deque()
-        """Sent and not ended, in the order in which the backend does them."""
-        self.intercept: Callable[[Record], bool] = lambda record: False
-        """Asked about each record first; what it takes goes no further."""
-        self.parts: list[Callable[[Record], None]] = []
-        """Called with each record after the timeline took it in, while the command that it ends is outstanding."""
+        self.requests: dict[int, Request[Any]] = {}
+        """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
         self.listeners: list[Callable[[Record], None]] = []
-        """Called last, when what ended is no longer outstanding."""
+        """Called with each record after the timeline took it in and who asked was called: whose it is is not asked."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
-        self._cancelled: set[int] = set()
 
     # ---- records in -------------------------------------------------------------------------
 
     def receive(self, record: Record) -> None:
         """Take in one record, live or recorded: all that is on show follows from these."""
-        if self.intercept(record):
+        request = self.requests.get(record.request)
+        if request is not None and isinstance(record, request.hides):
+            request.take(record)
             return
-        if self.timeline.facts is not None and _ends_model(record):
+        if self.timeline.facts is not None and protocol.ends_model(record):
             self.timeline = Timeline()
         self.timeline.apply(record)
-        for part in tuple(self.parts):  # a lesson that is left takes its own away
-            part(record)
-        if isinstance(record, Ended):
-            self._end(record)
+        if request is not None and isinstance(record, Ended):
+            del self.requests[record.request]
         self.note_running()
+        if request is not None:
+            request.take(record)
         for listener in tuple(self.listeners):  # a screen that is left takes its own away
             listener(record)
-
-    def _end(self, ended: Ended) -> None:
-        self._cancelled.discard(ended.id)
-        if (command := self.find(ended.id)) is not None:
-            self.outstanding.remove(command)
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs: nobody else writes that."""
@@ -64,66 +189,139 @@ class EngineClient:
 
     # ---- commands out -----------------------------------------------------------------------
 
+    def request(
+        self,
+        command: Sent,
+        then: Callable[[Request[Sent]], object] | None = None,
+        each: Callable[[Record], object] | None = None,
+        hides: tuple[type[Record], ...] = (),
+    ) -> Request[Sent]:
+        """Send a command after those that are outstanding.
+
+        Args:
+            command: The command.
+            then: Called once it has ended, however it did.
+            each: Called with each record before, its progress and its failure among them.
+            hides: Classes of its records that nobody else is to get, neither the timeline nor a listener.
+        """
+        request = Request(command, self, then, each, hides)
+        if not command.aside:
+            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+        self.requests[command.id] = request
+        self.backend.send(command)
+        self.note_running()
+        return request
+
+    def do(
+        self,
+        command: Sent,
+        then: Callable[[Request[Sent]], object] | None = None,
+        each: Callable[[Record], object] | None = None,
+        hides: tuple[type[Record], ...] = (),
+    ) -> Request[Sent]:
+        """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
+        if not command.aside:
+            self.pause()
+        return self.request(command, then, each, hides)
+
+    # ---- what is open -----------------------------------------------------------------------
+
+    @property
+    def outstanding(self) -> list[Command]:
+        """What the backend has to do, in that order, but for the questions that it answers meanwhile."""
+        return [each.command for each in self.requests.values() if not each.command.aside]
+
     @property
     def doing(self) -> Command | None:
         """The command that the backend is at, None while it waits."""
-        return self.outstanding[0] if self.outstanding else None
+        return next(iter(self.outstanding), None)
 
-    def find(self, id: int) -> Command | None:
-        """The outstanding command of a number."""
-        return next((command for command in self.outstanding if command.id == id), None)
+    def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
+        """The open requests of some classes of commands, those that are being cancelled too."""
+        return [each for each in self.requests.values() if isinstance(each.command, kinds)]
 
-    def of(self, *kinds: type[Kind]) -> list[Kind]:
-        """The outstanding commands of some classes, those that were cancelled too."""
-        return [command for command in self.outstanding if isinstance(command, kinds)]
-
-    def under_way(self, *kinds: type[Kind]) -> list[Kind]:
-        """The outstanding commands of some classes that were not cancelled."""
-        return [command for command in self.of(*kinds) if command.id not in self._cancelled]
-
-    def ask(self, command: Command) -> None:
-        """Send a question that needs no forward: nothing waits for it."""
-        self.backend.send(command)
-
-    def send(self, command: Command) -> None:
-        """Send a command after those that are outstanding."""
-        self.cancel(*self.of(LookAhead))  # asked for while nothing else was to be done
-        self.outstanding.append(command)
-        self.backend.send(command)
-        self.note_running()
-
-    def do(self, command: Command) -> None:
-        """Pause the run, if there is one, and send a command."""
-        self.pause()
-        self.send(command)
+    def under_way(self, *kinds: type[Kind]) -> list[Request[Kind]]:
+        """The open requests of some classes of commands that are not being cancelled."""
+        return [each for each in self.of(*kinds) if not each.cancelled]
 
     # ---- stopping ---------------------------------------------------------------------------
 
-    def cancel(self, *found: Command) -> bool:
-        """Cancel commands, outstanding ones or questions; returns whether there were any."""
-        for command in found:
-            if command.id not in self._cancelled:
-                self._cancelled.add(command.id)
-                self.backend.send(Cancel(command.id))
+    def cancel(self, *found: Request[Any]) -> bool:
+        """Cancel requests; returns whether there were any."""
+        for request in found:
+            request.cancel()
         return bool(found)
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self.cancel(*self.of(Run), *self.of(TakeStep))
+        self.cancel(*self.of(Run), *self.of(protocol.TakeStep))
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""
-        return self.cancel(*(command for command in self.outstanding if command.stoppable))
+        return self.cancel(*(each for each in self.requests.values() if each.command.stoppable))
 
     def make_way(self) -> None:
         """Cancel what another model or another prompt replaces."""
-        self.cancel(*(each for each in self.outstanding if each.stoppable or isinstance(each, Load)))
+        self.stop()
+        self.cancel(*self.of(protocol.Load))
 
     def leave(self) -> None:
         """Cancel whatever the backend does: something else will be on show."""
-        self.cancel(*self.outstanding)
+        self.cancel(*(each for each in self.requests.values() if not each.command.aside))
 
 
-def _ends_model(record: Record) -> bool:
-    """Whether the engine let go of the model that it had: another is on its way, or failed to come."""
-    return isinstance(record, Loading) or (isinstance(record, Failure) and record.command == Load.kind)
+class RecordInbox:
+    """Holds what the engine's thread handed out until the screen has time for it, frame by frame.
+
+    Args:
+        receive: Takes in one record.
+        show: Shows what the records of a frame changed.
+        open: Tells whether there is a screen to show them: not while the program is being left.
+        soon: Has the screen's thread call something as soon as it can; called in the engine's thread.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[Record], None],
+        show: Callable[[Sequence[Record]], None],
+        open: Callable[[], bool],
+        soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._receive, self._show, self._open, self._soon = receive, show, open, soon
+        self.adopt: Callable[[Command], None] = lambda command: None
+        """Takes in a command of another client of the engine, which was carried out."""
+        self.waiting: deque[Record | Command] = deque()
+        """What was not taken in yet."""
+        self._due = 0.0
+        """When the next frame may be shown, on the clock of `perf_counter`."""
+
+    def emit(self, record: Record | Command) -> None:
+        """Take one record, or a command that another client gave; called in the engine's thread."""
+        self.waiting.append(record)
+        if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
+            self._soon(self._hurry)
+
+    def _hurry(self) -> None:
+        """Drain now: somebody may wait for what has ended, and the next tick is up to a frame away."""
+        if self.waiting and self._open():
+            self.drain()
+
+    def tick(self) -> None:
+        """Drain, unless the last frame was so dear that the engine should have the time."""
+        began = perf_counter()
+        if self.waiting and began >= self._due:
+            self.drain()
+            self._due = began + (perf_counter() - began) * SHARE
+
+    def drain(self) -> None:
+        """Bring everything that the engine handed out to the screen."""
+        with drawing:
+            taken: list[Record] = []
+            while self.waiting:
+                record = self.waiting.popleft()
+                if isinstance(record, Command):
+                    self.adopt(record)
+                    continue
+                taken.append(record)
+                self._receive(record)
+            self._show(taken)

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
-from engine.commands import Command, Configure, Load, Prefill
 from engine.errors import TraceError
-from engine.records import Failure
-from engine.remote.client import RemoteEngine
-from engine.remote.connection import Connection
+from engine.protocol import Command, Configure, Failure, Load, Prefill
+from engine.remote.client import Connection, RemoteEngine
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.session.controller import Controller
-from inspector.session.inbox import RecordInbox
-from inspector.session.playback import Playback, Severity
-from inspector.session.prefill import Prompt
-
-
-class ConnectionHost(Protocol):
-    """Where it is shown how it stands."""
-
-    def announce(self, text: str, title: str, severity: Severity) -> None:
-        """Tell the person something that is no answer to a key; printable."""
-
-    def connection_changed(self) -> None:
-        """Have everything shown again."""
+from inspector.session.client import EngineClient, RecordInbox, SessionHost
+from inspector.session.setup import Setup
 
 
 class EngineConnection:
@@ -35,8 +20,9 @@ class EngineConnection:
     Args:
         engine: Its client; from now on its records go to `inbox`.
         inbox: Takes in the records.
-        controller: Shows the session.
-        playback: Shows what was recorded of it, once the engine is gone.
+        client: Has the session on show.
+        setup: Knows what it was given.
+        fall_back: Shows what was recorded of the session, once the engine is gone; returns whether anything was.
         host: Where it is told.
         soon: Has the screen's thread call something as soon as it can.
     """
@@ -45,13 +31,14 @@ class EngineConnection:
         self,
         engine: RemoteEngine,
         inbox: RecordInbox,
-        controller: Controller,
-        playback: Playback,
-        host: ConnectionHost,
+        client: EngineClient,
+        setup: Setup,
+        fall_back: Callable[[], bool],
+        host: SessionHost,
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        self._engine, self._inbox, self._controller = engine, inbox, controller
-        self._playback, self._host, self._soon = playback, host, soon
+        self._engine, self._inbox, self._client, self._setup = engine, inbox, client, setup
+        self._fall_back, self._host, self._soon = fall_back, host, soon
         self._lost_at: float | None = None
         """When the connection was lost that is being tried again."""
         self._shown = 0
@@ -132,9 +119,9 @@ class EngineConnection:
         self._inbox.drain()  # what it told last belongs to the session
         said = visible(why)
         try:
-            if self._playback.fall_back():
+            if self._fall_back():
                 said += f" The session is shown as a replay: {key_for('go_live')} goes on live with a fresh engine."
-            elif self._controller.timeline.facts is not None and self._playback.player is None:
+            elif self._client.timeline.facts is not None and not self._client.timeline.recorded:
                 self._inbox.emit(Failure(Load.kind, why, f"Press {key_for('open')} to load a model again."))
                 return
         except TraceError as error:
@@ -143,14 +130,11 @@ class EngineConnection:
 
     def _adopt(self, command: Command) -> None:
         """Know what another client asked for: no record holds it."""
-        setup = self._controller.setup
+        setup = self._setup
         match command:
             case Load():
                 setup.load = command.settings
             case Configure():
                 setup.use(command.settings)
             case Prefill():
-                setup.prompt = Prompt(
-                    command.text, command.chat, command.system, command.echo, command.messages, command.options,
-                    command.cache_file, command.cached_text,
-                )  # fmt: skip
+                setup.prompt = command

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
-from inspector.session.backend import Backend
-from inspector.session.client import EngineClient
+from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
 from inspector.session.navigation import Navigation
-from inspector.session.prefill import PrefillControl, Prompt
-from inspector.session.runs import Runs
+from inspector.session.runs import PrefillControl, Runs
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import Setup
 from inspector.session.transport import LiveTransport, Transport
@@ -31,7 +30,7 @@ class Controller:
         prompt: Prefilled as soon as the model is there; an empty one waits for the person.
     """
 
-    def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prompt) -> None:
+    def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prefill) -> None:
         self.client = client = EngineClient(backend)
         self.queries = SamplerQueries(client, settings)
         self.prefill = PrefillControl(client)

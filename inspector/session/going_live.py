@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from engine import records
-from engine.commands import Command, Configure, Load, Restore
-from engine.records import Failure, ModelFacts, Record, Restored
+from engine import protocol
+from engine.protocol import ModelFacts, Record, Restore, Restored, Step
 from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.session.backend import Backend
+from inspector.session.client import Backend, Request
 from inspector.session.controller import Controller
 from inspector.session.replay.player import Player
-from inspector.session.restore import differs, largest_difference, restore_of
+from inspector.state.beams import BeamHistory
+from inspector.state.timeline import Timeline
 
 ROUNDING = 1e-4
 """Nats: a path in float32 that is read in other chunks than those of the recording makes smaller differences."""
 NOTICEABLE = 0.01
 """Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
-_KINDS = (Load.kind, Configure.kind, Restore.kind)
+_HIDDEN = (protocol.Loading, ModelFacts, protocol.Restoring, Restored, protocol.Failure)
+"""Records of the live engine that are nothing to the recording, which is shown until the session is there."""
 LoadedModel = tuple[LoadSettings, ModelFacts]
 """How a model was loaded, and what is known of it."""
 
@@ -55,7 +59,8 @@ class GoingLive:
         self._refused: LoadSettings | None = None
         """Those of the model that is not the recorded one, until something else is asked for."""
         self._load, self._force = LoadSettings(), False
-        self._client.intercept = self._take
+        self._sent: list[Request[Any]] = []
+        """To the live engine."""
 
     @property
     def under_way(self) -> bool:
@@ -97,12 +102,12 @@ class GoingLive:
 
     def _set_out(self) -> None:
         self._progress(f"loading {self._load.model}")
-        self._client.backend = self._live()
+        self._client.backend, self._sent = self._live(), []
         if self._there is not None and self._there[0] == self._load:
             self._loaded(self._there[1])
         else:
             self._there = None
-            self._client.do(Load(self._load))
+            self._sent = [self._client.do(protocol.Load(self._load), self._ended, self._loading, _HIDDEN)]
 
     def forget_model(self) -> None:
         """The engine has no model any more: it is loaded again."""
@@ -111,37 +116,36 @@ class GoingLive:
     def stop(self) -> bool:
         """Give it up; returns whether there was anything to give up."""
         if self.under_way:
-            client = self._client
-            client.cancel(*client.of(Load), *client.of(Configure), *client.of(Restore))
+            self._client.cancel(*self._sent)
         return self.under_way
 
     # ---- the engine -------------------------------------------------------------------------
 
-    def _take(self, record: Record) -> bool:
-        """Take in one record of the live engine while the way is being gone; those taken go no further."""
-        if not self.under_way:
-            return False
-        match record:
-            case records.Loading():
-                share = f" {record.done / record.total:.0%}" if record.total else ""
-                self._progress(f"loading {self._load.model}: {record.stage}{share}")
-            case ModelFacts():
-                self._there = (self._load, record)
-                self._loaded(record)
-            case records.Restoring():
-                self._progress(f"reading the path {record.done:,}/{record.total:,}")
-            case Restored():
-                self._restored(record)
-                return False
-            case Failure(command=kind) if kind in _KINDS:
-                self._failed(record)
-            case records.Ended(command=kind) if kind in _KINDS:
-                if record.cancelled:
-                    self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
-                return False
-            case _:
-                return False
-        return True
+    def _loading(self, record: Record) -> None:
+        if isinstance(record, protocol.Loading):
+            share = f" {record.done / record.total:.0%}" if record.total else ""
+            self._progress(f"loading {self._load.model}: {record.stage}{share}")
+        elif isinstance(record, ModelFacts):
+            self._there = (self._load, record)
+            self._loaded(record)
+
+    def _restoring(self, record: Record) -> None:
+        if isinstance(record, protocol.Restoring):
+            self._progress(f"reading the path {record.done:,}/{record.total:,}")
+        elif isinstance(record, Restored):
+            self._restored(record)
+
+    def _ended(self, request: Request[Any]) -> None:
+        """Where a command has failed, or was cancelled, the way ends."""
+        if not self.under_way or not (request.failure or request.cancelled):
+            return
+        for other in self._sent:
+            other.leave()
+        if request.failure is not None:
+            why = f"{request.failure.message} {request.failure.hint}".strip()
+            self._give_up(f"Not live: {visible(why)} {key_for('open')} names another model")
+        else:
+            self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
 
     def _progress(self, text: str) -> None:
         self._client.timeline.returning = text
@@ -154,13 +158,14 @@ class GoingLive:
             self._refuse(recorded, facts, difference)
             return
         self._progress("building the tree")
-        for command in self._commands():
-            self._client.do(command)
-
-    def _commands(self) -> list[Command]:
         restore = restore_of(self._client.timeline, self._player.rerolls)
         assert restore is not None  # there is a prompt
-        return [Configure(self._controller.setup.settings), restore]
+        setup = self._controller.setup
+        configure = protocol.Configure(setup.settings)
+        self._sent += [
+            self._client.do(configure, partial(setup.configured, then=self._ended), hides=_HIDDEN),
+            self._client.do(restore, self._ended, self._restoring, _HIDDEN),
+        ]
 
     def _refuse(self, recorded: ModelFacts, facts: ModelFacts, difference: str) -> None:
         told = f"{visible(facts.name)} is not the recorded {visible(recorded.name)}: it {difference}. "
@@ -171,11 +176,6 @@ class GoingLive:
             self._give_up(
                 f"{told}{key_for('go_live')} again goes on with it and compares, {key_for('open')} names another"
             )
-
-    def _failed(self, failure: Failure) -> None:
-        self._give_up(
-            f"Not live: {visible(f'{failure.message} {failure.hint}'.strip())} {key_for('open')} names another model"
-        )
 
     def _give_up(self, why: str) -> None:
         """Back to the recording."""
@@ -189,10 +189,10 @@ class GoingLive:
         difference = largest_difference(timeline, restored)
         assert self._there is not None  # the engine has a model
         self._arrived()
-        self._client.intercept = lambda record: False
         self._controller.setup.load, timeline.facts = self._there
         timeline.returning, timeline.recorded = "", False
         self._answer(_told(difference, len(restored.logprobs)))
+        self._client.receive(replace(restored, request=0))
 
 
 def _told(difference: float | None, count: int) -> str:
@@ -210,3 +210,77 @@ def _told(difference: float | None, count: int) -> str:
     if difference < NOTICEABLE:
         return f"Live. {differing.capitalize()}"
     return f"Live, and it differs: {differing}"
+
+
+# ---- the tree that is built -------------------------------------------------------------------
+
+
+def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
+    """What brings the engine to where a timeline stands.
+
+    Args:
+        timeline: Its tree, with beams, and its path.
+        rerolls: How often was drawn again after a node, where it was.
+
+    Returns:
+        None where no prompt was read to its end yet.
+    """
+    if all(read.prefilled is None for read in timeline.prompts.by_end.values()):
+        return None
+    grown = sorted(_grown(timeline), key=lambda each: each.node)
+    again = tuple(sorted((node, count) for node, count in rerolls.items() if count))
+    return Restore(tuple(grown), timeline.tip, again)
+
+
+def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
+    begins = {
+        token.node: read.opened.tokens[0].position
+        for read in timeline.prompts.by_end.values()
+        for token in read.opened.tokens
+    }
+    for item in timeline.tree.nodes.values():
+        if isinstance(item, Step):
+            held = timeline.tree.interventions.get(item.node, ())
+            yield protocol.Grown(
+                item.node, item.parent, item.id, item.origin, has_step=True, interventions=held
+            )
+        else:
+            parent = timeline.tree.parent[item.node]
+            yield protocol.Grown(
+                item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node]
+            )
+    for beam in timeline.of(BeamHistory).nodes.values():
+        if beam.node not in timeline.tree.nodes:
+            yield protocol.Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
+
+
+def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
+    """Why a model is not the one of a recording, as the end of a sentence; empty where it is the same."""
+    if recorded.vocabulary != loaded.vocabulary:
+        return f"has {loaded.vocabulary:,} tokens in its vocabulary, not {recorded.vocabulary:,}"
+    if not recorded.fingerprint or not loaded.fingerprint:
+        return "may be another one: its files could not be compared"
+    if recorded.fingerprint != loaded.fingerprint:
+        return "has other weights or another configuration"
+    return ""
+
+
+def largest_difference(timeline: Timeline, restored: Restored) -> float | None:
+    """The largest difference between a logprob that was recorded and what the model gives now.
+
+    Returns:
+        In nats; None where no step was compared.
+    """
+    if not restored.logprobs:
+        return None
+    steps = timeline.items[len(timeline.items) - len(restored.logprobs) :]
+    pairs = zip(steps, restored.logprobs, strict=True)
+    return max((_apart(item, now) for item, now in pairs), default=None)
+
+
+def _apart(item: protocol.PromptToken | Step, now: float) -> float:
+    before = item.logprob
+    if before is None or before == now:
+        return 0.0
+    apart = abs(before - now)
+    return math.inf if math.isnan(apart) else apart

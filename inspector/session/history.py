@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.commands import MoveTo, Reroll
-from engine.records import (
-    Deleted,
-    Ended,
-    InterventionsHeld,
-    Marked,
-    Moved,
-    PromptOpened,
-    Record,
-    Resampled,
-    Step,
-    Undeleted,
-    Undone,
-)
+from engine.protocol import MoveTo, Record, Step
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.runs import Runs
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import Setup
-from inspector.state.branch import ROOT
+from inspector.state.branches import ROOT
 from inspector.state.breakpoints import conditions
 from inspector.state.history import (
     BreakpointsChange,
@@ -40,16 +28,14 @@ from inspector.state.history import (
     SettingsChange,
     telling,
 )
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.timeline import Timeline
 
 NOTHING = (
-    f"Nothing to undo: {key_for('undo')} takes back marks, deletions, branches, prompts, "
-    "draws, settings and breakpoints"
+    "Nothing to undo: {undo} takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
 )
 NOTHING_AGAIN = (
-    f"Nothing to do again: {key_for('redo')} makes again what {key_for('undo')} has undone, "
-    "until something else is changed"
+    "Nothing to do again: {redo} makes again what {undo} has undone, until something else is changed"
 )
 _LABEL = 24
 """Cells that a token's text gets in an answer."""
@@ -69,7 +55,7 @@ class History:
         self._client, self._queries, self._setup, self._runs = client, queries, setup, runs
         self._log = ChangeLog()
         self._timeline, self._tree = client.timeline, client.timeline.tree.marks
-        self._marks: dict[int, Marked] = {}
+        self._marks: dict[int, protocol.Marked] = {}
         """As they were before the record that is heard."""
         self._settings, self._points = queries.in_force, runs.breakpoints.points
         self._draws: dict[int, int] = {}
@@ -90,12 +76,12 @@ class History:
         done = self._log.done
         while done and not self._holds(done[-1]):
             done.pop()
-        return self._turn(done[-1], again=False) if done else NOTHING
+        return self._turn(done[-1], again=False) if done else with_keys(NOTHING)
 
     def redo(self) -> str:
         """Make the change again that was taken back last."""
         self._settle()
-        return self._turn(self._log.undone[-1], again=True) if self._log.undone else NOTHING_AGAIN
+        return self._turn(self._log.undone[-1], again=True) if self._log.undone else with_keys(NOTHING_AGAIN)
 
     def _holds(self, change: Change) -> bool:
         """Whether there is something to take back: a person may have done it another way."""
@@ -123,7 +109,7 @@ class History:
         if isinstance(change, BreakpointsChange):
             self._log.turn(again)  # in no record
         else:
-            self._client.receive(Undone(again))
+            self._client.receive(protocol.Undone(again))
         problem = self._carry_out(change, again)
         if again:
             return f"Done again: {words}. {key_for('undo')} undoes it{problem}"
@@ -139,7 +125,7 @@ class History:
                 return self._runs.break_at(points)
             case DrawCount() as draw if not timeline.recorded:
                 self._draw(draw)
-            case Marked() | Deleted() | Undeleted() as told:
+            case protocol.Marked() | protocol.Deleted() | protocol.Undeleted() as told:
                 client.receive(told)
         if isinstance(change, PathChange):
             timeline.select(None)
@@ -151,8 +137,8 @@ class History:
         client.pause()
         timeline.select(None)
         if draw.node != timeline.tip or client.outstanding:
-            client.send(MoveTo(draw.node))
-        client.send(Reroll(draw.count))
+            client.request(MoveTo(draw.node))
+        client.request(protocol.Reroll(draw.count))
 
     def _refusal(self, change: Change, again: bool) -> str:
         timeline = self._client.timeline
@@ -219,25 +205,27 @@ class History:
         self._follow(self._client.timeline)
         self._settle()
         match record:
-            case Undone():
+            case protocol.Undone():
                 self._log.turn(record.redo)
-            case Marked():
+            case protocol.Marked():
                 self._marked(record)
-            case Deleted():
+            case protocol.Deleted():
                 self._deleted(record)
-            case Undeleted():
+            case protocol.Undeleted():
                 self._log.returned(record)
-            case Moved():
+            case protocol.Moved():
                 self._left = self._tip
-            case Ended() if not self._client.outstanding:  # drawing again is a move, a draw and a step
+            case protocol.Ended() if (
+                not self._client.outstanding
+            ):  # drawing again is a move, a draw and a step
                 self._left, self._choosing = None, False
             case Step():
                 self._stepped(record)
-            case Resampled(next=drawn):
+            case protocol.Resampled(next=drawn):
                 self._drawn(DrawCount(drawn.node, drawn.reroll))
-            case InterventionsHeld():
+            case protocol.InterventionsHeld():
                 self._held(record)
-            case PromptOpened(new_tree=False, tokens=(*_, last)):
+            case protocol.PromptOpened(new_tree=False, tokens=(*_, last)):
                 if self._tip != ROOT:
                     self._log.take(PathChange(self._tip, last.node, last.node, "prompt"))
         self._tip = self._client.timeline.tip
@@ -264,13 +252,13 @@ class History:
         if points != self._points:
             self._log.take(BreakpointsChange(points, self._points), self._points)
 
-    def _marked(self, record: Marked) -> None:
-        before = self._marks.get(record.node, Marked(record.node))
+    def _marked(self, record: protocol.Marked) -> None:
+        before = self._marks.get(record.node, protocol.Marked(record.node))
         if before != record:
             self._marks[record.node] = record
             self._log.take(MarkChange(before, record), record)
 
-    def _deleted(self, record: Deleted) -> None:
+    def _deleted(self, record: protocol.Deleted) -> None:
         last = self._client.timeline.tree.marks.last
         if last is not None and last.node == record.node:
             self._log.take(Removal(record.node, len(last.tokens)), record)
@@ -303,7 +291,7 @@ class History:
             self._draws[now.node] = now.count
             self._log.take(Redraw(now.node, before, now.count), now)
 
-    def _held(self, record: InterventionsHeld) -> None:
+    def _held(self, record: protocol.InterventionsHeld) -> None:
         """Interventions are held from a token on, or were let go."""
         left, self._left = self._left, None
         if left is not None and left != record.node:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.commands import Choose, Insert, MoveTo, Reroll, Take, TakeStep, Verify
-from engine.records import Failure, Record, Step
+from engine.protocol import Choose, Failure, Insert, MoveTo, Record, Reroll, Step, Take, TakeStep, Verify
 from engine.setting_field import GRAMMAR
 from engine.settings import Settings
 from inspector.display import quoted, token_label
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
-from inspector.state.timeline import Timeline
-from inspector.state.trial import other
+from inspector.state.timeline import Timeline, other
 
 
 class Navigation:
@@ -30,9 +28,7 @@ class Navigation:
         self._client, self._settings = client, settings
         self._forbidden: tuple[int, int] | None = None
         """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
-        self._again: TakeStep | None = None
-        """The step that was asked for by drawing again at an older token."""
-        client.parts.append(self._receive)
+        client.listeners.append(self._receive)
 
     @property
     def _timeline(self) -> Timeline:
@@ -148,15 +144,20 @@ class Navigation:
         self._client.pause()
         self._timeline.select(None)
         if node is None:
-            self._client.send(Reroll())
+            self._client.request(Reroll())
         else:
             self._draw_again(node)
         return ""
 
     def _draw_again(self, node: int) -> None:
-        self._again = TakeStep()
-        for command in (MoveTo(node), Reroll(), self._again):
-            self._client.send(command)
+        """Draw again at an older token, and look at what comes of it."""
+        for command in (MoveTo(node), Reroll()):
+            self._client.request(command)
+        self._client.request(TakeStep(), each=self._drawn)
+
+    def _drawn(self, record: Record) -> None:
+        if isinstance(record, Step):
+            self._timeline.select(len(self._timeline.items) - 1)
 
     def verify(self) -> str:
         """Have the path recomputed from nothing and compared."""
@@ -166,14 +167,12 @@ class Navigation:
     # ---- records ----------------------------------------------------------------------------
 
     def _receive(self, record: Record) -> None:
-        """Look at the step that was asked for: the tip of a new branch, or the one that was drawn again."""
-        doing = self._client.doing
-        if isinstance(record, Failure) and isinstance(doing, Choose) and record.command == Choose.kind:
-            self._forbidden = (doing.node, doing.token)
-        if not isinstance(record, Step):
-            return
-        self._forbidden = None
-        if isinstance(doing, Choose | Take | Insert) and doing.node == record.parent:
-            self._timeline.select(None)
-        elif self._again is not None and doing is self._again:
-            self._timeline.select(len(self._timeline.items) - 1)
+        """Look at the tip of a branch that somebody's tokens begin, and know which of them the grammar forbids."""
+        request = self._client.requests.get(record.request)
+        command = request.command if request is not None else None
+        if isinstance(record, Failure) and isinstance(command, Choose):
+            self._forbidden = (command.node, command.token)
+        elif isinstance(record, Step):
+            self._forbidden = None
+            if isinstance(command, Choose | Take | Insert) and command.node == record.parent:
+                self._timeline.select(None)

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from engine.errors import TraceError
 from engine.frozen import frozen
-from engine.records import Record
+from engine.protocol import Record
 from engine.settings import LoadSettings, for_model
 from engine.trace import Entry, TraceReader
 from inspector.display import visible
 from inspector.recordings.recorder import Recorder
-from inspector.session.backend import Backend
+from inspector.session.client import Backend, SessionHost
 from inspector.session.controller import Controller
 from inspector.session.going_live import GoingLive, LoadedModel
 from inspector.session.replay.player import Player
 from inspector.session.replay.replay_backend import ReplayBackend
 from inspector.session.replay.replay_transport import ReplayTransport
 
-Severity = Literal["information", "warning", "error"]
 BOUND = "Only to look at here: who leads the session does that"
 
 
@@ -43,19 +42,6 @@ class Opening:
     """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
 
 
-class PlaybackHost(Protocol):
-    """Where recordings are shown."""
-
-    def say(self, answer: str) -> None:
-        """Answer the person, once what is under way is done."""
-
-    def redraw(self) -> None:
-        """Show what changed, now."""
-
-    def announce(self, text: str, title: str, severity: Severity) -> None:
-        """Tell the person something that is no answer to a key; printable."""
-
-
 class Playback:
     """Recordings of one application.
 
@@ -64,7 +50,7 @@ class Playback:
         recorder: Keeps the session that is lived through.
         live: Gives the live engine, started.
         emit: Takes in a record with the next frame.
-        stage: Where they are shown.
+        host: Where they are shown.
     """
 
     def __init__(
@@ -73,9 +59,9 @@ class Playback:
         recorder: Recorder,
         live: Callable[[], Backend],
         emit: Callable[[Record], None],
-        stage: PlaybackHost,
+        host: SessionHost,
     ) -> None:
-        self._controller, self._live, self._emit, self._stage = controller, live, emit, stage
+        self._controller, self._live, self._emit, self._host = controller, live, emit, host
         self.recorder = recorder
         self._waiting: Opening | None = None
         """A recording that is shown once the commands of the session before it have ended."""
@@ -122,25 +108,25 @@ class Playback:
         if player.tick():
             self._controller.client.note_running()
             transport.look()
-            self._stage.redraw()
+            self._host.redraw()
         if self._shown is not None and self._shown.live and player.settled and not player.file.stopped:
             self._resume(self._shown, player)
 
     def _begin(self, opening: Opening) -> None:
         controller, client = self._controller, self._controller.client
         there = self._loaded_model() if opening.own is None else None
-        backend = ReplayBackend(controller, self._emit, self._stage.say)
+        backend = ReplayBackend(controller, self._emit, self._host.say)
         try:
             player = Player(opening.path, backend.show, backend.begin, opening.play, follow=opening.follow)
         except TraceError as error:
-            self._stage.announce(visible(str(error)), "Not opened", "error")
+            self._host.announce(visible(str(error)), "Not opened", "error")
             return
         backend.questions = player.file.questions
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
         backend.begin()
         self.going = GoingLive(
-            controller, player, self._live, self._stage.say, self._arrived, there, opening.own
+            controller, player, self._live, self._host.say, self._arrived, there, opening.own
         )
         bound = BOUND if opening.follow else ""
         controller.transport = ReplayTransport(client, player, self.going, bound)
@@ -148,7 +134,7 @@ class Playback:
         if opening.play:
             player.play()
         client.note_running()
-        self._stage.say("")
+        self._host.say("")
 
     def _loaded_model(self) -> LoadedModel | None:
         """The model that the live engine has, where it is in use."""
@@ -163,13 +149,13 @@ class Playback:
         """Go on with the session as soon as all of it is on show."""
         self._shown = replace(opening, live=False)
         if player.file.torn:
-            self._stage.announce(
+            self._host.announce(
                 f"Its last line was incomplete: {player.file.torn:,} bytes were left out.",
                 "The session was cut off",
                 "information",
             )
         if self.going is not None and player.file.failure is None:
-            self._stage.say(self.going.begin(_given_over(opening.load, self._controller.setup.load)))
+            self._host.say(self.going.begin(_given_over(opening.load, self._controller.setup.load)))
 
     def _arrived(self) -> None:
         """The session is live: it is kept from here on, with what was on show before."""

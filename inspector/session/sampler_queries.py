@@ -1,34 +1,20 @@
-"""What the screen asks the engine about the sampler: how the token was chosen, and what other settings would pick.
-
-At most one question of a kind is out. What is asked next depends on what is on show then, so that the latest wins.
-"""
+"""What the screen asks the engine about the sampler: how the token was chosen, and what other settings would pick."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from typing import Generic, TypeVar
 
-from engine import records
-from engine.commands import Command, Explain, WhatIf
-from engine.frozen import frozen
-from engine.records import Answer, Distribution, Ended, Explained, Failure, WhatIfAnswered
+from engine import protocol
+from engine.protocol import Distribution, Explain, Explained, WhatIf, WhatIfAnswered
 from engine.settings import Settings
-from inspector.session.client import EngineClient
-from inspector.state.timeline import Phase, Timeline
-from inspector.state.trial import StageExplanation, Trial
+from inspector.session.client import EngineClient, Request
+from inspector.session.requests import Latest
+from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""
-Asked = TypeVar("Asked")
-
-
-@frozen
-class _Out(Generic[Asked]):
-    """A question that is out."""
-
-    command: Command
-    about: Asked
 
 
 class SamplerQueries:
@@ -48,12 +34,11 @@ class SamplerQueries:
         self.in_force = settings
         """The settings that the engine samples with."""
         self._client, self._clock = client, clock
-        self._explain: _Out[tuple[Distribution, Settings | None]] | None = None
-        self._what_if: _Out[tuple[Settings, int]] | None = None
+        self._explain, self._what_if = Latest(client), Latest(client)
         self._asked = float("-inf")
         self.recalled: frozenset[int] = frozenset()
         """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
-        client.parts.append(self._receive)
+        client.listeners.append(self._receive)
 
     # ---- asking -----------------------------------------------------------------------------
 
@@ -86,28 +71,16 @@ class SamplerQueries:
         told = timeline.explanation()
         if told is not None and told.settings == settings:
             return
-        if self._explain is not None:
-            wanted = self._explain.about[0] is distribution and self._explain.about[1] == settings
-            self._outdate(self._explain, wanted)
-            return
-        self._explain = _Out(Explain(timeline.before, settings), (distribution, settings))
         self._asked = self._clock()
-        self._client.ask(self._explain.command)
+        self._explain.ask(
+            Explain(timeline.before, settings),
+            partial(self._explained, distribution),
+            about=(distribution, settings),
+        )
 
     def _ask_what_if(self, timeline: Timeline, trial: Trial) -> None:
-        about = (trial.settings, timeline.tip)
-        if trial.answered == timeline.tip or not timeline.step_slots:
-            return
-        if self._what_if is not None:
-            self._outdate(self._what_if, self._what_if.about == about)
-            return
-        self._what_if = _Out(WhatIf(*about), about)
-        self._client.ask(self._what_if.command)
-
-    def _outdate(self, out: _Out[Asked], still_wanted: bool) -> None:
-        """Cancel a question whose answer nobody waits for any more; the next is asked when it has ended."""
-        if not still_wanted:
-            self._client.cancel(out.command)
+        if trial.answered != timeline.tip and timeline.step_slots:
+            self._what_if.ask(WhatIf(trial.settings, timeline.tip), self._answered)
 
     def used(self, timeline: Timeline) -> Settings | None:
         """The settings with which the token of the selected slot was, or will be, picked."""
@@ -116,21 +89,17 @@ class SamplerQueries:
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def _receive(self, record: records.Record) -> None:
+    def _receive(self, record: protocol.Record) -> None:
         """Take in one record, after the timeline did."""
         timeline = self._client.timeline
         match record:
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._forget(timeline)
-            case records.Step():
+            case protocol.Step():
                 timeline.tree.settings[record.node] = self.in_force
-            case records.Recalled():
+            case protocol.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
-            case Answer() if self._explain is not None and record.id == self._explain.command.id:
-                self._take_explanation(timeline, record, self._explain)
-            case Answer() if self._what_if is not None and record.id == self._what_if.command.id:
-                self._take_what_if(timeline, record, self._what_if)
             case _:
                 pass
 
@@ -142,42 +111,32 @@ class SamplerQueries:
             timeline.trial = Trial(timeline.trial.settings)
             timeline.trials += 1
 
-    def _take_explanation(
-        self, timeline: Timeline, answer: Answer, out: _Out[tuple[Distribution, Settings | None]]
-    ) -> None:
-        """Take in what answers the question how a token was chosen."""
-        distribution, settings = out.about
-        match answer:
-            case Explained():
-                telling = StageExplanation(distribution, settings, answer)
-            case Failure():
-                telling = StageExplanation(distribution, settings, None, answer)
-            case _:
-                if isinstance(answer, Ended):
-                    self._explain = None
-                return
+    def _explained(self, distribution: Distribution, request: Request[Explain]) -> None:
+        """Take in how a token was chosen."""
+        explained, settings = request.reply(Explained), request.command.settings
+        if explained is None and request.failure is None:
+            return
+        timeline = self._client.timeline
+        telling = StageExplanation(distribution, settings, explained, request.failure)
         if timeline.trial is None:
             timeline.last_explanation = telling
         elif timeline.trial.settings == settings:
             timeline.trial.last_explanation = telling
 
-    def _take_what_if(self, timeline: Timeline, answer: Answer, out: _Out[tuple[Settings, int]]) -> None:
-        """Take in what answers the question which steps other settings would change."""
-        settings, tip = out.about
-        trial = timeline.trial if timeline.trial and timeline.trial.settings == settings else None
-        match answer:
-            case Ended():
-                self._what_if = None
-            case WhatIfAnswered() if trial is not None:
-                kept = trial.answers if trial.answered is not None else {}
-                trial.answers = kept | {step.node: step for step in answer.steps}
-                trial.dropped = tuple(node for node in answer.dropped if node not in trial.answers)
-                trial.answered = answer.tip
-                timeline.trials += 1
-            case Failure() if trial is not None:
-                trial.answered = tip  # not asked again and again: what it would have said stays unknown
-            case _:
-                pass
+    def _answered(self, request: Request[WhatIf]) -> None:
+        """Take in which steps other settings would change."""
+        timeline, command = self._client.timeline, request.command
+        trial = timeline.trial
+        if trial is None or trial.settings != command.settings:
+            return
+        if (answer := request.reply(WhatIfAnswered)) is not None:
+            kept = trial.answers if trial.answered is not None else {}
+            trial.answers = kept | {step.node: step for step in answer.steps}
+            trial.dropped = tuple(node for node in answer.dropped if node not in trial.answers)
+            trial.answered = answer.tip
+            timeline.trials += 1
+        elif request.failure is not None:
+            trial.answered = command.tip  # not asked again and again: what it would have said stays unknown
 
     def _ask_again(self, timeline: Timeline) -> None:
         """Dropped logits are back: ask what failed for want of them."""
@@ -192,7 +151,7 @@ class SamplerQueries:
             if timeline.trial.answered is not None and timeline.trial.dropped:
                 timeline.trial.answered = -1  # asked again; what is known stays
 
-    def recorded(self, explained: records.Explained) -> None:
+    def recorded(self, explained: protocol.Explained) -> None:
         """An explanation was recorded here: what it was asked for in vain can be asked again."""
         told = self._client.timeline.last_explanation
         if told is not None and told.failure is not None and told.of.node == explained.node:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from engine.commands import Configure, Load, MoveTo, Recall, Run
-from engine.records import NO_OPTIONS, Ended, Failure, ModelFacts, Record, Step
+from engine.protocol import (
+    NO_OPTIONS,
+    Configure,
+    Load,
+    ModelFacts,
+    MoveTo,
+    Prefill,
+    Recall,
+    Record,
+    Run,
+    Step,
+)
 from engine.settings import LoadSettings, Settings
-from inspector.session.client import EngineClient
-from inspector.session.prefill import PrefillControl, Prompt
-from inspector.session.runs import Runs
+from inspector.session.client import EngineClient, Request
+from inspector.session.runs import PrefillControl, Runs
 from inspector.session.sampler_queries import SamplerQueries
 
 
@@ -34,41 +45,69 @@ class Setup:
         queries: SamplerQueries,
         load: LoadSettings,
         settings: Settings,
-        prompt: Prompt,
+        prompt: Prefill,
     ) -> None:
         self._client, self._prefill, self._runs, self._queries = client, prefill, runs, queries
         self.load = load
         self.settings = settings
         self.prompt = prompt
-        self._refused = False
-        client.parts.append(self._receive)
 
     def open(self, load: LoadSettings) -> None:
         """Load a model; the prompt at hand is prefilled when it is there."""
         self.load = load
         self._client.timeline.load_failure = None
         self._client.make_way()
-        self._client.send(Load(load))
+        self._client.request(Load(load), each=self._loaded)
 
-    def give(self, prompt: Prompt) -> None:
-        """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay."""
+    def _loaded(self, record: Record) -> None:
+        """Send what waits for the model."""
+        if isinstance(record, ModelFacts):
+            self._client.request(Configure(self.settings), self.configured)
+            if self.prompt.text or self.prompt.messages:
+                self._prefill.begin(self.prompt)
+
+    def give(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
+        """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
+
+        Args:
+            prompt: The prompt.
+            each: Called with the records of its prefill, where that begins now.
+        """
         if prompt.options == NO_OPTIONS:
             prompt = replace(prompt, options=replace(self.prompt.options, tools="", response=None))
         self.prompt = prompt
         if self._client.timeline.facts is not None and not self._client.of(Load):
             self._client.make_way()
-            self._prefill.begin(prompt)
+            self._prefill.begin(prompt, each)
 
-    def configure(self, settings: Settings) -> None:
-        """Use other settings from here on; a run goes on with them."""
+    def configure(
+        self, settings: Settings, then: Callable[[Request[Configure]], object] | None = None
+    ) -> None:
+        """Use other settings from here on; a run goes on with them.
+
+        Args:
+            settings: The settings.
+            then: Called once the engine has them, or has refused them.
+        """
         self.settings = settings
         if self._client.timeline.facts is None:
             return  # sent with the model's facts
         running = self._client.timeline.running
         self._client.cancel(*self._client.of(Run))
-        self._client.send(Configure(settings))
+        self._client.request(Configure(settings), partial(self.configured, then=then))
         if running:
             self._runs.go_on()
+
+    def configured(
+        self, request: Request[Configure], then: Callable[[Request[Configure]], object] | None = None
+    ) -> None:
+        """Settings that the engine refused, or never got to, are not those that it samples with."""
+        if request.failure is None and not request.cancelled:
+            self._queries.in_force = request.command.settings
+        elif not self._client.of(Configure):
+            self.settings = self._queries.in_force
+        if then is not None:
+            then(request)
 
     def use(self, settings: Settings) -> None:
         """Settings were in force from here on in a recording."""
@@ -102,27 +141,3 @@ class Setup:
         if not self._client.of(Recall):
             self._client.do(Recall(nodes))
         return ""
-
-    # ---- records ----------------------------------------------------------------------------
-
-    def _receive(self, record: Record) -> None:
-        """Send what waits for the model, and know the settings that the engine took."""
-        match record:
-            case ModelFacts() if self._client.of(Load):
-                self._client.send(Configure(self.settings))
-                if self.prompt.text or self.prompt.messages:
-                    self._prefill.begin(self.prompt)
-            case Failure(command=Configure.kind):
-                self._refused = True
-            case Ended(id=id) if isinstance(command := self._client.find(id), Configure):
-                self._configured(command)
-            case _:
-                pass
-
-    def _configured(self, command: Configure) -> None:
-        """Settings that the engine refused are not those that it samples with."""
-        if not self._refused:
-            self._queries.in_force = command.settings
-        elif self._client.of(Configure) == [command]:
-            self.settings = self._queries.in_force
-        self._refused = False

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from engine.commands import MoveTo, Run, TakeStep
-from engine.records import Record, Step
+from engine.protocol import MoveTo, Run, Step, TakeStep
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
-from inspector.session.prefill import PrefillControl
-from inspector.session.replay.captions import Caption
-from inspector.session.runs import Runs, pace_text
+from inspector.session.replay.stops import Caption, Telling
+from inspector.session.runs import PrefillControl, Runs, pace_text
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase
 
-Telling = tuple[type[Record], ...]
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
@@ -29,6 +26,8 @@ class Transport(Protocol):
 
     recorded: ClassVar[bool]
     """Whether there is no engine that could compute anything."""
+    bound: str = ""
+    """Why nothing but what is on show can be had here, as an answer; empty where all can."""
 
     @property
     def running(self) -> bool:
@@ -41,6 +40,7 @@ class Transport(Protocol):
     @property
     def whereabouts(self) -> str:
         """A few words for the right end of the status line; empty for none."""
+        return ""
 
     def step(self, telling: Telling = ()) -> str:
         """Pause, walk forward at an older token, or take the next step.
@@ -69,12 +69,9 @@ class Transport(Protocol):
     def stop(self) -> bool:
         """Stop whatever goes on; returns whether there was anything."""
 
-    @property
-    def bound(self) -> str:
-        """Why nothing but what is on show can be had here, as an answer; empty where all can."""
-
     def to_end(self) -> str:
         """Show what comes, where what is on show was left behind."""
+        return ""
 
     def open_model(self, load: LoadSettings) -> str:
         """Load a model."""
@@ -88,13 +85,15 @@ class Transport(Protocol):
     @property
     def telling(self) -> Caption | None:
         """The caption that speaks now, None for none."""
+        return None
 
     @property
     def captioned(self) -> bool:
         """Whether room for captions is kept."""
+        return False
 
 
-class LiveTransport:
+class LiveTransport(Transport):
     """Steps and runs of an engine.
 
     Args:
@@ -135,7 +134,7 @@ class LiveTransport:
         elif not timeline.following:
             timeline.walk(1)
         elif len(self._client.of(TakeStep)) < MAX_QUEUED_STEPS:
-            self._client.send(TakeStep())
+            self._client.request(TakeStep())
         return ""
 
     def run(self, over_sure: bool = False) -> str:
@@ -176,15 +175,6 @@ class LiveTransport:
         """Cancel what escape stops."""
         return self._client.stop()
 
-    @property
-    def bound(self) -> str:
-        """Nothing is: there is an engine."""
-        return ""
-
-    def to_end(self) -> str:
-        """What comes is shown: the tip is the end."""
-        return ""
-
     def open_model(self, load: LoadSettings) -> str:
         """Load a model; the prompt at hand is prefilled when it is there."""
         self._setup.open(load)
@@ -222,13 +212,3 @@ class LiveTransport:
         timeline = self._client.timeline
         mark = timeline.tree.marks.of.get(node) if timeline.recorded else None
         return mark.caption if mark is not None else ""
-
-    @property
-    def telling(self) -> Caption | None:
-        """None: captions are written here."""
-        return None
-
-    @property
-    def captioned(self) -> bool:
-        """Captions are written here, and shown in a replay."""
-        return False

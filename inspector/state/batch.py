@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchOpened,
@@ -27,6 +27,7 @@ from engine.records import (
     PromptOpened,
     Record,
 )
+from inspector.state.capability import CapabilityState, ReplayStop
 
 LaneState = Literal["waiting", "prefill", "live", "ended"]
 
@@ -95,6 +96,8 @@ class BatchSoFar:
     """Of the last forward."""
     totals: BatchTotals = field(default_factory=BatchTotals)
     over: bool = False
+    replaced: bool = False
+    """Whether the engine let go of it for the continuations of draws: it can be looked at, and no more."""
     compared: BatchCompared | None = None
 
     @property
@@ -149,26 +152,52 @@ class BatchSoFar:
 
 
 @dataclass(slots=True)
-class Batches:
-    """The last batch, and the last count of draws."""
+class Batches(CapabilityState):
+    """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
+
+    TAKES = (
+        BatchOpened, LanesAdded, LanesJoined, LanesPrefilled, LaneStarted, BatchStep, LaneEnded, BatchEnded,
+        LaneCompared, BatchCompared, DrawsCounted, PromptOpened,
+    )  # fmt: skip
+    STOPS: ClassVar = {
+        BatchOpened: ReplayStop.BEGINS,
+        BatchStep: ReplayStop.FIRST,
+        BatchEnded: ReplayStop.EACH,
+        BatchCompared: ReplayStop.EACH,
+        DrawsCounted: ReplayStop.EACH,
+    }
+    SHOWN_BY: ClassVar = {
+        BatchStep: "A batch is here: {batch} shows it",
+        BatchEnded: "A batch ended here: {batch} shows it",
+        BatchCompared: "A batch was compared here: {batch} shows it",
+        DrawsCounted: "Draws were counted here: {draws} shows them",
+    }
 
     last: BatchSoFar | None = None
     drawn: DrawsCounted | None = None
+    continued: BatchSoFar | None = None
+    """Of those draws; None where they have only a first token."""
+    current: BatchSoFar | None = None
+    """Whose records come now: the engine has one batch at a time."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
         match record:
             case BatchOpened():
-                self.last = BatchSoFar(record)
-                self.last.begin(record.lanes)
+                self.current = BatchSoFar(record)
+                self.current.begin(record.lanes)
+                if record.node is None:
+                    self.last = self.current
+                    return
+                self.continued = self.current
+                if self.last is not None:
+                    self.last.replaced = True
             case DrawsCounted():
-                self.drawn = record
+                self.drawn, self.continued = record, None
             case PromptOpened(new_tree=True):  # of another tree
-                self.drawn = None
-                if self.last is not None and self.last.opened.node is not None:
-                    self.last = None
-            case _ if self.last is not None:
-                self.last.apply(record)
+                self.drawn = self.continued = None
+            case _ if self.current is not None:
+                self.current.apply(record)
             case _:
                 pass
 

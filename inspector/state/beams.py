@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from engine.records import (
+from engine.protocol import (
     Beam,
     BeamEnded,
     BeamOpened,
@@ -17,6 +17,8 @@ from engine.records import (
     PromptOpened,
     Record,
 )
+from inspector.state.branches import Token
+from inspector.state.capability import CapabilityState, ReplayStop
 
 State = Literal["live", "grown", "pruned", "finished", "left", "greedy"]
 """`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
@@ -71,11 +73,18 @@ class BeamSearch:
         return self.steps[-1] if self.steps else None
 
 
-class BeamHistory:
+class BeamHistory(CapabilityState):
     """All beams since the prompt was given, from the records as they come.
 
     `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
     """
+
+    TAKES = PromptOpened, BeamOpened, BeamStep, BeamEnded, Failure, Ended
+    STOPS: ClassVar = {BeamOpened: ReplayStop.BEGINS, BeamStep: ReplayStop.FIRST, BeamEnded: ReplayStop.EACH}
+    SHOWN_BY: ClassVar = {
+        BeamStep: "A beam search is here: {beams} shows it",
+        BeamEnded: "A beam search is over here: {beams} shows it",
+    }
 
     def __init__(self) -> None:
         self.nodes: dict[int, BeamNode] = {}
@@ -110,6 +119,18 @@ class BeamHistory:
             case _:
                 return
         self.version += 1
+
+    def reached(self, record: Record) -> Iterator[Token]:
+        """The tokens of all beams after a step, and of the ranking at the end."""
+        beams: tuple[Beam | Hypothesis | None, ...] = ()
+        match record:
+            case BeamStep():
+                beams = (*record.live, *record.finished, record.greedy)
+            case BeamEnded():
+                beams = (*record.ranking, record.greedy)
+        for beam in beams:
+            if beam is not None and (node := self.nodes.get(beam.node)) is not None:
+                yield Token(node.node, node.parent, node.text, b"", node.logprob, "beam")
 
     def children(self, node: int) -> list[int]:
         """What grew from a node in the last search."""

@@ -8,10 +8,244 @@ tokens costs about n log n in all, however often it forks, and a step at a tip c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from inspector.state.branch import PROMPT, ROOT, Branch, Sums, Token, sums_of
-from inspector.state.partition import Partition
+from engine.frozen import frozen
+from engine.protocol import PromptToken, Step
+
+ROOT = 0
+"""Node before the first token."""
+PROMPT = "prompt"
+_WORDS = {"inserted": "typed"}
+
+
+@frozen
+class Token:
+    """What a fold needs to know of one node, wherever it comes from."""
+
+    node: int
+    parent: int
+    text: str
+    """The characters that it finished."""
+    raw: bytes = b""
+    """Its bytes, shown where a branch finished no character at all."""
+    logprob: float | None = None
+    """None where it isn't known."""
+    made: str = "sampled"
+    """How it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
+
+
+def token(item: PromptToken | Step, parent: int) -> Token:
+    """What a fold needs to know of a token or a step.
+
+    Args:
+        item: From the engine.
+        parent: Node before it.
+    """
+    return Token(item.node, parent, item.text, item.raw, item.logprob, made(item))
+
+
+def made(item: PromptToken | Step) -> str:
+    """How a token entered the tree, in one word."""
+    if isinstance(item, PromptToken):
+        return PROMPT
+    if item.origin == "sampled" and item.choice.reroll > 0:
+        return "re-rolled"
+    return _WORDS.get(item.origin, item.origin)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Logprobs of some tokens, added up."""
+
+    tokens: int = 0
+    known: int = 0
+    """Tokens whose logprob is known."""
+    logprob: float = 0.0
+    """Of those that are known, together."""
+
+    @property
+    def mean(self) -> float | None:
+        """Logprob of a token, None where none is known."""
+        return self.logprob / self.known if self.known else None
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp(-mean), None where no logprob is known."""
+        if self.mean is None:
+            return None
+        return math.exp(-self.mean) if self.mean > -700 else math.inf
+
+    def add(self, other: Sums, sign: int = 1) -> None:
+        """Put others to these, or with -1 take them away."""
+        self.tokens += sign * other.tokens
+        self.known += sign * other.known
+        self.logprob += sign * other.logprob
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """One run of tokens. The object of a run may change when it is cut or joined; `first` identifies it."""
+
+    nodes: list[int]
+    sums: Sums
+    parent: Branch | None = None
+    children: list[Branch] = field(default_factory=list)
+    """In the order of their first nodes: oldest first."""
+
+    @property
+    def first(self) -> int:
+        return self.nodes[0]
+
+    @property
+    def last(self) -> int:
+        return self.nodes[-1]
+
+
+def sums_of(tokens: Iterable[Token]) -> Sums:
+    """The logprobs of some tokens, added up."""
+    total = Sums()
+    for token in tokens:
+        total.tokens += 1
+        if token.logprob is not None:
+            total.known += 1
+            total.logprob += token.logprob
+    return total
+
+
+class Partition:
+    """The tokens of one tree, parted into branches.
+
+    Args:
+        tokens: What is known of each token, by node; its owner keeps it up.
+    """
+
+    def __init__(self, tokens: Mapping[int, Token]) -> None:
+        self.root = Branch([ROOT], Sums())
+        """The parent of the first branches; holds no token."""
+        self.of: dict[int, Branch] = {ROOT: self.root}
+        """The branch that a node is in."""
+        self.count = 0
+        """Branches, without the root."""
+        self._tokens = tokens
+
+    def alike(self, above: int, node: int) -> bool:
+        """Whether both are prompt or both are completion."""
+        if above == ROOT:
+            return False
+        return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
+
+    def below(self, branch: Branch) -> Iterator[Branch]:
+        """A branch and those that hang from it, each before those below it, older ones first."""
+        waiting = [branch]
+        while waiting:
+            yield (at := waiting.pop())
+            waiting += at.children[::-1]
+
+    # ---- growing and taking out -------------------------------------------------------------
+
+    def lengthen(self, branch: Branch, token: Token) -> None:
+        """Append a token to a branch."""
+        branch.nodes.append(token.node)
+        branch.sums.add(sums_of([token]))
+        self.of[token.node] = branch
+
+    def hang(self, token: Token, above: Branch) -> None:
+        """Begin a branch with a token, after the end of another."""
+        branch = self.of[token.node] = Branch([token.node], sums_of([token]), above)
+        insort(above.children, branch, key=lambda sibling: sibling.first)
+        self.count += 1
+
+    def remove(self, branch: Branch) -> list[Branch]:
+        """Take out a branch and all below it.
+
+        Returns:
+            What was taken out, each before those below it.
+        """
+        assert branch.parent is not None
+        branch.parent.children.remove(branch)
+        gone = list(self.below(branch))
+        for part in gone:
+            for node in part.nodes:
+                del self.of[node]
+        self.count -= len(gone)
+        return gone
+
+    # ---- cutting and joining ----------------------------------------------------------------
+
+    def cut(self, branch: Branch, at: int) -> Branch:
+        """Cut a branch before the token at a place; returns the upper part, which the lower hangs from."""
+        self.count += 1
+        if at * 2 < len(branch.nodes):
+            return self._cut_off_upper(branch, at)
+        nodes = branch.nodes[at:]
+        lower = Branch(nodes, self._sums(nodes), branch, branch.children)
+        del branch.nodes[at:]
+        self.take_off(branch, lower.sums)
+        self._adopt(lower)
+        branch.children = [lower]
+        self._own(lower, nodes)
+        return branch
+
+    def _cut_off_upper(self, branch: Branch, at: int) -> Branch:
+        nodes = branch.nodes[:at]
+        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch])
+        self._replace(branch, upper)
+        del branch.nodes[:at]
+        self.take_off(branch, upper.sums)
+        branch.parent = upper
+        self._own(upper, nodes)
+        return upper
+
+    def join(self, upper: Branch) -> None:
+        """Join a branch with the only one that hangs from it, where no fork or prompt's end parts them."""
+        if len(upper.children) != 1 or not self.alike(upper.last, upper.children[0].first):
+            return
+        self.count -= 1
+        lower = upper.children[0]
+        if len(lower.nodes) > len(upper.nodes):
+            self._own(lower, upper.nodes)
+            self._replace(upper, lower)
+            lower.nodes[:0], lower.parent = upper.nodes, upper.parent
+            lower.sums.add(upper.sums)
+        else:
+            self._own(upper, lower.nodes)
+            upper.nodes += lower.nodes
+            upper.sums.add(lower.sums)
+            upper.children = lower.children
+            self._adopt(upper)
+
+    def _own(self, branch: Branch, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            self.of[node] = branch
+
+    def _adopt(self, branch: Branch) -> None:
+        for child in branch.children:
+            child.parent = branch
+
+    def _replace(self, branch: Branch, by: Branch) -> None:
+        """Put another object in a branch's place among its parent's children."""
+        assert branch.parent is not None
+        siblings = branch.parent.children
+        siblings[siblings.index(branch)] = by
+
+    # ---- sums -------------------------------------------------------------------------------
+
+    def add_up(self, branch: Branch) -> None:
+        """Add up the logprobs of a branch from its tokens."""
+        branch.sums = self._sums(branch.nodes)
+
+    def take_off(self, branch: Branch, sums: Sums) -> None:
+        """Take from the sums of a branch; where infinities make that meaningless, or none is left, add up again."""
+        branch.sums.add(sums, -1)
+        if not branch.sums.known or not math.isfinite(branch.sums.logprob):
+            self.add_up(branch)
+
+    def _sums(self, nodes: Iterable[int]) -> Sums:
+        return sums_of(self._tokens[node] for node in nodes)
 
 
 class Branches:

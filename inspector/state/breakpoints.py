@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from engine import records
+from engine import protocol
 from engine.breakpoints import SURE, Breakpoints
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
@@ -23,7 +23,7 @@ class BreakpointState:
 
     def __init__(self, points: Breakpoints | None = None) -> None:
         self.points = points or Breakpoints()
-        self.hit: records.BreakpointHit | None = None
+        self.hit: protocol.BreakpointHit | None = None
         """Where the last run stopped, until something else is done."""
         self.skipping = False
         """Whether the run is, or was, one over sure tokens."""
@@ -34,20 +34,20 @@ class BreakpointState:
         """A run begins."""
         self.skipping, self.skipped, self.hit = over_sure, 0, None
 
-    def receive(self, record: records.Record) -> None:
+    def receive(self, record: protocol.Record) -> None:
         """Take in one record, after the timeline did."""
         match record:
-            case records.Step():
+            case protocol.Step():
                 self.hit = None
                 self.skipped += record.prob >= SURE
-            case records.Moved() | records.Resampled() | records.PromptOpened():
+            case protocol.Moved() | protocol.Resampled() | protocol.PromptOpened():
                 self.hit = None
-            case records.BreakpointHit():
+            case protocol.BreakpointHit():
                 self.hit = record
             case _:
                 pass
 
-    def stop_sentence(self, coming: records.Distribution | None) -> str:
+    def stop_sentence(self, coming: protocol.Distribution | None) -> str:
         """Why the last run stopped, and what to press; printable.
 
         Args:
@@ -63,7 +63,7 @@ class BreakpointState:
             return f"Stopped: {held}. {key_for('run')} goes on, {key_for('breakpoints')} changes it"
         return self._skipped(coming, held)
 
-    def _skipped(self, coming: records.Distribution, held: str) -> str:
+    def _skipped(self, coming: protocol.Distribution, held: str) -> str:
         skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
         if len(self.hit.conditions if self.hit else ()) > 1 or not held.startswith("probability"):
             return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"

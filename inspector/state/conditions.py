@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.records import Intervention, Step
-from engine.setting_field import MLX_LM
-from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings
+from engine.protocol import Intervention, Step
+from engine.settings import BY_NAME, FIELDS, MLX_LM, LoadSettings, Settings
 from inspector.display import visible
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.session_tree import Item, SessionTree
 
 UNRECORDED = "which was not recorded"

@@ -1,7 +1,8 @@
 """The figures of two models over one text, named and computed as llama.cpp's perplexity tool with --kl-divergence does.
 
-P is the first model ("base" there), Q the second. KL is in nats. Standard errors are those of a mean over the tokens as
-if these were independent; those of what is made of two means take in that both are about the same tokens.
+P is the first model ("base" there), Q the second. KL is in bits, as on every screen. Standard errors are those of a
+mean over the tokens as if these were independent; those of what is made of two means take in that both are about the
+same tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from engine.frozen import frozen
-from engine.records import LockstepSpan
+from engine.protocol import LockstepSpan
 
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
@@ -59,7 +60,7 @@ class Divergences:
     def __init__(self) -> None:
         self.spans: list[LockstepSpan] = []
         self.kl: list[float] = []
-        """Nats, at each place where both distributions are over the same tokens."""
+        """Bits, at each place where both distributions are over the same tokens."""
         self.logprobs: list[float] = []
         """Of whole spans in P."""
         self.other_logprobs: list[float] = []
@@ -85,8 +86,8 @@ class Divergences:
         ):
             self._totals[side] += logprob or 0.0
             self._scored[side] += scored
-        if span.kl_nats is not None and span.tokens:
-            self.kl.append(span.kl_nats)
+        if span.kl_bits is not None and span.tokens:
+            self.kl.append(span.kl_bits)
         if span.same_top is not None and span.tokens:
             self.tops.append(span.same_top)
         if not span.whole or span.logprob is None or span.other_logprob is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import GrammarReading
+from engine.protocol import GrammarReading
 from inspector import scales
 from inspector.display import quoted, token_label
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.breakpoints import Breakpoints
 from engine.frozen import frozen
-from engine.records import Deleted, Marked, Undeleted
+from engine.protocol import Deleted, Marked, Undeleted
 from engine.settings import Settings
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.records import (
+from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
     LockstepRead,
@@ -16,15 +16,15 @@ from engine.records import (
     Record,
     WaysParted,
 )
+from inspector.state.capability import MOST, CapabilityState, within
 from inspector.state.session_tree import Item
-
-MOST = 1e15
-"""No engine measured so much of anything."""
 
 
 @dataclass(slots=True)
-class LockstepSoFar:
+class LockstepSoFar(CapabilityState):
     """The second model, and what was read along the session's paths."""
+
+    TAKES = LockstepOpened, ModelFacts, LockstepClosed, PromptOpened, LockstepRead, WaysParted
 
     opened: LockstepOpened | None = None
     """None without a second model."""
@@ -55,6 +55,21 @@ class LockstepSoFar:
             case _:
                 pass
 
+    @classmethod
+    def sound(cls, record: Record) -> bool:
+        """Tell whether a reading can be drawn and summed."""
+        if not isinstance(record, LockstepRead):
+            return True
+        spans = record.spans if record.ahead is None else (*record.spans, record.ahead)
+        return all(
+            within(span.kl_nats, 0, MOST, math.inf)
+            and within(span.logprob, -MOST, 0, -math.inf)
+            and within(span.other_logprob, -MOST, 0, -math.inf)
+            and within(span.entropy_bits, 0, MOST)
+            and within(span.other_entropy_bits, 0, MOST)
+            for span in spans
+        )
+
     def forget(self) -> None:
         """Forget what was read: the tree or the model is another one."""
         self.spans, self.ahead, self.ways, self._told = {}, {}, {}, []
@@ -77,20 +92,3 @@ class LockstepSoFar:
                 count = max(1, min(span.tokens, slot + 1))
                 found[slot + 1 - count : slot + 1] = [span] * count
         return found
-
-
-def plausible(record: LockstepRead) -> bool:
-    """Whether a reading of a file can be drawn and summed, as one that an engine made can."""
-    spans = record.spans if record.ahead is None else (*record.spans, record.ahead)
-    return all(
-        _within(span.kl_nats, 0, MOST, math.inf)
-        and _within(span.logprob, -MOST, 0, -math.inf)
-        and _within(span.other_logprob, -MOST, 0, -math.inf)
-        and _within(span.entropy_bits, 0, MOST)
-        and _within(span.other_entropy_bits, 0, MOST)
-        for span in spans
-    )
-
-
-def _within(value: float | None, low: float, high: float, *more: float) -> bool:
-    return value is None or low <= value <= high or value in more

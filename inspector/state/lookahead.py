@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from engine import records
-from engine.commands import LookAhead
-from engine.records import AheadLine, Candidate
+from engine import protocol
+from engine.protocol import AheadLine, Candidate, LookAhead
 
 CANDIDATES = 5
 """The most probable ones are looked ahead from, and the highlighted one."""
@@ -76,22 +75,24 @@ class LookAheadLines:
         self._pending = LookAhead(node, unknown, TOKENS)
         return self._pending
 
-    def receive(self, record: records.Record) -> None:
+    def receive(self, record: protocol.Record) -> None:
         """Take in one record."""
         match record:
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._forget()
-            case records.LookedAhead():
+            case protocol.LookedAhead():
                 self._take(record)
-            case records.ModelFacts():
+            case protocol.ModelFacts():
                 self._try_again()
-            case records.Ended() if self._pending is not None and record.id == self._pending.id:
-                # with an answer, without one or in failure
-                if not record.cancelled:
-                    self._whole |= {(self._pending.node, id) for id in self._pending.ids}
-                self._pending = None
             case _:
                 pass
+
+    def ended(self, question: LookAhead, cancelled: bool) -> None:
+        """A question has ended: with lines, without, or in failure."""
+        if not cancelled:
+            self._whole |= {(question.node, id) for id in question.ids}
+        if self._pending is question:
+            self._pending = None
 
     def _try_again(self) -> None:
         """Request again what had no answer."""
@@ -103,7 +104,7 @@ class LookAheadLines:
         self._whole.clear()
         self._notes.clear()
 
-    def _take(self, record: records.LookedAhead) -> None:
+    def _take(self, record: protocol.LookedAhead) -> None:
         known = self._lines.setdefault(record.node, {})
         self._lines.move_to_end(record.node)
         for line in record.lines:

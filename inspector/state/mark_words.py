@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.state.timeline import Timeline

@@ -11,9 +11,8 @@ from bisect import insort
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.records import Deleted, Marked, Undeleted
-from inspector.state.branch import PROMPT, Token
-from inspector.state.branches import Branches
+from engine.protocol import Deleted, Marked, Undeleted
+from inspector.state.branches import PROMPT, Branches, Token
 
 
 class Tree(Protocol):

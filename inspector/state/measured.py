@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from engine.records import (
+from engine.protocol import (
     KVCompared,
+    ModelFacts,
     Profiled,
+    PromptOpened,
     RaceEnded,
     RaceOpened,
     RaceStep,
@@ -16,21 +19,7 @@ from engine.records import (
     RooflineMeasured,
     Swept,
 )
-
-MEASUREMENTS = (
-    RaceOpened,
-    RaceStep,
-    RaceEnded,
-    Profiled,
-    RooflineMeasured,
-    KVCompared,
-    Swept,
-    RanksLoaded,
-    RanksMeasured,
-)
-"""What is taken in."""
-MOST = 1e15
-"""No engine measured so much of anything."""
+from inspector.state.capability import CapabilityState, ReplayStop, measurable
 
 
 @dataclass(slots=True)
@@ -67,8 +56,28 @@ class RaceSoFar:
 
 
 @dataclass(slots=True)
-class Measured:
+class Measured(CapabilityState):
     """The last measurement of each kind."""
+
+    TAKES = (
+        RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, Swept, RanksLoaded, RanksMeasured,
+        ModelFacts, PromptOpened,
+    )  # fmt: skip
+    STOPS: ClassVar = {
+        RaceOpened: ReplayStop.BEGINS,
+        RaceStep: ReplayStop.FIRST,
+        Profiled: ReplayStop.EACH,
+        RooflineMeasured: ReplayStop.EACH,
+        KVCompared: ReplayStop.FIRST_AND_LAST,
+        Swept: ReplayStop.FIRST_AND_LAST,
+    }
+    SHOWN_BY: ClassVar = {
+        RaceStep: "A race is here: {race} shows it",
+        Profiled: "A step was taken apart here: {profile} shows it",
+        RooflineMeasured: "The roofline was measured here: {profile} shows it",
+        KVCompared: "Quantized KV was compared here: {compare_kv} shows it",
+        Swept: "Sweeps were measured here: {sweep} shows them",
+    }
 
     race: RaceSoFar | None = None
     profiled: Profiled | None = None
@@ -84,13 +93,13 @@ class Measured:
         """How many processes compute the model."""
         return len(self.loaded.ranks) if self.loaded is not None else 1
 
-    def of_model(self) -> Measured:
-        """What holds for another tree of the same model, too: the others name nodes of the old one."""
-        return Measured(swept=self.swept, loaded=self.loaded)
-
     def apply(self, record: Record) -> None:
-        """Take in one record; those of other matters change nothing."""
+        """Take in one record."""
         match record:
+            case ModelFacts():
+                self.loaded = self.ranks = None
+            case PromptOpened(new_tree=True):  # what is left holds for any tree of the model
+                self.race = self.profiled = self.roofline = self.compared = self.ranks = None
             case RaceOpened():
                 if self.race is None or not self.race.go_on(record):
                     self.race = RaceSoFar(record)
@@ -111,35 +120,32 @@ class Measured:
             case _:
                 pass
 
-
-def sound(record: Record) -> bool:
-    """Whether a measurement of a file can be drawn, as one that an engine made can.
-
-    Its numbers are finite and not below zero, and those that others are divided by are above it.
-    """
-    above: tuple[float, ...] = ()
-    match record:
-        case KVCompared(costs=costs):  # how far logits change may be no number
-            return all(_sound((each.bits, each.used_bytes, each.allocated_bytes)) for each in costs)
-        case RaceStep():
-            above = record.cached_ms, record.uncached_ms, record.cached_total_ms, record.uncached_total_ms
-        case Profiled():
-            above = record.fenced_ms, record.unfenced_ms
-        case RooflineMeasured(decode=decode, prefill=prefill):
-            works = [work for work in (decode, prefill) if work is not None]
-            above = record.bandwidth_gbs, record.matmul_gflops, *(min(work.ms, work.flops) for work in works)
-        case RanksLoaded(ranks=ranks) | RanksMeasured(ranks=ranks):
-            above = (len(ranks),)
-        case Swept(points=points):
-            above = tuple(min((len(each.values) for each in point.figures), default=0) for point in points)
-        case _:
-            pass
-    return _sound(record) and all(each > 0 for each in above)
-
-
-def _sound(value: object) -> bool:
-    if isinstance(value, int | float):
-        return 0 <= value <= MOST
-    if isinstance(value, tuple):
-        return all(map(_sound, value))
-    return not is_dataclass(value) or all(_sound(getattr(value, each.name)) for each in fields(value))
+    @classmethod
+    def sound(cls, record: Record) -> bool:
+        """Tell whether a measurement can be drawn: what others are divided by is above zero."""
+        above: tuple[float, ...] = ()
+        match record:
+            case KVCompared(costs=costs):  # how far logits change may be no number
+                return all(measurable((each.bits, each.used_bytes, each.allocated_bytes)) for each in costs)
+            case RaceStep():
+                above = record.cached_ms, record.uncached_ms, record.cached_total_ms, record.uncached_total_ms
+            case Profiled():
+                above = record.fenced_ms, record.unfenced_ms
+            case RooflineMeasured(decode=decode, prefill=prefill):
+                works = [work for work in (decode, prefill) if work is not None]
+                above = (
+                    record.bandwidth_gbs,
+                    record.matmul_gflops,
+                    *(min(work.ms, work.flops) for work in works),
+                )
+            case RanksLoaded(ranks=ranks) | RanksMeasured(ranks=ranks):
+                above = (len(ranks),)
+            case Swept(points=points):
+                above = tuple(
+                    min((len(each.values) for each in point.figures), default=0) for point in points
+                )
+            case RaceOpened() | RaceEnded():
+                pass
+            case _:
+                return True
+        return measurable(record) and all(each > 0 for each in above)

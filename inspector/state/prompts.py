@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from engine.records import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
+from engine.protocol import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
 from inspector.state.session_tree import Item
 
 

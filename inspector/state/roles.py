@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from engine.records import PromptOpened
-from inspector.state.branch import ROOT
+from engine.protocol import PromptOpened
+from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
 
 

@@ -6,11 +6,10 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.records import DraftRound, Intervention, PromptToken, Step
+from engine.protocol import DraftRound, Intervention, PromptToken, Step
 from engine.settings import Settings
 from engine.tree import common_prefix
-from inspector.state.branch import ROOT, token
-from inspector.state.branches import Branches
+from inspector.state.branches import ROOT, Branches, token
 from inspector.state.marks import Marks
 
 Item = PromptToken | Step

@@ -10,19 +10,60 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar, cast
 
-from engine import records
-from engine.records import PromptToken, Step
-from inspector.state.batch import Batches
-from inspector.state.beams import BeamHistory
-from inspector.state.branch import ROOT, token
-from inspector.state.inside.looks import Looks
-from inspector.state.lockstep import LockstepSoFar
-from inspector.state.measured import MEASUREMENTS, Measured
+from engine import protocol
+from engine.frozen import frozen
+from engine.protocol import Distribution, PromptToken, Step, WhatIfStep
+from engine.settings import Settings
+from inspector.state.branches import ROOT
+from inspector.state.capabilities import STATES
+from inspector.state.capability import CapabilityState
 from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree
-from inspector.state.speculation import Speculation
-from inspector.state.trial import StageExplanation, Trial
+
+
+@frozen
+class StageExplanation:
+    """The engine's explanation of the sampler's work on one distribution."""
+
+    of: Distribution
+    """The distribution shown that the request was for."""
+    settings: Settings | None
+    """The sampler settings that it explains; None where they aren't known."""
+    explained: protocol.Explained | None
+    """None where the engine could not explain it."""
+    failure: protocol.Failure | None = None
+    """Why it could not."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Settings that are tried, and what the same draws make of them."""
+
+    settings: Settings
+    last_explanation: StageExplanation | None = None
+    """The one that came last."""
+    answers: dict[int, WhatIfStep] = field(default_factory=dict)
+    """By the step's node."""
+    dropped: tuple[int, ...] = ()
+    """Nodes of steps that can't be answered: their logits were dropped."""
+    answered: int | None = None
+    """Tip of the path that was answered for."""
+
+
+def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
+    """What the settings that are tried would have picked in a step's place, where that is another token.
+
+    A token that was chosen by hand doesn't depend on the settings.
+    """
+    if trial is None or not isinstance(item, Step) or item.origin not in ("sampled", "greedy"):
+        return None
+    answer = trial.answers.get(item.node)
+    return answer if answer is not None and not answer.same else None
+
+
+State = TypeVar("State", bound=CapabilityState)
 
 
 class Phase(Enum):
@@ -45,16 +86,16 @@ class Phase(Enum):
 class Timeline:
     """The steps of the current path and the tree they are part of, built from the records as they come."""
 
-    facts: records.ModelFacts | None = None
-    loading: records.Loading | None = None
+    facts: protocol.ModelFacts | None = None
+    loading: protocol.Loading | None = None
     prompts: Prompts = field(default_factory=Prompts)
     """The prompts of the tree, and how far they were read."""
-    moved: records.Moved | None = None
+    moved: protocol.Moved | None = None
     """The last move's bill, until the next step."""
-    finished: dict[int, records.Finished] = field(default_factory=dict)
+    finished: dict[int, protocol.Finished] = field(default_factory=dict)
     """By node."""
     running: bool = False
-    load_failure: records.Failure | None = None
+    load_failure: protocol.Failure | None = None
     recorded: bool = False
     """What is shown was recorded: there is no engine."""
     returning: str = ""
@@ -78,28 +119,16 @@ class Timeline:
     """Grows with each record, and with each token of a recording that is gone to."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
-    next: records.Distribution | None = None
+    next: protocol.Distribution | None = None
     """What follows the last token."""
-    kv: records.KVReading | None = None
+    kv: protocol.KVReading | None = None
     """The KV cache at the tip."""
-    memory: records.Memory | None = None
+    memory: protocol.Memory | None = None
 
-    beams: BeamHistory = field(default_factory=BeamHistory)
-    """Every token that a beam reached, and the last beam search."""
-
-    batches: Batches = field(default_factory=Batches)
-    """The last batch of prompts, and the last count of draws."""
-
-    looks: Looks = field(default_factory=Looks)
-    """What was looked at inside the model."""
-
-    measured: Measured = field(default_factory=Measured)
-    """What was measured of the model."""
-
-    speculation: Speculation = field(default_factory=Speculation)
-    """Rounds of speculative decoding."""
-    lockstep: LockstepSoFar = field(default_factory=LockstepSoFar)
-    """What a second model makes of the same tokens."""
+    states: dict[type[CapabilityState], CapabilityState] = field(
+        default_factory=lambda: {kind: kind() for kind in STATES}
+    )
+    """What the records of each capability came to: see `of`."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -109,6 +138,10 @@ class Timeline:
     picked; `probabilities`, what the model expected; `captions`."""
 
     _slot: int | None = None
+
+    def of(self, kind: type[State]) -> State:
+        """The state of a capability, by its class."""
+        return cast(State, self.states[kind])
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -160,7 +193,7 @@ class Timeline:
         return item if isinstance(item, Step) else None
 
     @property
-    def distribution(self) -> records.Distribution | None:
+    def distribution(self) -> protocol.Distribution | None:
         """What the selected slot was, or will be, taken from; None in the prompt."""
         if self.following:
             return self.next
@@ -168,7 +201,7 @@ class Timeline:
         return item.choice if isinstance(item, Step) else None
 
     @property
-    def candidates(self) -> tuple[records.Candidate, ...]:
+    def candidates(self) -> tuple[protocol.Candidate, ...]:
         """Candidates of the selected slot, in the prompt too; empty where none were recorded."""
         if (distribution := self.distribution) is not None:
             return distribution.candidates
@@ -199,7 +232,7 @@ class Timeline:
         return self.items[-1].node if self.items else ROOT
 
     @property
-    def under(self) -> tuple[records.Intervention, ...]:
+    def under(self) -> tuple[protocol.Intervention, ...]:
         """The interventions that the path's end was computed under; empty for the model's own."""
         return (self.tree.under(self.items[-1]) or ()) if self.items else ()
 
@@ -268,67 +301,61 @@ class Timeline:
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def apply(self, record: records.Record) -> None:
+    def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.changes += 1
-        self.beams.apply(record)
-        self.speculation.apply(record)
-        self.batches.apply(record)
-        self.lockstep.apply(record)
-        self.looks.apply(record)
+        for state in self.states.values():
+            if isinstance(record, state.TAKES):
+                state.apply(record)
+                for token in state.reached(record):
+                    self.tree.marks.grown(token, self.tree)
         match record:
-            case records.ModelFacts():
+            case protocol.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
-                self.measured.loaded = self.measured.ranks = None
-            case records.Loading():
+            case protocol.Loading():
                 self.loading = record
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._open(record)
-            case records.PrefillChunk():
+            case protocol.PrefillChunk():
                 self._chunk(record)
-            case records.PromptReadings():
+            case protocol.PromptReadings():
                 self.prompts.take_readings(record)
                 self._read(record.tokens)
-            case records.Prefilled():
+            case protocol.Prefilled():
                 self.prompts.finish(record)
                 self.next, self.kv, self.memory = record.next, record.kv, record.memory
             case Step():
                 self._step(record)
-            case records.Resampled():
+            case protocol.Resampled():
+                self._stand(record.next.node)
                 self.next = record.next
-            case records.Moved():
+            case protocol.Moved():
                 self._move(record)
-            case records.Restored():
+            case protocol.Restored():
+                self._stand(record.node)
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
                 self.prompts.reading = False
-            case records.BeamStep(live=live, finished=finished, greedy=greedy):
-                self._grow([beam.node for beam in (*live, *finished, greedy) if beam is not None])
-            case records.BeamEnded(ranking=ranking, greedy=greedy):
-                self._grow([beam.node for beam in (*ranking, greedy)])
-            case records.Marked() | records.Deleted() | records.Undeleted():
+            case protocol.Marked() | protocol.Deleted() | protocol.Undeleted():
                 self.tree.marks.apply(record, self.tree)
-            case _ if isinstance(record, MEASUREMENTS):
-                self.measured.apply(record)
-            case records.InterventionsHeld(interventions=(_, *_)):
+            case protocol.InterventionsHeld(interventions=(_, *_)):
                 self.tree.hold(record.node, record.interventions)
-            case records.DraftRound(stage="taken"):
+            case protocol.DraftRound(stage="taken"):
                 self.tree.drafted(record)
-            case records.LogitsRow():
+            case protocol.LogitsRow():
                 self.rows.add(record.node)
-            case records.Finished():
+            case protocol.Finished():
                 self.finished[record.node] = record
-            case records.Failure(command="Load"):
+            case protocol.Failure(command="Load"):
                 self.load_failure = record
-            case records.Failure(command="Prefill"):
+            case protocol.Failure(command="Prefill"):
                 self.prompts.failure = record
             case _:
                 pass
 
-    def _open(self, record: records.PromptOpened) -> None:
+    def _open(self, record: protocol.PromptOpened) -> None:
         if record.new_tree:
-            self.tree, self.looks = SessionTree(), Looks()
-            self.items, self.prompts, self.finished, self.rows = [], Prompts(), {}, set()
-            self.measured = self.measured.of_model()
+            self.tree, self.items, self.prompts = SessionTree(), [], Prompts()
+            self.finished, self.rows = {}, set()
         self.next = self.moved = None
         end = record.parent
         for item in record.tokens:
@@ -338,7 +365,7 @@ class Timeline:
         self._slot = None
         self._rebuild(end)
 
-    def _chunk(self, record: records.PrefillChunk) -> None:
+    def _chunk(self, record: protocol.PrefillChunk) -> None:
         self.prompts.take_chunk(record, self.items)
         self.kv = record.kv
         self._read(record.echo)
@@ -364,17 +391,16 @@ class Timeline:
         if follow:
             self._slot = None
 
-    def _move(self, record: records.Moved) -> None:
+    def _move(self, record: protocol.Moved) -> None:
         self.moved, self.next, self.kv, self.prompts.reading = record, record.next, record.kv, False
         self.tree.marks.reveal(record.node, self.tree)
         if record.node != self.tip:
             self._rebuild(record.node)
 
-    def _grow(self, nodes: Sequence[int]) -> None:
-        """Take in tokens that beams reached and that were never visited."""
-        for node in nodes:
-            if (beam := self.beams.nodes.get(node)) is not None:
-                self.tree.marks.grown(token(beam, beam.parent), self.tree)
+    def _stand(self, node: int) -> None:
+        """Go where a record is about that leads nowhere by itself: a person may have gone elsewhere in a recording."""
+        if node != self.tip and node in self.tree.nodes:
+            self.visit(node)
 
     def _rebuild(self, node: int) -> None:
         before, self.items = self.items, self.tree.path(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.commands import OpenLockstep
+from engine.protocol import OpenLockstep
 from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
 from inspector.tools.attention.tool import ATTENTION

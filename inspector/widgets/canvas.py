@@ -110,33 +110,40 @@ class Canvas(Inked):
     """What all of it would tell, beside its own id: where any of that is to be predicted, nothing of it is drawn."""
     NAME: ClassVar[str] = ""
     """For its frame then."""
-    OF_RECORDS: ClassVar[bool] = False
-    """Whether it shows records at the selected slot and nothing else: it is drawn anew where those changed."""
-
     timeline: Timeline | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._strips: list[Strip] = []
         self._drawn_size: Size | None = None
-        self._place: tuple[object, ...] = ()
+        self._read: tuple[object, ...] | None = None
+        """What `reads` was when it was drawn last."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     def draw(self, width: int, height: int) -> list[Row]:
         """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
         raise NotImplementedError
 
+    def reads(self, timeline: Timeline) -> tuple[object, ...] | None:
+        """What the rows depend on, their size and colours aside: while it is equal, `show` draws nothing.
+
+        Returns:
+            Values that are compared; None to draw always.
+        """
+        return None
+
     def show(self, timeline: Timeline) -> None:
         """Show the timeline's present state."""
-        same = self.OF_RECORDS and timeline is self.timeline and timeline.place == self._place
-        self.timeline, self._place = timeline, timeline.place if self.OF_RECORDS else ()
-        if not (same and self._strips):
+        same, self.timeline = timeline is self.timeline, timeline
+        read = self.reads(timeline)
+        if not (same and self._strips and read is not None and read == self._read):
             self.redraw()
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
         if not self.is_attached or not self.size.area:
             return
+        self._read = self.reads(self.timeline) if self.timeline is not None else None
         before, self._strips = self._strips, self._drawn()
         if len(before) != len(self._strips):
             self.refresh()

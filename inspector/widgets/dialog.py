@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Button, Static
+from textual.widgets import Button, Input, Static
+from textual.widgets.button import ButtonVariant
 
-from inspector.widgets.key_hints import KeyHint, key_hints
+from inspector.keys import key_for, names_of
+from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, note
 from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
@@ -24,16 +24,13 @@ Result = TypeVar("Result")
 class Dialog(ModalScreen[Result], Overlay[Result]):
     """A dialog: subclasses give a title and a body, and define what applying does."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave", tooltip="Leave without a change."),
-        Binding("ctrl+s", "apply", "Apply", tooltip="Apply and leave.", priority=True),
-    ]
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In a dialog", note("tab", hint="next field", worth=5), told=False
+    )
     HEADING: ClassVar[str] = ""
     APPLY: ClassVar[str] = ""
     """Label of the button that applies; empty where there is nothing to apply."""
     LEAVE: ClassVar[str] = "Cancel"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⇥", "next field", 5),)
-    """Its own keys for the line of keys, before those that apply and leave."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
@@ -42,12 +39,10 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
                 yield from self.body()
             with Horizontal(id="dialog-buttons"):
                 if self.APPLY:
-                    yield Button(
-                        Content(f"{self.APPLY}  ctrl+s"), variant="primary", id="apply", compact=True
-                    )
+                    yield ActionButton("dialog.apply", self.APPLY, id="apply", variant="primary")
                 yield from self.extra()
-                yield Button(Content(f"{self.LEAVE}  esc"), id="leave", compact=True)
-        yield HintLine()
+                yield ActionButton("dialog.leave", self.LEAVE, id="leave")
+        yield KeyLine(classes="-dialog")
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the title and the buttons."""
@@ -61,42 +56,55 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
         """Begin at the top."""
         self.query_one("#dialog-body").scroll_home(animate=False)
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave without a change."""
         self.dismiss(None)
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Apply and leave; without anything to apply, leave."""
-        self.action_leave()
+        self.leave()
 
-    @on(Button.Pressed, "#apply")
-    def _apply_pressed(self) -> None:
-        self.action_apply()
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        """Enter in a field applies."""
+        self.apply()
 
-    @on(Button.Pressed, "#leave")
-    def _leave_pressed(self) -> None:
-        self.action_leave()
-
-
-def hints_of(screen: Screen[Any]) -> tuple[KeyHint, ...]:
-    """What the line of keys says while a dialog is on top."""
-    if isinstance(screen, CommandPalette):
-        return (("↑↓", "choose", 5), ("⏎", "do it", 6), ("esc", "leave", 8))
-    if not isinstance(screen, Dialog):
-        return ()
-    apply = (("ctrl+s", screen.APPLY.lower(), 7),) if screen.APPLY else ()
-    return (*screen.HINTS, *apply, ("esc", screen.LEAVE.lower(), 8))
+    @on(Button.Pressed)
+    async def _pressed(self, message: Button.Pressed) -> None:
+        """A button does what the action does that it stands for."""
+        if isinstance(message.button, ActionButton):
+            await self.action_press(message.button.key)
 
 
-class HintLine(Widget):
-    """The line of keys of what is on top: over the last line of the screen below, which is dimmed."""
+class ActionButton(Button):
+    """A button that stands for an action, and names its key.
 
-    DEFAULT_CSS = """
-    HintLine { dock: bottom; layer: below; height: 1; padding: 0 1; background: $panel; color: $text-muted; }
+    Args:
+        action: Id of the action.
+        label: What it is called.
+        id: Of the widget.
+        variant: As Textual has it.
+        disabled: Whether it can't be pressed now.
     """
 
-    def render(self) -> Content:
-        return key_hints(self.content_size.width, hints_of(self.screen))
+    def __init__(
+        self, action: str, label: str, id: str, variant: ButtonVariant = "default", disabled: bool = False
+    ) -> None:
+        super().__init__(variant=variant, id=id, compact=True, disabled=disabled)
+        self.action_id = action
+        self.name_it(label)
+
+    @property
+    def key(self) -> str:
+        """The key of the action, as Textual names it."""
+        return names_of(self.action_id)[0]
+
+    def name_it(self, label: str) -> None:
+        """Call it something else."""
+        shown = Content(f"{label}  {key_for(self.action_id)}")
+        if self.label != shown:
+            self.label = shown
+            self.refresh(layout=True)
 
 
 class Remark(Static):

@@ -10,7 +10,7 @@ was made with. Its `begin` fills the widgets, the first time and each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from rich.console import RenderableType
@@ -25,9 +25,8 @@ from textual.messages import Prune
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 
-from inspector.widgets.key_hints import pressed
+from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, hints_of
 from inspector.widgets.painting.below import Below
-from inspector.widgets.painting.laid_out import LaidOutOnce
 
 Result = TypeVar("Result")
 
@@ -57,9 +56,10 @@ def shown(app: App[Any], screen: Screen[Result]) -> Screen[Result]:
     return kept
 
 
-class Overlay(LaidOutOnce[Result]):
+class Overlay(KeyedScreen[Result]):
     """A screen or a dialog over the main screen."""
 
+    ACTIONS: ClassVar[ActionTable] = ActionTable("Over the main screen", (), told=False)
     KEPT: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that an opening sets; none where all is built anew each time."""
     _since: float = 0
@@ -80,6 +80,7 @@ class Overlay(LaidOutOnce[Result]):
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
+        self.bind(reversed(self.tables))
         for size_class, holds in self._size_classes().items():
             self.set_class(holds, size_class, update=False)
 
@@ -200,15 +201,35 @@ class Overlay(LaidOutOnce[Result]):
     def let_go(self) -> None:
         """Wait for nothing any more: called once, when this is left."""
 
-    def on_click(self, event: events.Click) -> None:
-        """A key that is written somewhere is pressed by a click on it."""
-        if (key := pressed(event)) is not None:
-            key.set_sender(self.app)  # one that comes from this screen would not come back to it
-            self.app.post_message(key)
+    # ---- keys -------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Sequence[ActionTable]:
+        """The tables of its actions, the topmost first."""
+        return (self.ACTIONS,)
+
+    def meaning(self, key: str) -> Action | None:
+        """What a key does now; None where it does nothing here."""
+        found = (table.at(key) for table in self.tables if table.when(self))
+        return next((action for action in found if action is not None and action.run is not None), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys mean something while the widgets are there."""
-        return self.is_mounted and not self.left
+        return self.is_mounted and not self.left and super().check_action(action, parameters)
+
+    def offers(self, action: Action) -> bool:
+        """Whether an action is offered now, in the line of keys and in the palette."""
+        return True
+
+    def hints(self) -> Sequence[Hint]:
+        """What the line of keys would have now."""
+        levels = ([(self, each) for each in table.actions] for table in self.tables if table.when(self))
+        return hints_of(levels, self.offers)
+
+    async def perform(self, action: Action) -> None:
+        """Do something."""
+        if action.run is not None and (done := action.run(self)) is not None:
+            await done
 
     async def _dispatch_message(self, message: Message) -> None:
         """Dispatch a message, unless a widget or the terminal sent it to a screen that was left."""

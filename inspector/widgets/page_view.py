@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from inspector.widgets.canvas import Canvas, Row
@@ -17,6 +19,12 @@ class PageView(Canvas, can_focus=True):
     """Shows one page."""
 
     DEFAULT_CSS = panel_css("PageView")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+    ]
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -36,7 +44,7 @@ class PageView(Canvas, can_focus=True):
         self.title(Content(title), self._titles[1])
         self.redraw()
 
-    def move(self, by: int) -> None:
+    def action_move(self, by: int) -> None:
         """Scroll by `by` lines."""
         self._top = max(0, self._top + by)
         self.redraw()

@@ -7,11 +7,11 @@ from typing import ClassVar, TypeVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Button, Input
+from textual.widgets import Button
 
+from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.dialog import Dialog
 
@@ -108,26 +108,12 @@ class PickList(Canvas):
 class PickDialog(Dialog[Result]):
     """A dialog whose answer is a row of its one `PickList`; arrows go through it wherever the focus is."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Above", show=False, priority=True),
-        Binding("down", "move(1)", "Below", show=False, priority=True),
-        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
-        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
-        Binding("enter", "apply", "Take it", show=False),
-    ]
+    ACTIONS: ClassVar[ActionTable] = dialog_table("In a list", *picking("", "choose"), taking(), told=False)
 
     @property
     def picks(self) -> PickList:
         """The list."""
         return self.query_one(PickList)
-
-    def action_move(self, by: int) -> None:
-        """Highlight another row."""
-        self.picks.move(by)
-
-    def action_page(self, by: int) -> None:
-        """Highlight a row a page further."""
-        self.picks.move(by * self.picks.page)
 
     @on(PickList.RowHighlighted)
     def _count_rows(self) -> None:
@@ -138,6 +124,5 @@ class PickDialog(Dialog[Result]):
         self.query_one("#dialog").border_subtitle = Content(where)
 
     @on(PickList.RowPicked)
-    @on(Input.Submitted)
     def _take_row(self) -> None:
-        self.action_apply()
+        self.apply()

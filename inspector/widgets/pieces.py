@@ -11,7 +11,7 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 
-from engine.records import Piece
+from engine.protocol import Piece
 from inspector.display import pad, token_label, truncate
 from inspector.widgets.canvas import Canvas, Row
 

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import Distribution
+from engine.protocol import Distribution
 from inspector.display import token_label
 
 _FILLS = "█▓"

@@ -94,7 +94,7 @@ class SafeTextArea(TextArea):
             self.app.notify(
                 (
                     f"That is more than {MOST_TYPED:,} characters. Put it into a file: {key_for('prompt')}, "
-                    "ctrl+o read one."
+                    f"{key_for('prompt.read_file')} read one."
                 ),
                 title="Not pasted",
                 severity="warning",

@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.content import Content
 from textual.style import Style as ContentStyle
 
-from engine.records import PromptToken
+from engine.protocol import PromptToken
 from inspector import scales
 from inspector.display import SPACE, hex_bytes, pad
 from inspector.state.session_tree import Item

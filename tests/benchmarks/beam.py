@@ -1,4 +1,4 @@
-"""What a step of eight beams costs beside eight single steps, on the model of 103 million parameters and on pocket.
+"""What a step of eight beams costs beside eight single steps: pocket, large vocabularies, 103 million parameters.
 
     python -m tests.benchmarks.beam
 
@@ -19,9 +19,10 @@ from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.model import synthetic
 from engine.model.load import load
-from engine.records import BeamStep
+from engine.protocol import BeamStep
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks import vocabularies
 
 WIDTH = 8
 ROUNDS = 3
@@ -39,7 +40,7 @@ def ratio(name: str, model: str) -> float:
         session.move(start)
     step, eight = statistics.median(beams), WIDTH * statistics.median(single)
     print(f"{name:15} step of {WIDTH} beams {step:7.1f} ms   {WIDTH} single steps {eight:7.1f} ms", end="")
-    print(f"   ratio {step / eight:.2f}")
+    print(f"   ratio {step / eight:.2f}", flush=True)
     return step / eight
 
 
@@ -52,7 +53,8 @@ def of_beams(session: Session) -> list[float]:
 
 def main() -> None:
     """Measure and print."""
-    ratio("pocket", "pocket")
+    for name, model in vocabularies.with_pocket():
+        ratio(name, model)
     with tempfile.TemporaryDirectory() as directory:
         for dtype, name in ((mx.float32, "float32"), (mx.bfloat16, "bfloat16")):
             large = synthetic.write(Path(directory) / name, synthetic.LLAMA_100M, dtype=dtype)

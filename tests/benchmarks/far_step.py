@@ -1,6 +1,8 @@
 """What a step costs more with the engine behind a socket than beside the caller.
 
-The engines take turns step by step in one run, so that a busy machine slows all of them: pocket in this process, in a
+    python -m tests.benchmarks.far_step
+
+The engines take turns step by step in one run, so that a busy machine slows all of them: a model in this process, in a
 thread behind a socket, and in a process of its own.
 """
 
@@ -13,14 +15,14 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from statistics import median
 
-from engine import commands, wire
-from engine.commands import Command
-from engine.records import Ended, Record, Step
+from engine import protocol, wire
+from engine.protocol import Command, Ended, Record, Step
 from engine.remote.client import RemoteEngine
 from engine.remote.link import ProcessLink
 from engine.remote.server import EngineServer
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
+from tests.benchmarks import vocabularies
 
 STEPS, CODED = 300, 1000
 
@@ -49,15 +51,17 @@ class Beside:
 class Timed:
     """An engine that is stepped."""
 
-    def __init__(self, make: Callable[[Callable[[Record], None]], EngineThread | RemoteEngine]) -> None:
+    def __init__(
+        self, model: str, make: Callable[[Callable[[Record], None]], EngineThread | RemoteEngine]
+    ) -> None:
         self.queue: SimpleQueue[Record] = SimpleQueue()
         self.engine = make(self.queue.put)
         self.engine.start()
         self.took: list[float] = []
         for command in (
-            commands.Load(LoadSettings()),
-            commands.Configure(Settings(temp=0.8, seed=3, max_tokens=10**6, min_tokens=10**6)),
-            commands.Prefill("Once upon a time", chat=False),
+            protocol.Load(LoadSettings(model=model)),
+            protocol.Configure(Settings(temp=0.8, seed=3, max_tokens=10**6, min_tokens=10**6)),
+            protocol.Prefill("Once upon a time", chat=False),
         ):
             self.do(command)
 
@@ -70,17 +74,19 @@ class Timed:
 
     def step(self) -> Step:
         began = time.perf_counter()
-        found = self.do(commands.TakeStep())
+        found = self.do(protocol.TakeStep())
         self.took.append(time.perf_counter() - began)
         return next(record for record in found if isinstance(record, Step))
 
 
-def main() -> None:
-    """Measure and print."""
+def measure(label: str, model: str) -> None:
+    """Measure one model and print."""
     engines = {
-        "in this process": Timed(EngineThread),
-        "behind a socket": Timed(lambda emit: RemoteEngine(emit, Beside(), "benchmark")),
-        "in its own process": Timed(lambda emit: RemoteEngine(emit, ProcessLink("benchmark"), "benchmark")),
+        "in this process": Timed(model, EngineThread),
+        "behind a socket": Timed(model, lambda emit: RemoteEngine(emit, Beside(), "benchmark")),
+        "in its own process": Timed(
+            model, lambda emit: RemoteEngine(emit, ProcessLink("benchmark"), "benchmark")
+        ),
     }
     for _ in range(STEPS):
         for timed in engines.values():
@@ -90,17 +96,23 @@ def main() -> None:
         took = timed.took[20:]
         more = median(one - other for one, other in zip(took, plain, strict=True))
         ratio = 1 + more / median(plain)
-        print(f"a step {name}: {median(took) * 1e3:.2f} ms, {more * 1e6:+.0f} us by pairs, x{ratio:.3f}")
+        times = f"{median(took) * 1e3:.2f} ms, {more * 1e6:+.0f} us by pairs, x{ratio:.3f}"
+        print(f"{label}: a step {name}: {times}", flush=True)
     data = wire.encode(step)
     for name, work in (("to bytes", lambda: wire.encode(step)), ("and back", lambda: wire.decode(data))):
         began = time.process_time()
         for _ in range(CODED):
             work()
-        print(
-            f"a record of {len(data):,} bytes {name}: {(time.process_time() - began) / CODED * 1e6:.0f} us of CPU"
-        )
+        micros = (time.process_time() - began) / CODED * 1e6
+        print(f"{label}: a record of {len(data):,} bytes {name}: {micros:.0f} us of CPU", flush=True)
     for timed in engines.values():
         timed.engine.close(10)
+
+
+def main() -> None:
+    """Measure and print."""
+    for label, model in vocabularies.with_pocket():
+        measure(label, model)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a grammar costs a step on a vocabulary of 150,000 tokens: with one and without, in turn.
+"""What a grammar costs a step, by the size of the vocabulary: with one and without, in turn.
 
     python -m tests.benchmarks.grammar
 
@@ -10,23 +10,19 @@ counts. Prints their ratios for each grammar (1 is no cost).
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 from engine.grammar_settings import Grammar
-from engine.model import synthetic
 from engine.model.load import load
 from engine.model.tokens import Tokens, alphabet
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from tests.zoo import BASE
+from tests.benchmarks import vocabularies
 
-SIZE = 150_000
 ROUNDS, STEPS = 8, 5
 GRAMMARS = {
     "digits": Grammar("regex", "[0-9]+"),
@@ -34,30 +30,31 @@ GRAMMARS = {
     "any text": Grammar("regex", "(.|\n)*"),
     "a certain text": Grammar("regex", "(abcdefghijklmnopqrstuvwxyz){200}"),
 }
-CONFIG = BASE | {
-    "model_type": "llama", "vocab_size": SIZE, "hidden_size": 512, "head_dim": 128, "intermediate_size": 1024,
-}  # fmt: skip
 
 
 class Pieces:
-    """A tokenizer of as many pieces: the bytes, then random runs of letters, digits and signs; the last one ends."""
+    """A tokenizer of the bytes, then random runs of letters, digits and signs; the last one ends.
+
+    Args:
+        size: How many pieces.
+    """
 
     added_tokens_decoder: dict[int, object] = {}  # noqa: RUF012
-    all_special_ids = (SIZE - 1,)
     backend_tokenizer = SimpleNamespace(
         decoder=SimpleNamespace(__getstate__=lambda: b'{"type": "ByteLevel"}')
     )
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.all_special_ids = (size - 1,)
         random, texts = np.random.default_rng(0), [*alphabet()]
         chars = list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,-:;!?Ġ\"'{}[]()")
         seen = dict.fromkeys(texts)
-        while len(seen) < SIZE:
+        while len(seen) < size:
             seen["".join(random.choice(chars, random.integers(2, 9)))] = None
         self._texts = [*seen]
 
     def __len__(self) -> int:
-        return SIZE
+        return len(self._texts)
 
     def convert_ids_to_tokens(self, token: int) -> str:
         return self._texts[token]
@@ -75,24 +72,30 @@ def milliseconds(session: Session, begin: int, grammar: Grammar | None) -> tuple
     return all_threads * 1000 / STEPS, here * 1000 / STEPS
 
 
-def main() -> None:
-    """Measure and print."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "wide"
-        synthetic.write(path, CONFIG)
-        loaded = load(LoadSettings(model=str(path)))
-    wrapper = SimpleNamespace(_tokenizer=Pieces(), eos_token_ids=[SIZE - 1], has_chat_template=False)
-    session = Session(replace(loaded, tokens=Tokens(wrapper, SIZE)), Settings())
+def measure(name: str, model: str) -> None:
+    """Measure one model and print."""
+    loaded = load(LoadSettings(model=model))
+    size = loaded.tokens.vocabulary
+    wrapper = SimpleNamespace(_tokenizer=Pieces(size), eos_token_ids=[size - 1], has_chat_template=False)
+    session = Session(replace(loaded, tokens=Tokens(wrapper, size)), Settings())
     list(session.prefill("", [65, 66, 67, 68], echo=False))
     begin = session.node
-    for name, grammar in GRAMMARS.items():
+    for title, grammar in GRAMMARS.items():
         milliseconds(session, begin, grammar)
         times = [[milliseconds(session, begin, each) for each in (None, grammar)] for _ in range(ROUNDS)]
         plain, held = (np.min(each, axis=0) for each in zip(*times, strict=True))
         whole, here = held / plain
         print(
-            f"{name:16} {plain[0]:6.2f} ms without, {held[0]:6.2f} ms with: {whole:.3f}; stepping thread {here:.3f}"
+            f"{name:12} {title:16} {plain[0]:6.2f} ms without, {held[0]:6.2f} ms with: {whole:.3f}; "
+            f"stepping thread {here:.3f}",
+            flush=True,
         )
+
+
+def main() -> None:
+    """Measure and print."""
+    for name, model in vocabularies.each(hidden=512):
+        measure(name, model)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ import mlx.core as mx
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.capture import capture
-from engine.inspection.inside.interventions.sweep import sweep_heads
 from engine.inspection.inside.lens import read_lens
+from engine.inspection.inside.patching import sweep_heads
 from engine.model import synthetic
 from engine.model.load import load
 from engine.session.session import Session

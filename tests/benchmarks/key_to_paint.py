@@ -1,10 +1,10 @@
-"""A single step on screen: from the key to the new token painted, and to every panel drawn, on the pocket model.
+"""A single step on screen: from the key to the new token painted, by model.
 
     python -m tests.benchmarks.key_to_paint
 
 The real screen of 120 by 40 with the real engine thread. Space is handed to the application as the terminal's driver
 does; the end is that of the refresh that shows the token in the text, or of the last refresh before all is still.
-The goal is 30 ms (p95) until the text is painted.
+The goal is 30 ms (p95) until the text of the pocket model is painted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import time
 
 from textual.events import Key
 
-from engine.records import Record, Step
+from engine.protocol import Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
+from tests.benchmarks import vocabularies
 
 ROUNDS = 100
 PROMPT = "Once upon a time, there was a little girl named Lily."
@@ -27,15 +28,17 @@ PROMPT = "Once upon a time, there was a little girl named Lily."
 class Watch:
     """An application whose steps are timed.
 
+    Args:
+        model: What it steps.
+
     Attributes:
         engine: Milliseconds that each step took in the engine.
         shown: Milliseconds from each key to its token painted.
     """
 
-    def __init__(self) -> None:
-        self.app = InspectorApp(
-            LoadSettings(), Settings(max_tokens=10**6), PROMPT, chat=False, begins=Preferences()
-        )
+    def __init__(self, model: str) -> None:
+        load, settings = LoadSettings(model=model), Settings(max_tokens=10**6)
+        self.app = InspectorApp(load, settings, PROMPT, chat=False, begins=Preferences())
         self.app.controller.client.listeners.append(self._take)
         self.engine: list[float] = []
         self.shown: list[float] = []
@@ -59,9 +62,9 @@ class Watch:
         await asyncio.sleep(0.05)
 
 
-async def measure() -> Watch:
+async def measure(model: str) -> Watch:
     """Take steps, one at a time; the first ten are not counted."""
-    watch = Watch()
+    watch = Watch(model)
     async with watch.app.run_test(size=(120, 40)):
         while (
             watch.app.controller.timeline.prompts.prefilled is None or watch.app.controller.client.outstanding
@@ -79,13 +82,13 @@ def spread(values: list[float]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    watch = asyncio.run(measure())
-    engine, shown = watch.engine[10:], watch.shown[10:]
-    print(f"key to the token painted  {spread(shown)}   ({ROUNDS} steps)")
-    print(f"of that, the engine       {spread(engine)}")
-    print(
-        f"all else                  {spread([all_ - own for all_, own in zip(shown, engine, strict=True)])}"
-    )
+    for name, model in vocabularies.with_pocket():
+        watch = asyncio.run(measure(model))
+        engine, shown = watch.engine[10:], watch.shown[10:]
+        rest = [whole - own for whole, own in zip(shown, engine, strict=True)]
+        print(f"{name:12} key to the token painted  {spread(shown)}   ({ROUNDS} steps)")
+        print(f"{name:12} of that, the engine       {spread(engine)}")
+        print(f"{name:12} all else                  {spread(rest)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,19 @@
 
     python -m tests.benchmarks.memory [STEPS [SESSIONS]]
 
-A line every 1,000 steps and every 50 sessions; the last of each part has KB a step, and a session, of its second half.
+A line every 2,000 steps and every 50 sessions; the last of each part has KB a step, and a session, of its second half.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import commands, records
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
@@ -23,13 +22,12 @@ from inspector.config.preferences import Preferences
 from tests.zoo import CONFIGS
 
 PROMPT = "Once upon a time, there was a little girl named Lily."
-EVERY, EACH = 1000, 50
-SETTINGS = Settings(temp=0.8, top_p=0.95, max_tokens=10**9, candidates=20)
+EVERY, EACH = 2000, 50
+SETTINGS = Settings(temp=1.0, max_tokens=10**9, candidates=20)
 
 
 def resident() -> float:
     """KB of this process that are in memory."""
-    gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024
 
@@ -41,22 +39,24 @@ def rise(values: Sequence[tuple[int, float]]) -> float:
 
 
 async def on_the_screen(model: str, steps: int) -> float:
-    """Run a model on the screen, with its session written to a file; returns KB a step."""
+    """Run a model on the screen, with its session written to a file; returns KB a step, the KV cache aside."""
     app = InspectorApp(LoadSettings(model=model), SETTINGS, PROMPT, chat=False, begins=Preferences())
     seen: list[tuple[int, float]] = []
     async with app.run_test(size=(120, 40)):
-        client, timeline = app.controller.client, app.controller.timeline
+        client = app.controller.client
         while client.timeline.prompts.prefilled is None or client.outstanding:
             await asyncio.sleep(0.02)
         timeline = client.timeline
-        while len(timeline.step_slots) < steps:
+        while len(seen) < steps // EVERY:
             if not client.outstanding:  # an end of sequence ended the run before
-                client.do(commands.Run())
+                client.do(protocol.Run())
             await asyncio.sleep(0.05)
-            if len(timeline.step_slots) >= EVERY * (len(seen) + 1):
-                seen.append((len(timeline.step_slots), resident()))
+            if len(timeline.step_slots) >= EVERY * (len(seen) + 1) and timeline.kv is not None:
+                count, held, kv = len(timeline.step_slots), resident(), timeline.kv.allocated_bytes / 1024
+                seen.append((count, held - kv))
                 print(
-                    f"{seen[-1][0]:8,} steps {seen[-1][1] / 1024:9.1f} MiB  {rise(seen):6.2f} KB a step",
+                    f"{count:8,} steps {held / 1024:7.1f} MiB, of it {kv / 1024:6.1f} of the KV cache; "
+                    f"without it {rise(seen):6.2f} KB a step",
                     flush=True,
                 )
         client.stop()
@@ -69,22 +69,22 @@ def of_an_engine(model: str, sessions: int) -> float:
     """Give one engine prompt after prompt, as many sessions; returns KB a session."""
     import queue
 
-    inbox: queue.SimpleQueue[records.Record] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[protocol.Record] = queue.SimpleQueue()
     engine = EngineThread(inbox.put)
     engine.start()
 
-    def done(command: commands.Command) -> None:
+    def done(command: protocol.Command) -> None:
         engine.send(command)
-        while not isinstance(record := inbox.get(), records.Ended) or record.id != command.id:
-            assert not isinstance(record, records.Failure), record
+        while not isinstance(record := inbox.get(), protocol.Ended) or record.request != command.id:
+            assert not isinstance(record, protocol.Failure), record
 
     seen: list[tuple[int, float]] = []
     for number in range(1, sessions + 1):
-        done(commands.Load(LoadSettings(model=model)))
-        done(commands.Configure(SETTINGS))
-        done(commands.Prefill(PROMPT, chat=False))
+        done(protocol.Load(LoadSettings(model=model)))
+        done(protocol.Configure(SETTINGS))
+        done(protocol.Prefill(PROMPT, chat=False))
         for _ in range(5):
-            done(commands.TakeStep())
+            done(protocol.TakeStep())
         if number % EACH == 0:
             seen.append((number, resident()))
             print(
@@ -111,8 +111,8 @@ def main() -> None:
         if sessions:
             print(f"an engine over {sessions} sessions: {of_an_engine(model, sessions):.2f} KB a session")
         if steps:
-            kb = asyncio.run(on_the_screen(model, steps))
-            print(f"the screen over {steps:,} steps: {kb:.2f} KB a step")
+            kb = asyncio.run(on_the_screen("pocket", steps))
+            print(f"the screen over {steps:,} steps: {kb:.2f} KB a step beside the KV cache")
 
 
 if __name__ == "__main__":

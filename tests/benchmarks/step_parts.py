@@ -20,10 +20,10 @@ from typing import Any
 
 import engine.session.session as session_module
 from engine.cache.live import KV
-from engine.commands import Run
 from engine.model.forward import PipelinedForward, Runner
 from engine.model.load import load
-from engine.session.node_logits import NodeReader
+from engine.protocol import Run
+from engine.session.node_records import NodeReader
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Journal
@@ -33,6 +33,7 @@ from inspector.main.screen import MainScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Timeline
+from tests.benchmarks import vocabularies
 
 PROMPT = "Once upon a time, there was a little girl named Lily."
 STEPS = 200
@@ -142,14 +143,15 @@ def table(title: str, parts: Parts, ms: float) -> None:
     print(f"\n{title}: {ms / STEPS:.3f} ms a step")
     for label, spent in sorted(parts.ms.items(), key=lambda each: -each[1]):
         print(f"  {label:<46}{spent / STEPS:9.3f} ms {spent / ms:7.1%}")
-    print(f"  {'what no part has':<46}{(ms - sum(parts.ms.values())) / STEPS:9.3f} ms")
+    print(f"  {'what no part has':<46}{(ms - sum(parts.ms.values())) / STEPS:9.3f} ms", flush=True)
 
 
 def main() -> None:
     """Measure and print."""
-    model = sys.argv[1] if len(sys.argv) > 1 else LoadSettings().model
-    table("Single steps in the engine", *single_steps(model))
-    table("A run on the screen", *asyncio.run(on_the_screen(model)))
+    asked = [(argument, argument) for argument in sys.argv[1:]]
+    for name, model in asked or vocabularies.with_pocket():
+        table(f"{name}: single steps in the engine", *single_steps(model))
+        table(f"{name}: a run on the screen", *asyncio.run(on_the_screen(model)))
     empty = Parts()
     nothing = empty.timed("", lambda: None)
     begun = time.perf_counter()

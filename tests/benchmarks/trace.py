@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.model.load import load as load_model
-from engine.records import Distribution, Prefilled, PromptOpened, Record, Step
+from engine.protocol import Distribution, Prefilled, PromptOpened, Record, Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, TraceReader, load, save_as

@@ -1,4 +1,4 @@
-"""What an answer costs on a vocabulary of 150,000: one step under other settings, from kept logits.
+"""What an answer costs by the size of the vocabulary: one step under other settings, from kept logits.
 
     python -m tests.benchmarks.what_if
 
@@ -8,19 +8,15 @@ Prints the milliseconds of `explain` (stages, columns, candidates, the draw) for
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 
-from engine.logits.explain import explain
-from engine.model import synthetic
+from engine.logits.questions import explain
 from engine.model.load import load
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
+from tests.benchmarks import vocabularies
 
-VOCABULARY = 150_000
 ROUNDS = 30
 TRIED = {
     "greedy": Settings(),
@@ -38,12 +34,9 @@ TRIED = {
 }  # fmt: skip
 
 
-def session(directory: Path) -> Session:
-    """A tiny model with a large vocabulary, a few steps in."""
-    config = dict(synthetic.LLAMA_100M)
-    config |= {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": VOCABULARY}
-    config |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-    found = Session(load(LoadSettings(model=str(synthetic.write(directory / "wide", config)))), Settings())
+def session(model: str) -> Session:
+    """A session that took a few steps."""
+    found = Session(load(LoadSettings(model=model)), Settings())
     list(found.prefill("", list(range(5, 40)), echo=False))
     for _ in range(3):
         found.step()
@@ -60,17 +53,21 @@ def milliseconds(of: Session, settings: Settings) -> list[float]:
     return times[1:]
 
 
+def measure(name: str, model: str) -> None:
+    """Measure one model and print."""
+    slowest, asked = 0.0, session(model)
+    for tried, settings in TRIED.items():
+        times = sorted(milliseconds(asked, settings))
+        middle = statistics.median(times)
+        slowest = max(slowest, middle)
+        print(f"{name:12} {tried:32} {middle:6.1f} ms   ({times[0]:.1f} to {times[-1]:.1f})", flush=True)
+    print(f"{name:12} slowest {slowest:.1f} ms", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
-    slowest = 0.0
-    with tempfile.TemporaryDirectory() as directory:
-        asked = session(Path(directory))
-        for name, settings in TRIED.items():
-            times = sorted(milliseconds(asked, settings))
-            middle = statistics.median(times)
-            slowest = max(slowest, middle)
-            print(f"{name:32} {middle:6.1f} ms   ({times[0]:.1f} to {times[-1]:.1f})")
-    print(f"slowest {slowest:.1f} ms")
+    for name, model in vocabularies.each():
+        measure(name, model)
 
 
 if __name__ == "__main__":

@@ -11,96 +11,98 @@ from typing import get_type_hints
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.commands import KINDS, Cancel, Command
 from engine.errors import StepError
 from engine.frozen import frozen
-from engine.records import Intervention, Record
+from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record, addressed
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
 from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 
 SAMPLES: tuple[Command, ...] = (
-    commands.Cancel(1),
-    commands.Load(LoadSettings()),
-    commands.Prefill("Once", chat=False),
-    commands.Restore((), 1),
-    commands.GoOnPrefill(),
-    commands.AddTurn("More", ()),
-    commands.TakeStep(),
-    commands.Run(),
-    commands.Choose(1, 2),
-    commands.MoveTo(1),
-    commands.Insert(1, " dog"),
-    commands.Take(1, (2,)),
-    commands.Tokenize(" dog"),
-    commands.ReadAttention(1),
-    commands.ReadTriangle(1, 0, 0),
-    commands.ScoreHeads(1),
-    commands.ReadLens(1),
-    commands.ReadModules(),
-    commands.ReadExperts(1),
-    commands.TryPosition(1),
-    commands.PreviewPrompt("Once", chat=False),
-    commands.CutText(LoadSettings(), "dog"),
-    commands.FindTokens(1, "dog"),
-    commands.ReadGrammar(1),
-    commands.ReadLogits((1,)),
-    commands.LookAhead(1, (2,)),
-    commands.Configure(Settings()),
-    commands.Reroll(),
-    commands.Verify(),
-    commands.Explain(1),
-    commands.WhatIf(Settings(), 1),
-    commands.Recall((1,)),
-    commands.SearchBeams(BeamSettings()),
-    commands.GoOnBeams(),
-    commands.StartBatch((commands.LanePrompt("Once"),)),
-    commands.AdvanceBatch(),
-    commands.AddLanes((commands.LanePrompt("Once"),)),
-    commands.RemoveLane(0),
-    commands.CompareBatch(),
-    commands.DrawMany(40),
-    commands.Sweep(SweepSettings()),
-    commands.Race(),
-    commands.Profile(),
-    commands.MeasureRoofline(),
-    commands.MeasureRanks(),
-    commands.CompareKV(),
-    commands.Attribute(1, (2, 3)),
-    commands.Intervene(1, (Intervention("head", 0, 0),)),
-    commands.SweepHeads(1),
-    commands.PatchActivations(1, 2, 3, 4),
-    commands.HoldInterventions(1, (Intervention("mlp", 0),)),
-    commands.LoadDraft(SpeculationSettings()),
-    commands.TakeRound(SpeculationSettings()),
-    commands.RunRounds(SpeculationSettings()),
-    commands.VerifySpeculation(1),
-    commands.OpenLockstep(LoadSettings()),
-    commands.CloseLockstep(),
-    commands.DiffText("Once"),
-    commands.ReadLockstep(1),
-    commands.FollowSecond(1),
-    commands.PartWays(1),
+    protocol.Cancel(1),
+    protocol.Load(LoadSettings()),
+    protocol.Prefill("Once", chat=False),
+    protocol.Restore((), 1),
+    protocol.GoOnPrefill(),
+    protocol.AddTurn("More", ()),
+    protocol.TakeStep(),
+    protocol.Run(),
+    protocol.Choose(1, 2),
+    protocol.MoveTo(1),
+    protocol.Insert(1, " dog"),
+    protocol.Take(1, (2,)),
+    protocol.Tokenize(" dog"),
+    protocol.ReadAttention(1),
+    protocol.ReadTriangle(1, 0, 0),
+    protocol.ScoreHeads(1),
+    protocol.ReadLens(1),
+    protocol.ReadModules(),
+    protocol.ReadExperts(1),
+    protocol.TryPosition(1),
+    protocol.PreviewPrompt("Once", chat=False),
+    protocol.CutText(LoadSettings(), "dog"),
+    protocol.FindTokens(1, "dog"),
+    protocol.ReadGrammar(1),
+    protocol.ReadLogits((1,)),
+    protocol.LookAhead(1, (2,)),
+    protocol.Configure(Settings()),
+    protocol.Reroll(),
+    protocol.Verify(),
+    protocol.Explain(1),
+    protocol.WhatIf(Settings(), 1),
+    protocol.Recall((1,)),
+    protocol.SearchBeams(BeamSettings()),
+    protocol.GoOnBeams(),
+    protocol.StartBatch((protocol.LanePrompt("Once"),)),
+    protocol.AdvanceBatch(),
+    protocol.AddLanes((protocol.LanePrompt("Once"),)),
+    protocol.RemoveLane(0),
+    protocol.CompareBatch(),
+    protocol.DrawMany(40),
+    protocol.Sweep(SweepSettings()),
+    protocol.Race(),
+    protocol.Profile(),
+    protocol.MeasureRoofline(),
+    protocol.MeasureRanks(),
+    protocol.CompareKV(),
+    protocol.Attribute(1, (2, 3)),
+    protocol.Intervene(1, (Intervention("head", 0, 0),)),
+    protocol.SweepHeads(1),
+    protocol.PatchActivations(1, 2, 3, 4),
+    protocol.HoldInterventions(1, (Intervention("mlp", 0),)),
+    protocol.LoadDraft(SpeculationSettings()),
+    protocol.TakeRound(SpeculationSettings()),
+    protocol.RunRounds(SpeculationSettings()),
+    protocol.VerifySpeculation(1),
+    protocol.OpenLockstep(LoadSettings()),
+    protocol.CloseLockstep(),
+    protocol.DiffText("Once"),
+    protocol.ReadLockstep(1),
+    protocol.FollowSecond(1),
+    protocol.PartWays(1),
 )
 """One of each."""
 
 
 def by_kind(holds: Callable[[type[Command]], bool]) -> set[str]:
-    return {kind for kind, cls in KINDS.items() if holds(cls)}
+    return {kind for kind, cls in COMMANDS.items() if holds(cls)}
 
 
 # ---- values with facts ------------------------------------------------------------------------
 
 
 def test_the_table_of_kinds_has_every_command_once() -> None:
-    assert sorted(KINDS) == sorted(sample.kind for sample in SAMPLES)
-    assert {KINDS[sample.kind] for sample in SAMPLES} == {type(sample) for sample in SAMPLES}
-    assert {kind: cls.__name__ for kind, cls in KINDS.items() if kind != cls.__name__} == {"Step": "TakeStep"}
+    assert sorted(COMMANDS) == sorted(sample.kind for sample in SAMPLES)
+    assert {COMMANDS[sample.kind] for sample in SAMPLES} == {type(sample) for sample in SAMPLES}
+    assert {kind: cls.__name__ for kind, cls in COMMANDS.items() if kind != cls.__name__} == {
+        "Step": "TakeStep"
+    }
 
 
 def test_facts() -> None:
@@ -123,17 +125,17 @@ def test_facts() -> None:
 
 def test_a_subclass_has_a_kind_of_its_own_whatever_its_base_is_called() -> None:
     @frozen
-    class Leap(commands.TakeStep):
+    class Leap(protocol.TakeStep):
         far: int = 2
 
-    assert (Leap.kind, Leap().kind, commands.TakeStep.kind) == ("Leap", "Leap", "Step")
-    assert (commands.Measure.kind, commands.Race.kind) == ("Measure", "Race")
+    assert (Leap.kind, Leap().kind, protocol.TakeStep.kind) == ("Leap", "Leap", "Step")
+    assert (protocol.Measure.kind, protocol.Race.kind) == ("Measure", "Race")
 
 
 def test_every_command_has_an_id_of_its_own_whichever_thread_makes_it() -> None:
     made: list[int] = []
     threads = [
-        Thread(target=lambda: made.extend([commands.TakeStep().id for _ in range(2000)])) for _ in range(4)
+        Thread(target=lambda: made.extend([protocol.TakeStep().id for _ in range(2000)])) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -158,65 +160,49 @@ def test_a_command_is_a_value(command: Command) -> None:
 # ---- the worker's table -----------------------------------------------------------------------
 
 
-class Told:
-    """A worker and what it emits."""
-
-    def __init__(self) -> None:
-        self.found: list[Record] = []
-        self.asides: list[Task] = []
-        self.worker = Worker(
-            self.found.append, lambda: False, lambda: self.asides.pop(0) if self.asides else None
-        )
-
-    def do(self, command: Command) -> list[Record]:
-        start = len(self.found)
-        self.worker.carry_out(Task(command))
-        return self.found[start:]
-
-
 def test_every_command_but_a_cancel_has_a_handler_that_takes_it() -> None:
-    worker = Worker(lambda _: None, lambda: False)
-    assert set(worker.handled) == set(KINDS.values()) - {Cancel}
+    worker = Worker(lambda _: None)
+    assert set(worker.handled) == set(COMMANDS.values()) - {Cancel}
     for cls, handler in worker._handlers.items():
         assert get_type_hints(handler)["command"] is cls
 
 
-@pytest.mark.parametrize("cls", [commands.Measure, Command, "another"])
+@pytest.mark.parametrize("cls", [protocol.Measure, Command, "another"])
 def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -> None:
     @frozen
-    class Another(commands.TakeStep):
+    class Another(protocol.TakeStep):
         """A subclass is another command, not the base's."""
 
     Command.kind = "Command"  # the base itself has none
     try:
         command = Another() if isinstance(cls, str) else cls()
-        failure, ended = Told().do(command)
+        failure, ended = Unthreaded().do(command)
     finally:
         del Command.kind
-    assert isinstance(failure, records.Failure)
+    assert isinstance(failure, protocol.Failure)
     assert not failure.expected
     assert "no handler" in failure.message
-    assert isinstance(ended, records.Ended)
-    assert (failure.id, ended.id) == (command.id, command.id)
+    assert isinstance(ended, protocol.Ended)
+    assert (failure.request, ended.request) == (command.id, command.id)
 
 
 @pytest.mark.parametrize(
     "command", [sample for sample in SAMPLES if sample.needs_model], ids=lambda command: command.kind
 )
 def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
-    failure, ended = Told().do(command)
-    assert failure == records.Failure(command.kind, "No model is loaded.", "Wait for it, or open one.")
-    assert ended == records.Ended(command.kind)
-    assert isinstance(failure, records.Failure)
-    assert isinstance(ended, records.Ended)
-    assert (failure.id, ended.id) == (command.id, command.id)
+    failure, ended = Unthreaded().do(command)
+    assert failure == protocol.Failure(command.kind, "No model is loaded.", "Wait for it, or open one.")
+    assert ended == protocol.Ended(command.kind)
+    assert isinstance(failure, protocol.Failure)
+    assert isinstance(ended, protocol.Ended)
+    assert (failure.request, ended.request) == (command.id, command.id)
 
 
 def test_settings_may_come_before_the_model() -> None:
-    told = Told()
-    assert told.do(commands.Configure(Settings(temp=0.5))) == [records.Ended("Configure")]
-    told.do(commands.Load(LoadSettings()))
-    assert told.worker._desk.session.settings.temp == 0.5
+    engine = Unthreaded()
+    assert engine.do(protocol.Configure(Settings(temp=0.5))) == [protocol.Ended("Configure")]
+    engine.do(protocol.Load(LoadSettings()))
+    assert engine.session.settings.temp == 0.5
 
 
 def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,65 +210,84 @@ def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine.worker, "CAPABILITIES", engine.worker.CAPABILITIES * 2)
     with pytest.raises(AssertionError, match="two handlers for "):
-        Told()
+        Unthreaded()
 
 
 def test_a_model_whose_code_wants_to_end_the_process_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told()
-    told.do(commands.Load(LoadSettings()))
-    told.do(commands.Prefill("Once upon a time", chat=False))
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
     with monkeypatch.context() as patched:
-        patched.setattr(type(told.worker._desk.session), "step", lambda self: exit(3))
-        failure, _ = told.do(commands.TakeStep())
-    assert isinstance(failure, records.Failure)
+        patched.setattr(type(engine.session), "step", lambda self: exit(3))
+        failure, _ = engine.do(protocol.TakeStep())
+    assert isinstance(failure, protocol.Failure)
     assert "SystemExit" in failure.message
-    assert isinstance(told.do(commands.TakeStep())[0], records.Step)
+    assert isinstance(engine.do(protocol.TakeStep())[0], protocol.Step)
 
 
 def test_a_cancelled_aside_is_not_answered_and_the_run_goes_on() -> None:
-    told = Told()
-    told.do(commands.Load(LoadSettings()))
-    told.do(commands.Configure(Settings(max_tokens=5, min_tokens=5)))
-    told.do(commands.Prefill("Once upon a time", chat=False))
-    cancelled, answered = Task(commands.Explain(4)), Task(commands.Explain(4))
+    engine = Unthreaded()
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Configure(Settings(max_tokens=5, min_tokens=5)))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    cancelled, answered = Task(protocol.Explain(4)), Task(protocol.Explain(4))
     cancelled.cancel.set()
-    told.asides = [cancelled, answered]
-    found = told.do(commands.Run())
+    engine.asides = [cancelled, answered]
+    found = engine.do(protocol.Run())
     kinds = [type(record).__name__ for record in found]
     assert kinds == ["Step", "Ended", "Explained", "Ended", *["Step"] * 4, "Finished", "Ended"]
-    ends = [record for record in found if isinstance(record, records.Ended)]
+    ends = [record for record in found if isinstance(record, protocol.Ended)]
     assert [(end.command, end.cancelled) for end in ends] == [
         ("Explain", True), ("Explain", False), ("Run", False),
     ]  # fmt: skip
-    assert [end.id for end in ends[:2]] == [cancelled.command.id, answered.command.id]
+    others = [cancelled.command.id, answered.command.id, answered.command.id]
+    assert [record.request for record in found[1:4]] == others
+    assert len({record.request for record in [found[0], *found[4:]]} - set(others)) == 1, "the run's"
+
+
+def test_a_record_that_was_emitted_before_is_copied_for_another_command() -> None:
+    first = addressed(protocol.Ended("Step"), 3)
+    assert first.request == 3
+    assert addressed(first, 3) is first
+    second = addressed(first, 4)
+    assert (first.request, second.request) == (3, 4)
+    assert second == first
+
+
+def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
+    engine = Unthreaded(LoadSettings())
+    engine.waits = True  # so the readings are left for idle time
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    before = len(engine.records)
+    while engine.worker.use_idle_time():
+        pass
+    idle = engine.records[before:]
+    assert any(isinstance(record, protocol.PromptReadings) for record in idle)
+    assert {record.request for record in idle} == {0}
 
 
 def test_a_model_is_freed_before_the_next_one_is_read() -> None:
-    told = Told()
-    told.do(commands.Load(LoadSettings()))
-    told.do(commands.Prefill("Once upon a time", chat=False))
-    told.do(commands.Run(until=Breakpoints(tokens=2)))
-    told.do(commands.FindTokens(4, "dog"))
-    told.do(commands.SearchBeams(BeamSettings(2, max_tokens=6), steps=1))
-    desk = told.worker._desk
-    assert desk.loaded is not None
-    old = [weakref.ref(desk.session), weakref.ref(desk.loaded.model)]
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
+    engine.do(protocol.Run(until=Breakpoints(tokens=2)))
+    engine.do(protocol.FindTokens(4, "dog"))
+    engine.do(protocol.SearchBeams(BeamSettings(2, max_tokens=6), steps=1))
+    context = engine.context
+    assert context.loaded is not None
+    old = [weakref.ref(context.session), weakref.ref(context.loaded.model)]
     alive: list[bool] = []
-    emit = desk.emit
+    emit = context.emit
 
     def look(record: Record) -> None:
         emit(record)
-        if isinstance(record, records.Loading):
+        if isinstance(record, protocol.Loading):
             alive.append(any(ref() is not None for ref in old))
 
-    desk.emit = look
+    context.emit = look
     gc.disable()  # nobody else may do it
     try:
-        told.do(commands.Load(LoadSettings()))
+        engine.do(protocol.Load(LoadSettings()))
     finally:
         gc.enable()
     assert set(alive) == {False}
-    assert told.do(commands.GoOnBeams())[0] == records.Failure(
+    assert engine.do(protocol.GoOnBeams())[0] == protocol.Failure(
         "GoOnBeams", "There is no beam search to go on with.", "Start one."
     )
 
@@ -291,10 +296,10 @@ def test_a_load_that_fails_at_its_end_leaves_no_model(monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise StepError("No session.")
 
-    told = Told()
+    engine = Unthreaded()
     monkeypatch.setattr("engine.session.handlers.open_session", refuse)
-    assert told.do(commands.Load(LoadSettings()))[-2:] == [
-        records.Failure("Load", "No session.", ""),
-        records.Ended("Load"),
+    assert engine.do(protocol.Load(LoadSettings()))[-2:] == [
+        protocol.Failure("Load", "No session.", ""),
+        protocol.Ended("Load"),
     ]
-    assert (told.worker._desk.loaded, told.worker._desk.opened) == (None, None)
+    assert (engine.context.loaded, engine.context.opened) == (None, None)

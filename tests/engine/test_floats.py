@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.records import Floats
-from engine.records.floats import floats
+from engine.protocol import Floats, floats
 
 SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=3)
 BITS = st.sampled_from((16, 32))

@@ -15,25 +15,22 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.chunks import Chunks
-from engine.commands import KINDS, Command, Grown, LanePrompt
-from engine.decoding.speculative.compare import compare_with_plain
+from engine.decoding.speculative.handlers import compare_with_plain
 from engine.errors import Cancelled
-from engine.model.forward import never
 from engine.model.load import Loaded
-from engine.records import Intervention, Message, Record
+from engine.protocol import COMMANDS, Command, Grown, Intervention, LanePrompt, Message, Record
 from engine.sampling.ranking import Row
-from engine.session.kept_logits import KeptLogits
 from engine.session.session import Session
-from engine.session.state import CUT_NOTE
+from engine.session.state import CUT_NOTE, KeptLogits
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
-from engine.task import Task
+from engine.task import Task, never
+from engine.tree import Chunks
 from engine.worker import Worker
 from tests.zoo import Zoo
 
@@ -90,7 +87,7 @@ class Walk:
     def __init__(self, loaded: Loaded, seed: int) -> None:
         self.random = Random(seed)
         self.found: list[Record] = []
-        self.worker = Worker(self.found.append, lambda: False)
+        self.worker = Worker(self.found.append)
         self.loaded = loaded
         self.shown: dict[int, tuple[Chunks, Row]] = {}
         """By node, the row that was first seen after it, and the cut of its path then."""
@@ -99,17 +96,17 @@ class Walk:
     def open(self) -> None:
         """Begin a session on the model, whose weights need not be read again."""
         settings = Settings(temp=1.0, seed=self.random.randrange(1000), max_tokens=6, candidates=8)
-        self.do(commands.Configure(settings))
-        desk = self.worker._desk
-        desk.loaded, desk.opened = self.loaded, open_session(self.loaded, settings)
+        self.do(protocol.Configure(settings))
+        context = self.worker._context
+        context.loaded, context.opened = self.loaded, open_session(self.loaded, settings)
         self.session.kept_logits.budget = min(self.session.kept_logits.budget, ROWS * 4 * 4096)
         self.shown = {}
-        self.do(commands.Prefill(self.text(30), chat=self.random.random() < 0.5))
-        self.do(commands.Run(until=Breakpoints(tokens=4)))
+        self.do(protocol.Prefill(self.text(30), chat=self.random.random() < 0.5))
+        self.do(protocol.Run(until=Breakpoints(tokens=4)))
 
     @property
     def session(self) -> Session:
-        return self.worker._desk.session
+        return self.worker._context.session
 
     def do(self, command: Command, polls: int | None = None) -> list[Record]:
         """Carry out a command.
@@ -121,7 +118,7 @@ class Walk:
         start = len(self.found)
         self.worker.carry_out(Task(command) if polls is None else Task(command, AfterPolls(polls)))
         for record in (found := self.found[start:]):
-            assert not isinstance(record, records.Failure) or record.expected, record
+            assert not isinstance(record, protocol.Failure) or record.expected, record
         return found
 
     # ---- what a command is made of ----------------------------------------------------------
@@ -137,7 +134,7 @@ class Walk:
     @property
     def two_of_a_depth(self) -> tuple[int, int]:
         """The token that a step just took, and another one in its place."""
-        self.do(commands.Choose(self.session.node, self.token))
+        self.do(protocol.Choose(self.session.node, self.token))
         return self.session.node, self.session.tree.add(
             self.session.tree[self.session.node].parent, 9, "chosen"
         )
@@ -233,13 +230,13 @@ def intervention(walk: Walk) -> tuple[Intervention, ...]:
 
 def finished(walk: Walk, command: Command) -> Command:
     """A command for a batch that ended."""
-    walk.stay(commands.AdvanceBatch(), None)
+    walk.stay(protocol.AdvanceBatch(), None)
     return command
 
 
 def stopped(walk: Walk, command: Command) -> Command:
     """A command for a prefill that was cancelled."""
-    walk.do(commands.Prefill(walk.text(40), chat=False, step_size=8), walk.random.randint(1, 3))
+    walk.do(protocol.Prefill(walk.text(40), chat=False, step_size=8), walk.random.randint(1, 3))
     return command
 
 
@@ -250,78 +247,78 @@ BEFORE = {
 }  # fmt: skip
 """What a command needs to have something to do."""
 MAKERS: dict[str, Callable[[Walk], Command]] = {
-    "AddLanes": lambda walk: commands.AddLanes((LanePrompt(walk.text(3)),)),
-    "AddTurn": lambda walk: commands.AddTurn(
+    "AddLanes": lambda walk: protocol.AddLanes((LanePrompt(walk.text(3)),)),
+    "AddTurn": lambda walk: protocol.AddTurn(
         walk.text(3), (*walk.session.conversation[0], Message("assistant", "ran")), differing="path"
     ),
-    "AdvanceBatch": lambda walk: commands.AdvanceBatch(steps=2),
-    "Attribute": lambda walk: commands.Attribute(walk.node, (walk.token, walk.token)),
-    "Choose": lambda walk: commands.Choose(walk.node, walk.token),
-    "CloseLockstep": lambda walk: commands.CloseLockstep(),
-    "CompareBatch": lambda walk: finished(walk, commands.CompareBatch()),
-    "CompareKV": lambda walk: commands.CompareKV(bits=(8,), group_size=32),
-    "Configure": lambda walk: commands.Configure(
+    "AdvanceBatch": lambda walk: protocol.AdvanceBatch(steps=2),
+    "Attribute": lambda walk: protocol.Attribute(walk.node, (walk.token, walk.token)),
+    "Choose": lambda walk: protocol.Choose(walk.node, walk.token),
+    "CloseLockstep": lambda walk: protocol.CloseLockstep(),
+    "CompareBatch": lambda walk: finished(walk, protocol.CompareBatch()),
+    "CompareKV": lambda walk: protocol.CompareKV(bits=(8,), group_size=32),
+    "Configure": lambda walk: protocol.Configure(
         Settings(temp=walk.random.choice((0.0, 1.0)), seed=walk.token, max_tokens=6, candidates=8)
     ),
-    "CutText": lambda walk: commands.CutText(LoadSettings(), walk.text(3)),
-    "DiffText": lambda walk: commands.DiffText(walk.text(20)),
-    "DrawMany": lambda walk: commands.DrawMany(3, walk.node, tokens=2),
-    "Explain": lambda walk: commands.Explain(walk.node),
-    "FindTokens": lambda walk: commands.FindTokens(walk.session.node, "dog"),
-    "FollowSecond": lambda walk: commands.FollowSecond(walk.session.node),
-    "GoOnBeams": lambda walk: commands.GoOnBeams(steps=1),
-    "GoOnPrefill": lambda walk: stopped(walk, commands.GoOnPrefill()),
-    "HoldInterventions": lambda walk: commands.HoldInterventions(walk.on_path, intervention(walk)),
-    "Insert": lambda walk: commands.Insert(walk.node, " dog"),
-    "Intervene": lambda walk: commands.Intervene(
+    "CutText": lambda walk: protocol.CutText(LoadSettings(), walk.text(3)),
+    "DiffText": lambda walk: protocol.DiffText(walk.text(20)),
+    "DrawMany": lambda walk: protocol.DrawMany(3, walk.node, tokens=2),
+    "Explain": lambda walk: protocol.Explain(walk.node),
+    "FindTokens": lambda walk: protocol.FindTokens(walk.session.node, "dog"),
+    "FollowSecond": lambda walk: protocol.FollowSecond(walk.session.node),
+    "GoOnBeams": lambda walk: protocol.GoOnBeams(steps=1),
+    "GoOnPrefill": lambda walk: stopped(walk, protocol.GoOnPrefill()),
+    "HoldInterventions": lambda walk: protocol.HoldInterventions(walk.on_path, intervention(walk)),
+    "Insert": lambda walk: protocol.Insert(walk.node, " dog"),
+    "Intervene": lambda walk: protocol.Intervene(
         walk.node, intervention(walk), walk.random.choice(("token", "path"))
     ),
-    "Load": lambda walk: commands.Load(walk.loaded.settings),
-    "LoadDraft": lambda walk: commands.LoadDraft(speculation(walk)),
-    "LookAhead": lambda walk: commands.LookAhead(walk.node, (walk.token, walk.token), tokens=2),
-    "MeasureRanks": lambda walk: commands.MeasureRanks(),
-    "MeasureRoofline": lambda walk: commands.MeasureRoofline(),
-    "MoveTo": lambda walk: commands.MoveTo(walk.node),
-    "OpenLockstep": lambda walk: commands.OpenLockstep(walk.loaded.settings),
-    "PartWays": lambda walk: commands.PartWays(walk.node, tokens=2),
-    "PatchActivations": lambda walk: commands.PatchActivations(*walk.two_of_a_depth, walk.token, walk.token),
-    "Prefill": lambda walk: commands.Prefill(walk.text(30), chat=False),
-    "PreviewPrompt": lambda walk: commands.PreviewPrompt(walk.text(4), chat=False),
-    "Profile": lambda walk: commands.Profile(repeats=1),
-    "Race": lambda walk: commands.Race(first=8, last=10),
-    "ReadAttention": lambda walk: commands.ReadAttention(walk.node),
-    "ReadExperts": lambda walk: commands.ReadExperts(walk.node),
-    "ReadGrammar": lambda walk: commands.ReadGrammar(walk.node),
-    "ReadLens": lambda walk: commands.ReadLens(walk.node),
-    "ReadLockstep": lambda walk: commands.ReadLockstep(walk.on_path),
-    "ReadLogits": lambda walk: commands.ReadLogits(),
-    "ReadModules": lambda walk: commands.ReadModules(),
-    "ReadTriangle": lambda walk: commands.ReadTriangle(walk.node, 0, 0),
-    "Recall": lambda walk: commands.Recall(walk.some_of_the_path),
-    "RemoveLane": lambda walk: commands.RemoveLane(0),
-    "Reroll": lambda walk: commands.Reroll(),
-    "Restore": lambda walk: commands.Restore(walk.grown, walk.on_path),
-    "Run": lambda walk: commands.Run(until=Breakpoints(tokens=3)),
-    "RunRounds": lambda walk: commands.RunRounds(speculation(walk), until=Breakpoints(tokens=3)),
-    "ScoreHeads": lambda walk: commands.ScoreHeads(walk.node),
-    "SearchBeams": lambda walk: commands.SearchBeams(BeamSettings(width=2, max_tokens=3), steps=2),
-    "StartBatch": lambda walk: commands.StartBatch((LanePrompt(walk.text(3)), LanePrompt("Once")), steps=2),
-    "Step": lambda walk: commands.TakeStep(),
-    "Sweep": lambda walk: commands.Sweep(SweepSettings(("inspection",), rounds=1, steps=1, longest=32)),
-    "SweepHeads": lambda walk: commands.SweepHeads(walk.node),
-    "Take": lambda walk: commands.Take(walk.node, (walk.token, walk.token)),
-    "TakeRound": lambda walk: commands.TakeRound(speculation(walk), inside=walk.random.random() < 0.5),
-    "Tokenize": lambda walk: commands.Tokenize(" dog"),
-    "TryPosition": lambda walk: commands.TryPosition(walk.node, "path", 3),
-    "Verify": lambda walk: commands.Verify(),
-    "VerifySpeculation": lambda walk: commands.VerifySpeculation(walk.on_path),
-    "WhatIf": lambda walk: commands.WhatIf(Settings(temp=0.5), walk.session.node),
+    "Load": lambda walk: protocol.Load(walk.loaded.settings),
+    "LoadDraft": lambda walk: protocol.LoadDraft(speculation(walk)),
+    "LookAhead": lambda walk: protocol.LookAhead(walk.node, (walk.token, walk.token), tokens=2),
+    "MeasureRanks": lambda walk: protocol.MeasureRanks(),
+    "MeasureRoofline": lambda walk: protocol.MeasureRoofline(),
+    "MoveTo": lambda walk: protocol.MoveTo(walk.node),
+    "OpenLockstep": lambda walk: protocol.OpenLockstep(walk.loaded.settings),
+    "PartWays": lambda walk: protocol.PartWays(walk.node, tokens=2),
+    "PatchActivations": lambda walk: protocol.PatchActivations(*walk.two_of_a_depth, walk.token, walk.token),
+    "Prefill": lambda walk: protocol.Prefill(walk.text(30), chat=False),
+    "PreviewPrompt": lambda walk: protocol.PreviewPrompt(walk.text(4), chat=False),
+    "Profile": lambda walk: protocol.Profile(repeats=1),
+    "Race": lambda walk: protocol.Race(first=8, last=10),
+    "ReadAttention": lambda walk: protocol.ReadAttention(walk.node),
+    "ReadExperts": lambda walk: protocol.ReadExperts(walk.node),
+    "ReadGrammar": lambda walk: protocol.ReadGrammar(walk.node),
+    "ReadLens": lambda walk: protocol.ReadLens(walk.node),
+    "ReadLockstep": lambda walk: protocol.ReadLockstep(walk.on_path),
+    "ReadLogits": lambda walk: protocol.ReadLogits(),
+    "ReadModules": lambda walk: protocol.ReadModules(),
+    "ReadTriangle": lambda walk: protocol.ReadTriangle(walk.node, 0, 0),
+    "Recall": lambda walk: protocol.Recall(walk.some_of_the_path),
+    "RemoveLane": lambda walk: protocol.RemoveLane(0),
+    "Reroll": lambda walk: protocol.Reroll(),
+    "Restore": lambda walk: protocol.Restore(walk.grown, walk.on_path),
+    "Run": lambda walk: protocol.Run(until=Breakpoints(tokens=3)),
+    "RunRounds": lambda walk: protocol.RunRounds(speculation(walk), until=Breakpoints(tokens=3)),
+    "ScoreHeads": lambda walk: protocol.ScoreHeads(walk.node),
+    "SearchBeams": lambda walk: protocol.SearchBeams(BeamSettings(width=2, max_tokens=3), steps=2),
+    "StartBatch": lambda walk: protocol.StartBatch((LanePrompt(walk.text(3)), LanePrompt("Once")), steps=2),
+    "Step": lambda walk: protocol.TakeStep(),
+    "Sweep": lambda walk: protocol.Sweep(SweepSettings(("inspection",), rounds=1, steps=1, longest=32)),
+    "SweepHeads": lambda walk: protocol.SweepHeads(walk.node),
+    "Take": lambda walk: protocol.Take(walk.node, (walk.token, walk.token)),
+    "TakeRound": lambda walk: protocol.TakeRound(speculation(walk), inside=walk.random.random() < 0.5),
+    "Tokenize": lambda walk: protocol.Tokenize(" dog"),
+    "TryPosition": lambda walk: protocol.TryPosition(walk.node, "path", 3),
+    "Verify": lambda walk: protocol.Verify(),
+    "VerifySpeculation": lambda walk: protocol.VerifySpeculation(walk.on_path),
+    "WhatIf": lambda walk: protocol.WhatIf(Settings(temp=0.5), walk.session.node),
 }
 """One of each command that the engine has."""
 
 
 def test_the_walks_know_every_command() -> None:
-    assert set(MAKERS) == set(KINDS) - {
+    assert set(MAKERS) == set(COMMANDS) - {
         "Cancel"
     }  # which no handler sees: it sets the event of another command
     assert set(MAKERS) >= MOVING
@@ -388,16 +385,16 @@ def test_a_step_after_a_cancelled_move_is_that_of_the_path(zoo: Zoo) -> None:
 def test_two_equal_models_agree_over_a_path_that_was_stepped(zoo: Zoo) -> None:
     """Both read it as it was cut: the prompt in chunks, what was stepped token by token."""
     walk = Walk(zoo.load("llama", **QUANTIZED), 2)
-    walk.do(commands.OpenLockstep(walk.loaded.settings))
+    walk.do(protocol.OpenLockstep(walk.loaded.settings))
     walk.session.kept_logits = KeptLogits(0)
     spans = [
         span
-        for record in walk.do(commands.ReadLockstep(walk.session.node))
-        if isinstance(record, records.LockstepRead)
+        for record in walk.do(protocol.ReadLockstep(walk.session.node))
+        if isinstance(record, protocol.LockstepRead)
         for span in record.spans
     ]
     decoded = spans[-4:]
-    stated = [record.logprob for record in walk.found if isinstance(record, records.Step)]
+    stated = [record.logprob for record in walk.found if isinstance(record, protocol.Step)]
     assert [span.logprob for span in decoded] == pytest.approx(stated, abs=ROUNDING)
     assert [span.other_logprob for span in decoded] == pytest.approx(stated, abs=ROUNDING)
 
@@ -417,11 +414,11 @@ def test_what_is_said_of_a_token_inside_a_prompt_names_the_other_cut(
     """Its logits are those of a prompt that ends there: the prompt logprob there is another where the cut matters."""
     walk = Walk(zoo.load("llama", **options), 3)
     node = walk.session.tree.nodes(walk.session.node)[10]
-    walk.do(commands.Recall((node,)))
-    ahead = commands.LookAhead(node, (5,), tokens=1)
-    for command in (commands.FindTokens(node, "dog"), ahead, commands.DrawMany(2, node, tokens=2)):
+    walk.do(protocol.Recall((node,)))
+    ahead = protocol.LookAhead(node, (5,), tokens=1)
+    for command in (protocol.FindTokens(node, "dog"), ahead, protocol.DrawMany(2, node, tokens=2)):
         said = "".join(getattr(record, "note", "") for record in walk.do(command))
         assert (CUT_NOTE in said) == differs, command
-    (found, _) = walk.do(commands.FindTokens(walk.session.node, "dog"))
-    assert isinstance(found, records.TokensFound)
+    (found, _) = walk.do(protocol.FindTokens(walk.session.node, "dog"))
+    assert isinstance(found, protocol.TokensFound)
     assert found.note == ""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
 import mlx.core as mx
 import pytest
-from mlx_lm import utils
+from mlx_lm import tokenizer_utils, utils
+from mlx_lm.models import cache
 
-from engine import commands, libraries
+from engine import libraries, protocol
 from engine.errors import LoadError
-from engine.model import load_errors
-from engine.model.load import load
+from engine.model.load import cannot_run, load
 from engine.settings import LoadSettings
+from engine.thread import EngineThread
 from engine.worker import unexpected
 from tests.zoo import Zoo
 
@@ -42,6 +45,94 @@ def test_what_is_used_is_read_from_the_source(monkeypatch: pytest.MonkeyPatch) -
     assert libraries.missing("mlx_lm") == ("mlx_lm.utils.load_adapters",)
 
 
+# ---- private names ------------------------------------------------------------------------------
+
+ENGINE = Path(libraries.__file__).parent
+STANDARD = {"_exit", "_asdict"}
+"""Names of the standard library that begin so, to keep them apart from fields."""
+
+
+def private_names(sources: Sequence[str]) -> dict[str, str]:
+    """Private names that some modules use and that none of them defines, each with a place that uses it."""
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    own, used = set(STANDARD), dict[str, str]()
+    for node in nodes:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                own.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.Assign(targets=[ast.Name(id="__slots__")], value=ast.Tuple(elts=names)):
+                own |= {each.value for each in names if isinstance(each, ast.Constant)}
+    for node in nodes:
+        match node:
+            case ast.Attribute(attr=name) if not (name.startswith("__") or name in own):
+                used[name] = ast.unparse(node)
+            case ast.ImportFrom(module=str(module), names=names) if module != "__future__":
+                used |= dict.fromkeys((*module.split("."), *(each.name for each in names)), module)
+    return {name: place for name, place in used.items() if name.startswith("_")}
+
+
+def test_every_private_name_of_a_library_is_in_the_list() -> None:
+    found = private_names([path.read_text("utf-8") for path in ENGINE.rglob("*.py")])
+    listed = {part for each in libraries.PRIVATE for part in each.name.split(".") if part.startswith("_")}
+    assert {name: place for name, place in found.items() if name not in listed} == {}
+    # a field of ours may have the same name as one of theirs
+    text = "".join(path.read_text("utf-8") for path in ENGINE.rglob("*.py") if path.name != "libraries.py")
+    assert {name for name in listed if f"{name}" not in text} == set()
+    assert all(each.why and each.seen for each in libraries.PRIVATE)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("def f(cache):\n    return cache._secret", "_secret"),
+        ("from textual._types import Callback", "_types"),
+        ("from mlx_lm.utils import _get", "_get"),
+        ("def f(cache):\n    cache._written = 1", "_written"),
+    ],
+)
+def test_such_a_name_is_found(source: str, name: str) -> None:
+    assert name in private_names([source, "class Own:\n    def __init__(self):\n        self._mine = 1"])
+    assert "_mine" not in private_names(
+        [source, "class Own:\n    def __init__(self):\n        self._mine = 1"]
+    )
+
+
+def test_a_private_name_that_is_gone_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries.check_private()
+    monkeypatch.delattr(tokenizer_utils, "_infer_thinking")
+    with pytest.raises(AttributeError) as failed:
+        libraries.check_private()
+    found = libraries.unsupported(failed.value)
+    assert found is not None
+    assert found[0].endswith("is not supported: mlx_lm.tokenizer_utils._infer_thinking is missing in it.")
+    queue: SimpleQueue[protocol.Record] = SimpleQueue()
+    engine = EngineThread(queue.put)
+    engine.start()
+    engine.send(protocol.Load(LoadSettings()))
+    told = [queue.get(timeout=30) for _ in range(3)]
+    assert engine.close(10)
+    assert [type(each) for each in told] == [protocol.Loading, protocol.Failure, protocol.Ended]
+    assert told[1].message == found[0]  # type: ignore[union-attr]
+
+
+def test_a_field_that_only_instances_have_is_looked_for_in_the_methods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ring:
+        """A cache that has no such field any more."""
+
+    monkeypatch.setattr(cache, "RotatingKVCache", Ring)
+    with pytest.raises(AttributeError, match=r"RotatingKVCache\._idx is missing"):
+        libraries.check_private()
+
+
+# ---- failures -----------------------------------------------------------------------------------
+
+
 def test_a_changed_mlx_lm_is_named_and_no_file_blamed(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(utils, "load_model")
     with pytest.raises(LoadError) as failed:
@@ -49,7 +140,7 @@ def test_a_changed_mlx_lm_is_named_and_no_file_blamed(zoo: Zoo, monkeypatch: pyt
     assert failed.value.message.startswith("mlx-lm ")
     assert failed.value.message.endswith("is not supported: mlx_lm.utils.load_model is missing in it.")
     assert failed.value.hint.startswith("Install mlx-lm<0.33,>=0.32.2")
-    failure = unexpected(commands.TakeStep(), AttributeError("module has no attribute load_model"))
+    failure = unexpected(protocol.TakeStep(), AttributeError("module has no attribute load_model"))
     assert (failure.message, failure.hint) == (failed.value.message, failed.value.hint)
     assert failure.expected
 
@@ -115,6 +206,6 @@ def test_experts_in_bfloat16_on_the_cpu_blame_the_machine(zoo: Zoo) -> None:
 
 
 def test_a_kernel_of_metal_alone_blames_the_machine(tmp_path: Path) -> None:
-    said = load_errors.cannot_run(RuntimeError("[metal_kernel] No Metal back-end."), tmp_path, "auto")
+    said = cannot_run(RuntimeError("[metal_kernel] No Metal back-end."), tmp_path, "auto")
     assert "config.json" not in said.message
     assert said.hint == "It needs an Apple GPU: run it on a Mac, or use another model."

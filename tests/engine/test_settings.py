@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -14,9 +15,23 @@ from hypothesis import strategies as st
 from engine.errors import SettingsError
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import log_softmax
-from engine.sampling.stages import Context
-from engine.setting_field import MLX_LM, MOST_BIAS
-from engine.settings import BY_NAME, LEAST_PENALTY, LEAST_TEMP, Settings, check
+from engine.sampling.stages import STAGE_MAKERS, Context
+from engine.setting_field import GRAMMAR, MOST_BIAS, Field, grouped
+from engine.settings import (
+    BY_NAME,
+    FIELDS,
+    GROUPS,
+    LEAST_PENALTY,
+    LEAST_TEMP,
+    LOAD_FIELDS,
+    LOAD_GROUPS,
+    MLX_LM,
+    ORDERS,
+    STAGES,
+    LoadSettings,
+    Settings,
+    check,
+)
 
 
 @pytest.mark.parametrize("temp", [1e-39, 1e-38, 1e-5, math.nextafter(LEAST_TEMP, 0), -0.5, 101, math.nan])
@@ -38,6 +53,29 @@ def test_a_repetition_penalty_and_a_bias_that_would_overflow_are_refused() -> No
         check(Settings(repetition_penalty=1e-39))
     with pytest.raises(SettingsError, match=r"the value for token 3 must be a number from -1e\+09 to 1e\+09"):
         check(Settings(logit_bias=((3, 1e39),)))
+
+
+def test_every_setting_has_a_place_and_every_stage_a_setting() -> None:
+    assert {field.group for field in FIELDS} == set(GROUPS)
+    assert {field.group for field in LOAD_FIELDS} == {"", *LOAD_GROUPS}
+    assert sum(len(grouped(FIELDS, title)) for title in GROUPS) == len(FIELDS)
+    assert {field.before for field in FIELDS} - {"", *BY_NAME} == set()
+    assert {field.needs for field in BY_NAME.values()} - {"", *BY_NAME} == set()
+    assert set(STAGE_MAKERS) == {GRAMMAR, *STAGES}
+    for order in ORDERS.values():
+        assert sorted(order) == sorted(STAGES)
+    for cls, declared in ((Settings, FIELDS), (LoadSettings, LOAD_FIELDS)):
+        assert {field.name for field in fields(cls)} - {field.name for field in declared} <= {"grammar"}
+
+
+@pytest.mark.parametrize("field", [*FIELDS, *LOAD_FIELDS], ids=lambda field: field.name)
+def test_the_default_of_each_setting_is_in_range_and_off(field: Field) -> None:
+    field.check(field.default)
+    settings = (Settings if field in FIELDS else LoadSettings)()
+    assert getattr(settings, field.name) == field.default
+    assert not field.on(settings)
+    assert field.label
+    assert field.help
 
 
 @given(

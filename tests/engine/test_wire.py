@@ -9,16 +9,15 @@ from copy import deepcopy
 from dataclasses import fields, replace
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import commands, records, wire
-from engine.commands import Command
+from engine import protocol, wire
 from engine.errors import WireError
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from tests.engine.test_commands import SAMPLES
@@ -44,7 +43,7 @@ def values(message: Any) -> list[tuple[str, Any]]:
 
 def test_every_command_and_record_can_be_sent() -> None:
     assert set(wire.KINDS["command"].values()) == {type(sample) for sample in SAMPLES}
-    assert set(wire.KINDS["record"].values()) == set(get_args(Record))
+    assert set(wire.KINDS["record"].values()) == set(protocol.RECORDS.values())
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -68,17 +67,17 @@ def test_commands_that_are_not_made_up_come_back(command: Command) -> None:
 
 
 def test_the_form_is_the_one_that_is_written_down() -> None:
-    assert wire.encode(commands.Choose(3, 421, id=7)) == (
+    assert wire.encode(protocol.Choose(3, 421, id=7)) == (
         b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421,"leave_grammar":false}}'
     )
-    assert wire.encode(records.Ended("Choose", id=7)) == (
-        b'{"wire":1,"record":"Ended","fields":{"id":7,"command":"Choose","cancelled":false}}'
+    assert wire.encode(protocol.Ended("Choose", request=7)) == (
+        b'{"wire":1,"record":"Ended","fields":{"request":7,"command":"Choose","cancelled":false}}'
     )
-    assert wire.encode(commands.TakeStep(id=8)) == b'{"wire":1,"command":"Step","fields":{"id":8}}'
+    assert wire.encode(protocol.TakeStep(id=8)) == b'{"wire":1,"command":"Step","fields":{"id":8}}'
 
 
-def step() -> records.Step:
-    return next(each for each in made_records.session() if isinstance(each, records.Step))
+def step() -> protocol.Step:
+    return next(each for each in made_records.session() if isinstance(each, protocol.Step))
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -87,7 +86,7 @@ def test_a_log_probability_may_be_infinite_or_none(number: float) -> None:
     first, *rest = told.choice.candidates
     odd = replace(told.choice, candidates=(replace(first, logprob=number), *rest))
     back = wire.decode(wire.encode(replace(told, logprob=number, choice=odd)))
-    assert isinstance(back, records.Step)
+    assert isinstance(back, protocol.Step)
     assert repr(back.logprob) == repr(back.choice.candidates[0].logprob) == repr(number)
     assert back.choice.candidates[1:] == tuple(rest)
 
@@ -102,17 +101,17 @@ LONG = "x" * (4 * 2**20)
     [
         (5, "int is neither a command nor a record"),
         (Settings(), "Settings is neither a command nor a record"),
-        (commands.Measure(), "Measure is neither a command nor a record"),
-        (commands.Choose(3, -5), "Choose.token that must be a whole number from -1 up to .*, not -5"),
-        (commands.Choose(3, 2**64), "Choose.token that must be a whole number"),
-        (commands.Choose(3, "five"), "Choose.token that must be a whole number .*, not 'five'"),  # type: ignore[arg-type]
-        (commands.Run(pace=math.inf), "Run can't be sent: "),
-        (commands.Run(pace=math.nan), "Run can't be sent: "),
-        (commands.Configure(None), "Configure can't be sent: "),  # type: ignore[arg-type]
-        (commands.Prefill(None, chat=False), "Prefill can't be sent: "),  # type: ignore[arg-type]
-        (commands.Insert(1, LONG + "x"), "more than 4194304 characters"),
+        (protocol.Measure(), "Measure is neither a command nor a record"),
+        (protocol.Choose(3, -5), "Choose.token that must be a whole number from -1 up to .*, not -5"),
+        (protocol.Choose(3, 2**64), "Choose.token that must be a whole number"),
+        (protocol.Choose(3, "five"), "Choose.token that must be a whole number .*, not 'five'"),  # type: ignore[arg-type]
+        (protocol.Run(pace=math.inf), "Run can't be sent: "),
+        (protocol.Run(pace=math.nan), "Run can't be sent: "),
+        (protocol.Configure(None), "Configure can't be sent: "),  # type: ignore[arg-type]
+        (protocol.Prefill(None, chat=False), "Prefill can't be sent: "),  # type: ignore[arg-type]
+        (protocol.Insert(1, LONG + "x"), "more than 4194304 characters"),
         (replace(step(), prob=math.nan), "Step can't be sent: "),
-        (records.PromptOpened("", False, (), False, (LONG,) * 8), "is longer than the 32 MiB"),
+        (protocol.PromptOpened("", False, (), False, (LONG,) * 8), "is longer than the 32 MiB"),
     ],
     ids=lambda each: each if isinstance(each, str) else type(each).__name__,
 )
@@ -123,7 +122,7 @@ def test_what_has_no_form_is_refused_where_it_is_sent(message: Any, words: str) 
 
 def test_what_an_earlier_version_recorded_has_the_defaults_of_what_was_added_since() -> None:
     earlier = b'{"wire":1,"command":"Choose","fields":{"id":7,"node":3,"token":421}}'
-    assert wire.decode(earlier, recorded=True) == commands.Choose(3, 421)
+    assert wire.decode(earlier, recorded=True) == protocol.Choose(3, 421)
     with pytest.raises(WireError, match=r"has no Choose.leave_grammar"):
         wire.decode(earlier)
     with pytest.raises(WireError, match=r"has no Choose.token"):
@@ -298,7 +297,7 @@ class Remote(Engine):
 
     def get(self) -> Record:
         record = wire.decode(self.answers.get(timeout=60))
-        assert isinstance(record, get_args(Record))
+        assert isinstance(record, Record)
         return record
 
     def close(self) -> None:
@@ -312,40 +311,41 @@ def lived(engine: Engine) -> list[list[Record]]:
     sampled = Settings(temp=0.8, top_p=0.95, seed=3, candidates=20, max_tokens=1000, min_tokens=1000)
     found = []
     for command in (
-        commands.TakeStep(),
-        commands.Load(LoadSettings()),
-        commands.Configure(sampled),
-        commands.Prefill("Once upon a time", chat=False, echo=True),
-        commands.TakeStep(),
-        commands.TakeStep(),
-        commands.Choose(4, 4096),
-        commands.Choose(4, 300),
-        commands.Explain(4),
-        commands.Configure(Settings(top_p=1.5)),
+        protocol.TakeStep(),
+        protocol.Load(LoadSettings()),
+        protocol.Configure(sampled),
+        protocol.Prefill("Once upon a time", chat=False, echo=True),
+        protocol.TakeStep(),
+        protocol.TakeStep(),
+        protocol.Choose(4, 4096),
+        protocol.Choose(4, 300),
+        protocol.Explain(4),
+        protocol.Configure(Settings(top_p=1.5)),
     ):
         found.append(engine.do(command))
         ended = found[-1][-1]
-        assert isinstance(ended, records.Ended)
-        assert (ended.command, ended.id) == (command.kind, command.id)
-    run, waits = commands.Run(), commands.TakeStep()
+        assert isinstance(ended, protocol.Ended)
+        assert (ended.command, ended.request) == (command.kind, command.id)
+        assert {record.request for record in found[-1]} <= {0, command.id}
+    run, waits = protocol.Run(), protocol.TakeStep()
     engine.send(run)
-    steps = engine.until(records.Step, 12)
+    steps = engine.until(protocol.Step, 12)
     engine.send(waits)
-    engine.send(commands.Cancel(waits.id))
-    engine.send(commands.Cancel(run.id))
+    engine.send(protocol.Cancel(waits.id))
+    engine.send(protocol.Cancel(run.id))
     ended = engine.until_ended(run)[-1]
-    assert ended == records.Ended("Run", cancelled=True)
-    assert engine.until_ended(waits) == [records.Ended("Step", cancelled=True)]
+    assert ended == protocol.Ended("Run", cancelled=True)
+    assert engine.until_ended(waits) == [protocol.Ended("Step", cancelled=True)]
     return [*found, steps]
 
 
 def timeless(record: Record) -> Any:
-    """A record without what a clock or the process's memory says."""
+    """A record without what a clock or the process's memory says, and without the number of its command."""
     hidden = {
         "free_bytes", "ms", "load_ms", "echo_ms", "ttft_ms", "prompt_tps", "memory", "total", "done",
-        "restored_ms", "recomputed_ms",
+        "restored_ms", "recomputed_ms", "request",
     }  # fmt: skip
-    return type(record), [(name, value) for name, value in values(record) if name not in hidden | {"id"}]
+    return type(record), [(name, value) for name, value in values(record) if name not in hidden]
 
 
 def test_an_engine_behind_bytes_answers_as_one_beside_the_caller() -> None:
@@ -356,8 +356,8 @@ def test_an_engine_behind_bytes_answers_as_one_beside_the_caller() -> None:
     remote.close()
     told = [[timeless(record) for record in part] for part in expected]
     assert [[timeless(record) for record in part] for part in found] == told
-    steps = [record for record in found[-1] if isinstance(record, records.Step)]
-    others = [record for record in expected[-1] if isinstance(record, records.Step)]
+    steps = [record for record in found[-1] if isinstance(record, protocol.Step)]
+    others = [record for record in expected[-1] if isinstance(record, protocol.Step)]
     assert [step.id for step in steps] == [step.id for step in others]
     assert [step.logprob for step in steps] == [step.logprob for step in others]
     assert [step.next for step in steps] == [step.next for step in others]

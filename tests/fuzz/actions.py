@@ -12,18 +12,20 @@ from typing import Any
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import _character_to_key
 
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from tests.inspector.fakes import HOSTILE
 
 TABLE = [
     name
-    for key in key_table(TOOLS).keys
-    for name in key.keys.split(",")
+    for action in key_table(TOOLS).actions
+    for name in action.names
     if not name.startswith("super+")  # no terminal sends it without Kitty's protocol
 ]
 LEAVES = ("q", "ctrl+q")
 """Keys that end the program: on the main screen, and everywhere."""
+LOADS = ("o", "ctrl+o")
+"""Keys that open another model or another recording: a random name leaves a session with none, and most keys dead."""
 MOVES = (
     "up down left right pageup pagedown home end tab shift+tab enter enter escape backspace delete space shift+up "
     "shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r question_mark"
@@ -197,26 +199,35 @@ MODES: Mapping[str, Mode] = {
 
 
 def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:
-    """Sessions one after another, with at least so many actions in all.
+    """Sessions one after another, with so many actions in all.
 
     Args:
         seed: Everything follows from it.
         keys: Actions in all.
         kinds: Of the scenarios.
     """
-    made = 0
-    for number in range(keys + 1):
-        if made >= keys:
+    for number in range(keys):
+        if keys <= 0:
             return
-        chosen = random.Random(f"{seed}/{number}")
-        script = Script(seed, _scenario(chosen, kinds), ())
-        mode = MODES.get(script.scenario.kind)
-        left = min(chosen.randint(40, 250) if mode is None else mode.actions, keys - made)
-        script = Script(
-            seed, script.scenario, tuple(Drawing(chosen, script.scenario.size, mode).actions(left))
-        )
-        made += script.keys
+        script = drawn(seed, number, keys, kinds)
+        keys -= script.keys
         yield script
+
+
+def drawn(seed: int, number: int, most: int, kinds: Sequence[str]) -> Script:
+    """One session.
+
+    Args:
+        seed: Everything follows from it, and from the number.
+        number: Of the session, from 0.
+        most: Actions at most.
+        kinds: Of the scenario.
+    """
+    chosen = random.Random(f"{seed}/{number}")
+    scenario = _scenario(chosen, kinds)
+    mode = MODES.get(scenario.kind)
+    count = min(chosen.randint(40, 250) if mode is None else mode.actions, most)
+    return Script(seed, scenario, tuple(Drawing(chosen, scenario.size, mode).actions(count)))
 
 
 def _scenario(chosen: random.Random, kinds: Sequence[str]) -> Scenario:
@@ -282,7 +293,8 @@ class Drawing:
 
     def _key(self) -> list[Action]:
         name = self._random.choice(TABLE)
-        if name in LEAVES and self._random.random() < 0.9:
+        rare = LEAVES if self._mode is None else (*LEAVES, *LOADS)
+        if name in rare and self._random.random() < 0.9:
             name = "space"
         if self._random.random() < 0.004:
             name = "ctrl+q"
@@ -302,8 +314,9 @@ class Drawing:
     def _opened(self) -> list[Action]:
         """Something is opened, something done in it, and it is left, or not."""
         chosen = self._random
+        opens = [name for name in OPENS.split() if self._mode is None or name not in LOADS]
         made = [
-            Action("key", (chosen.choice(OPENS.split()),)),
+            Action("key", (chosen.choice(opens),)),
             *([Action("settle")] * (chosen.random() < 0.7)),
         ]
         for _ in range(chosen.randint(0, 6)):

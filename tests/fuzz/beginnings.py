@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.commands import OpenLockstep
 from engine.grammar_settings import Grammar
 from engine.model.synthetic import write
-from engine.records import Loading, Record
+from engine.protocol import Loading, OpenLockstep, Record
 from engine.remote.client import RemoteEngine
 from engine.remote.link import ProcessLink
 from engine.settings import LoadSettings, Settings

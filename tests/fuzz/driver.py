@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
-from tests.fuzz.actions import Action, Script, scripts
+from tests.fuzz.actions import Action, Script, drawn
 from tests.fuzz.faults import Fault, Host
 
 PROBED = 200
@@ -40,7 +41,7 @@ def play(host: Host, script: Script, probed: bool = True) -> tuple[Fault | None,
         done += 1
         if fault is None and probed and done % PROBED == 0 and not host.over:
             fault = host.probe()
-        if fault is not None or host.over:
+        if fault is not None or host.over or host.lost:
             break
     if fault is None and probed and not host.over:
         fault = host.probe()
@@ -56,7 +57,7 @@ def run(
     tell: Callable[[str], None] = print,
     minimise: bool = True,
 ) -> Outcome:
-    """Play random scripts.
+    """Play random scripts until so many actions were done.
 
     Args:
         host: Where.
@@ -67,7 +68,10 @@ def run(
         minimise: Whether to look for a short list that leads to each fault.
     """
     outcome, began, seen = Outcome(), time.monotonic(), set[str]()
-    for number, script in enumerate(scripts(seed, keys, kinds)):
+    for number in count():
+        if outcome.keys >= keys:
+            break
+        script = drawn(seed, number, keys - outcome.keys, kinds)
         fault, done = play(host, script)
         outcome.keys += replace(script, actions=script.actions[:done]).keys
         outcome.resident = host.resident()

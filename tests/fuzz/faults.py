@@ -47,6 +47,10 @@ class Host(Protocol):
     def over(self) -> bool:
         """Whether the program was left, by one of its own keys."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether the session has been without what its kind is about for a while, and another should begin."""
+
     def end(self) -> Fault | None:
         """Leave the program, and see whether it ended as it should."""
 

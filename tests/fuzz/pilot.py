@@ -18,24 +18,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from textual._context import visible_screen_stack
 from textual._xterm_parser import XTermParser
 from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine.commands import Cancel, Command
-from engine.gc_policy import collect_all
-from engine.records import Ended, Failure, Loading, Record
-from engine.session.rss import resident
+from engine.context import collect_all
+from engine.memory import resident
+from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.settings import Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
 from inspector.main.dialogs.help import HelpDialog
 from inspector.state.timeline import Phase
-from tests.fuzz.actions import PROBE, Action, Scenario
+from tests.fuzz.actions import MODES, PROBE, Action, Scenario
 from tests.fuzz.beginnings import begin
 from tests.fuzz.faults import Fault, StuckError, of
 from tests.fuzz.sandbox import inside
+from tests.inspector.painting import Terminal
+from tests.inspector.screen_numbers import ScreenNumbers, Told, place, same_text
 
 BOUND = 60.0
 """Seconds in which an action must be taken in, on whatever machine."""
@@ -43,6 +45,12 @@ GRANTED = 2.0
 """Seconds to wait for records that a held engine may hand out: a measurement has none for a while."""
 ALL, BEGUN = 1000, 20.0
 """Records that stand for all of them, and seconds that an engine elsewhere gets to load a model."""
+PAINTS = 20
+"""Times that what is drawn is waited for to be painted."""
+WITHOUT = 20
+"""Actions without a model, in a session of a kind that is about one."""
+RESTS = 5
+"""Times that a probe lets the engine hand out all that it has, for the screen to come to rest."""
 Result = TypeVar("Result")
 
 
@@ -114,13 +122,25 @@ class PilotHost:
 
     def start(self, scenario: Scenario) -> None:
         self._faults.clear()
+        self._kind, self._without = scenario.kind, 0
         self._resources = ExitStack()
         self._inside = inside(self._folder)
         self._inside.__enter__()
+        try:
+            self._begin(scenario)
+        except BaseException:
+            self._inside.__exit__(
+                None, None, None
+            )  # else everything after it in this process meets the fence
+            raise
+
+    def _begin(self, scenario: Scenario) -> None:
         threading.excepthook = lambda args: self._faults.append(of(args.exc_value or StuckError()))
         self._context = contextvars.copy_context()
         self._parser = XTermParser()
         self._app = self._application(scenario)
+        self._terminal = Terminal(self._app)
+        self._numbers = ScreenNumbers(self._app, self._terminal, Told(self._app))
         self._app.controller.client.listeners.append(self._received)
         self._app._fatal_error = self._app._close_messages_no_wait  # type: ignore[method-assign]
         # the toolkit's own draws the traceback with all variables, which takes seconds
@@ -136,7 +156,7 @@ class PilotHost:
         if self._let is None and made.engine is None and scenario.kind != "live":
             self._let = held.let
         return InspectorApp(
-            replace(made.load, no_kv_cache=scenario.no_kv_cache),
+            replace(made.load, no_kv_cache=scenario.no_kv_cache, record_logits=scenario.number % 2 == 0),
             made.settings,
             "" if "tools" in made.more and scenario.kind != "lockstep" else scenario.prompt,
             scenario.chat,
@@ -184,6 +204,7 @@ class PilotHost:
         match action.kind:
             case "settle":
                 await self._settle()
+                await self._compare()
             case "records" if self._let is not None:
                 self._let(action.values[0])
             case "records":
@@ -225,9 +246,32 @@ class PilotHost:
         app.screen._on_timer_update()
         await asyncio.sleep(0)
 
+    async def _compare(self) -> None:
+        """Compare the numbers of the screen on top with the records that they belong to."""
+        app, before = self._app, self._numbers.compared
+        for _ in range(PAINTS):
+            if self.over or app._exception is not None or not self._numbers.shown:
+                return
+            visible_screen_stack.set(app._background_screens)  # known where Textual paints, and not here
+            drawn = "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+            if same_text(self._terminal.text, drawn):
+                break
+            await asyncio.sleep(0.02)
+            await self._settle()
+        try:
+            with place(f"not painted: {type(app.screen).__name__}"):
+                assert same_text(self._terminal.text, drawn), drawn
+            if self._numbers.check_top():
+                self.visits["screens compared"] += 1
+        except AssertionError as error:
+            error.add_note(self._terminal.text)
+            raise
+        self.visits["numbers compared"] += self._numbers.compared - before
+
     def _visit(self) -> None:
         if self._app._screen_stack:
             timeline, client = self._app.controller.timeline, self._app.controller.client
+            self._without = self._without + 1 if timeline.phase is Phase.FAILED else 0
             self.visits[type(self._app.screen).__name__] += 1
             self.visits[f"phase {timeline.phase.value}{' (recorded)' * timeline.recorded}"] += 1
             if client.doing is not None:
@@ -244,6 +288,11 @@ class PilotHost:
     def over(self) -> bool:
         return self._app._exit
 
+    @property
+    def lost(self) -> bool:
+        """A random name was opened in the place of the model, some actions ago: most keys say so and do no more."""
+        return self._without > WITHOUT and self._kind in MODES
+
     def probe(self) -> Fault | None:
         return self._guarded(self._probe())
 
@@ -253,6 +302,11 @@ class PilotHost:
             await self._do(action)
         if self.over or self._app._exception is not None:
             return
+        for _ in range(RESTS):
+            if self._numbers.settled:
+                break
+            await self._do(Action("records", (ALL,)))
+            await self._do(Action("settle"))
         if self._app.screen is not self._app.main:
             raise StuckError(f"twelve escapes lead no further than {self._app.screen}")
         await self._do(Action("key", ("question_mark",)))
@@ -270,6 +324,7 @@ class PilotHost:
         if fault is None and (app.return_code or 0) not in codes:
             fault = Fault(f"exit status {app.return_code}", "")
         after = self._guarded(self._close())
+        XTermParser._parse_extended_key.cache_clear()  # keys know the application that they were sent to
         collect_all()  # the engine freezes what is there when it has loaded a model; here that are older sessions too
         self._resources.close()
         self._inside.__exit__(None, None, None)

@@ -138,6 +138,10 @@ class TerminalHost:
     def over(self) -> bool:
         return self._process.poll() is not None
 
+    @property
+    def lost(self) -> bool:
+        return False
+
     def _stuck(self, signature: str) -> Fault:
         """A fault of a program that answers no more, with its signals as the system has them and what each thread does.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from inspector.state.timeline import Timeline
 from tests.fuzz.__main__ import KINDS, host_in
 from tests.fuzz.actions import MODES, TABLE, Action, Scenario, Script, scripts
 from tests.fuzz.driver import Outcome, play, run, shortest
@@ -67,7 +68,7 @@ class FaultyHost:
 
     def __init__(self) -> None:
         self.visits: dict[str, int] = {}
-        self.over = False
+        self.over = self.lost = False
         self.plays = 0
 
     def start(self, scenario: Scenario) -> None:
@@ -96,6 +97,20 @@ def test_the_list_of_a_failure_is_made_short() -> None:
     assert [action.values for action in script.actions] == [("s",), ("enter",)]
     assert play(host, script) == (fault, 2)
     assert shortest(host, script, fault) == script
+
+
+def test_a_number_of_another_token_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All panels but the steps show what the first token was drawn from."""
+    true = Timeline.distribution
+    monkeypatch.setattr(
+        Timeline, "distribution", property(lambda it: it.steps[0].choice if it.steps else true.fget(it))
+    )
+    one = (Action("key", ("space",)), Action("records", (100,)), Action("settle"))
+    script = Script(1, Scenario("held"), (*[Action("records", (1000,)), Action("settle")] * 5, *one, *one))
+    with sandbox() as folder, painting():
+        fault, _ = play(host_in(folder, False), script)
+    assert fault is not None
+    assert fault.signature == "WrongNumberError(candidates) in screen_numbers.py:place"
 
 
 def test_the_same_seed_draws_the_same_and_a_file_keeps_it(tmp_path: Path) -> None:

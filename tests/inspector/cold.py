@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.records import PrefillChunk, Prefilled, Record, Step
+from engine.protocol import PrefillChunk, Prefilled, Record, Step
 
 SLOW = 900.0
 """Milliseconds of the first chunk and of the first step."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.records import (
+from engine.protocol import (
     Candidate,
     Distribution,
     Explained,

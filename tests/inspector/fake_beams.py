@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 
 EOS_ID = 2
 WORDS = {

@@ -16,7 +16,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.records import (
+from engine.protocol import (
     Candidate,
     Distribution,
     Ended,

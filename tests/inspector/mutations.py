@@ -10,10 +10,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from engine import commands
+from engine import protocol
 from engine.beam_settings import BeamSettings
-from engine.commands import Command
-from engine.records import Deleted, Ended, Marked, Record, Step, Undeleted
+from engine.protocol import Command, Deleted, Ended, Marked, Record, Step, Undeleted
 from engine.settings import LoadSettings, Settings
 from engine.sweep_settings import SweepSettings
 from engine.thread import EngineThread
@@ -49,32 +48,32 @@ def lived() -> list[Entry]:
     """Steps, a fork, typed text, re-rolls, two beam searches that are gone to, marks, deletions, look-ahead, sweeps."""
     made = Recorded()
     made.records += [LoadSettings()]
-    made.do(commands.Load(LoadSettings()))
+    made.do(protocol.Load(LoadSettings()))
     made.records += [settings := Settings(temp=0.9, top_p=0.95, seed=7, candidates=6)]
-    made.do(commands.Configure(settings))
-    made.do(commands.Prefill("Once upon a time", False))
-    steps = [step for _ in range(6) for step in made.do(commands.TakeStep()) if isinstance(step, Step)]
+    made.do(protocol.Configure(settings))
+    made.do(protocol.Prefill("Once upon a time", False))
+    steps = [step for _ in range(6) for step in made.do(protocol.TakeStep()) if isinstance(step, Step)]
     fork = steps[2]
-    made.do(commands.Explain(fork.parent))
+    made.do(protocol.Explain(fork.parent))
     other = next(each.id for each in fork.choice.candidates if each.id != fork.id)
-    chosen = next(each for each in made.do(commands.Choose(fork.parent, other)) if isinstance(each, Step))
-    made.do(commands.TakeStep())
+    chosen = next(each for each in made.do(protocol.Choose(fork.parent, other)) if isinstance(each, Step))
+    made.do(protocol.TakeStep())
     made.records += [Marked(chosen.node, "other", True, "a note", "a caption")]
-    made.do(commands.LookAhead(fork.node, tuple(each.id for each in steps[3].choice.candidates[:2]), 3))
+    made.do(protocol.LookAhead(fork.node, tuple(each.id for each in steps[3].choice.candidates[:2]), 3))
     for _ in range(2):
-        opened = [*made.do(commands.SearchBeams(BeamSettings(width=3, max_tokens=5)))]
+        opened = [*made.do(protocol.SearchBeams(BeamSettings(width=3, max_tokens=5)))]
         best = opened[-2].ranking[0]  # type: ignore[union-attr]
-        made.do(commands.MoveTo(best.node))
-        made.do(commands.TakeStep())
-    made.do(commands.Insert(steps[1].node, " 🦊é"))
-    made.do(commands.Reroll())
+        made.do(protocol.MoveTo(best.node))
+        made.do(protocol.TakeStep())
+    made.do(protocol.Insert(steps[1].node, " 🦊é"))
+    made.do(protocol.Reroll())
     made.records += [Deleted(chosen.node), Undeleted(chosen.node), Deleted(fork.node)]
-    made.do(commands.Race(16, 20))
-    made.do(commands.Profile(1))
-    made.do(commands.CompareKV())
-    made.do(commands.Sweep(SweepSettings(rounds=1, steps=1, longest=16, largest_batch=2)))
-    made.do(commands.MoveTo(steps[-1].node))
-    made.do(commands.Verify())
+    made.do(protocol.Race(16, 20))
+    made.do(protocol.Profile(1))
+    made.do(protocol.CompareKV())
+    made.do(protocol.Sweep(SweepSettings(rounds=1, steps=1, longest=16, largest_batch=2)))
+    made.do(protocol.MoveTo(steps[-1].node))
+    made.do(protocol.Verify())
     made.thread.close(30)
     return [Entry(record, number / 10) for number, record in enumerate(made.records)]
 

@@ -88,6 +88,14 @@ class Terminal:
         """What is on it."""
         return "\n".join(self._line(y) for y in range(self._app.size.height))
 
+    def line(self, y: int) -> str:
+        """One line, a character a cell: what is two cells wide is followed by a blank."""
+        line = ""
+        while len(line) < self._app.size.width:
+            character = self._cells.get((len(line), y), " ")
+            line += character.ljust(max(1, cell_len(character)))
+        return line
+
     def _line(self, y: int) -> str:
         line, x = "", 0
         while x < self._app.size.width:

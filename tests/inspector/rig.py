@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual.command import Command as PaletteEntry
 from textual.command import CommandList
@@ -14,9 +15,8 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine import commands, records
-from engine.commands import Cancel, Command
-from engine.records import Answer, Ended, Failure, Record
+from engine import protocol
+from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Record, Undeleted
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from tests.inspector.fakes import Session
@@ -61,25 +61,29 @@ class FakeEngine:
         return next(command for command in reversed(self.sent) if isinstance(command, kind))
 
 
-ANSWERED_BY: Mapping[type[Answer], type[Command]] = {
-    records.Explained: commands.Explain,
-    records.WhatIfAnswered: commands.WhatIf,
-    records.TokensFound: commands.FindTokens,
-    records.GrammarExpected: commands.ReadGrammar,
-    records.Tokenized: commands.Tokenize,
-    records.PromptPreview: commands.PreviewPrompt,
+ANSWERED_BY: Mapping[type[Record], type[Command]] = {
+    protocol.Explained: protocol.Explain,
+    protocol.WhatIfAnswered: protocol.WhatIf,
+    protocol.TokensFound: protocol.FindTokens,
+    protocol.GrammarExpected: protocol.ReadGrammar,
+    protocol.Tokenized: protocol.Tokenize,
+    protocol.PromptPreview: protocol.PreviewPrompt,
 }
 """Of the questions that need no forward."""
 
 
-def addressed(record: Record, outstanding: Iterable[Command]) -> Record:
-    """A record by hand with the number of the command that it answers: the first outstanding one of its kind."""
-    if not isinstance(record, Answer) or record.id:
+def addressed(record: Record, open: Sequence[Command]) -> Record:
+    """A record by hand with the id of the command that an engine would have emitted it for.
+
+    That is the first open one of the kind that the record names or answers; else the first that the engine has to do.
+    A record that has the id of an open one keeps it.
+    """
+    if any(record.request == each.id for each in open) or isinstance(record, Marked | Deleted | Undeleted):
         return record
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
-    found = next((command for command in outstanding if command.kind == kind), None)
-    return records.addressed(record, found.id) if found is not None else record
+    found = next((each for each in open if (each.kind == kind if kind else not each.aside)), None)
+    return protocol.addressed(record, found.id) if found is not None else record
 
 
 class Rig:
@@ -87,8 +91,6 @@ class Rig:
 
     def __init__(self, pilot: Pilot[int], engine: FakeEngine, session: Session) -> None:
         self.pilot, self.engine, self.session = pilot, engine, session
-        self._ended: set[int] = set()
-        """Numbers of the commands that have ended."""
         assert isinstance(pilot.app, InspectorApp)
         self.app: InspectorApp = pilot.app
 
@@ -134,25 +136,31 @@ class Rig:
         await self.press("enter")
 
     async def push(self, records: Iterable[Record]) -> None:
-        """Hand out records as the engine would, and have them shown in one frame."""
-        shown: list[Record] = []
+        """Hand out records as the engine would, and have them shown in one frame.
+
+        A question that needs no forward has ended with its answer, unless its end is among them.
+        """
+        client, shown = self.app.controller.client, []
+        answered: list[Command] = []
         for record in records:
-            if isinstance(record, Ended | Failure):
-                shown += self._taken_in()  # what was sent in answer to the records before may be what it ends
-            asked = (command for command in self.engine.asked if command.id not in self._ended)
-            told = addressed(record, [*self.app.controller.client.outstanding, *asked])
-            if isinstance(told, Ended):
-                self._ended.add(told.id)
-            self.app.inbox.emit(told)
-        self.app.inbox._show(shown + self._taken_in())
+            told = addressed(record, [each.command for each in client.requests.values()])
+            request = client.requests.get(told.request)
+            shown += self._take_in(told)
+            if request is not None and request.command.aside and not request.done:
+                answered.append(request.command)
+        for command in answered:
+            if command.id in client.requests:
+                shown += self._take_in(Ended(command.kind, request=command.id))
+        self.app.inbox._show(shown)
         await self.pilot.pause()
 
-    def _taken_in(self) -> list[Record]:
-        """Have the application take in what was handed out; nothing of it is shown yet."""
+    def _take_in(self, record: Record) -> list[Record]:
+        """Have the application take in a record, with what it handed out before; nothing of it is shown yet."""
+        self.app.inbox.emit(record)
         taken = [*self.app.inbox.waiting]
         self.app.inbox.waiting.clear()
-        for record in taken:
-            self.app.inbox._receive(record)
+        for each in taken:
+            self.app.inbox._receive(each)
         return taken
 
     async def end(self, command: str, cancelled: bool = False) -> None:
@@ -197,25 +205,33 @@ class Rig:
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
 
 
-def run(
-    test: Callable[[Rig], Awaitable[None]],
+@asynccontextmanager
+async def on_screen(
     size: tuple[int, int] = (120, 40),
     prompt: str = "Once upon a time,",
     settings: Settings | None = None,
     session: Session | None = None,
     load: LoadSettings | None = None,
     save: Path | None = None,
-) -> InspectorApp:
-    """Run a test inside the application; returns it ended."""
+) -> AsyncIterator[Rig]:
+    """The application, running."""
     engine = FakeEngine()
     app = InspectorApp(
         load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine, save=save
     )
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield Rig(pilot, engine, session or Session())
 
-    async def body() -> None:
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            await test(Rig(pilot, engine, session or Session()))
 
-    run_quickly(body())
-    return app
+def run(
+    test: Callable[[Rig], Awaitable[None]], size: tuple[int, int] = (120, 40), **options: Any
+) -> InspectorApp:
+    """Run a test inside the application; returns it ended."""
+
+    async def body() -> InspectorApp:
+        async with on_screen(size, **options) as rig:
+            await test(rig)
+        return rig.app
+
+    return run_quickly(body())

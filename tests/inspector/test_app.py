@@ -13,8 +13,8 @@ from textual.dom import NoScreen
 from textual.events import Key, MouseDown, MouseUp
 from textual.widgets._toast import Toast
 
-from engine import commands
-from engine.records import Ended
+from engine import protocol
+from engine.protocol import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.help import HelpDialog
@@ -26,7 +26,7 @@ from tests.inspector.rig import FakeEngine, Rig, run
 def test_the_engine_starts_after_the_first_paint_and_loads():
     async def test(rig: Rig) -> None:
         assert rig.engine.started
-        assert rig.engine.sent == [commands.Load(LoadSettings("other"))]
+        assert rig.engine.sent == [protocol.Load(LoadSettings("other"))]
 
     app = run(test, load=LoadSettings("other"))
     assert app.engine.closed
@@ -36,8 +36,8 @@ def test_the_model_is_followed_by_settings_and_prompt():
     async def test(rig: Rig) -> None:
         await rig.push(rig.session.load())
         assert rig.engine.sent[1:] == [
-            commands.Configure(Settings(temp=0.4)),
-            commands.Prefill("Hello", False),
+            protocol.Configure(Settings(temp=0.4)),
+            protocol.Prefill("Hello", False),
         ]
 
     run(test, prompt="Hello", settings=Settings(temp=0.4))
@@ -69,7 +69,7 @@ def test_many_records_of_one_frame_are_shown_once():
 
 def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("inspector.session.inbox.perf_counter", lambda: now[0])
+    monkeypatch.setattr("inspector.session.client.perf_counter", lambda: now[0])
 
     async def test(rig: Rig) -> None:
         def slow() -> None:

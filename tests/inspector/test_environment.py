@@ -18,11 +18,12 @@ from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.settings import Settings
 from inspector import places
-from inspector.config import crash_log
+from inspector.config.files import log_crash
+from inspector.config.preferences import SavedBreakpoints
 from inspector.config.presets import Presets
-from inspector.config.saved_breakpoints import SavedBreakpoints
 from tests.inspector.rig import Rig, run
 
+CONFIG = places.config
 BROKEN: dict[str, Callable[[Path], Path]] = {
     "a file": lambda top: _file(top / "file"),
     "below a file": lambda top: _file(top / "file") / "deeper",
@@ -65,7 +66,7 @@ def test_what_cant_be_kept_is_told_and_nothing_is_lost(broken: Path) -> None:
 
 def test_a_log_that_cant_be_written_is_none(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(broken))
-    assert crash_log.keep("Step", "trace") is None
+    assert log_crash("Step", "trace") is None
 
 
 @pytest.mark.wide(1)
@@ -114,6 +115,7 @@ def test_without_a_home_nothing_is_made_here_and_it_is_told(
         monkeypatch.delenv(name, raising=False)
     if home is not None:
         monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(places, "config", CONFIG)  # the program's own, which other tests replace
     monkeypatch.setattr("pwd.getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(uid)))
     monkeypatch.chdir(tmp_path)
     assert all(
@@ -121,7 +123,7 @@ def test_without_a_home_nothing_is_made_here_and_it_is_told(
     )
     with pytest.raises(EngineError, match="can't be written: Not a directory"):
         Presets(places.config() / "presets.json").save("mine", Settings())
-    assert crash_log.keep("Step", "trace") is None
+    assert log_crash("Step", "trace") is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,7 +137,7 @@ def test_the_log_is_where_it_was(
     monkeypatch.setattr("sys.platform", platform)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert crash_log.log_path() == tmp_path / log
+    assert places.log() == tmp_path / log
     assert places.state() == tmp_path / "state" / "mlx-inspector"
 
 

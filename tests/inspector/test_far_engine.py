@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import Choose, TakeStep
-from engine.records import Step
+from engine.protocol import Choose, Step, TakeStep
 from engine.remote import client
 from engine.remote.client import RemoteEngine
 from engine.remote.link import Link, ProcessLink
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
+from inspector.keys import with_keys
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.state.timeline import Phase
 from tests.engine.remote.far import PROGRAM, Host, hosted, settled
@@ -169,7 +169,7 @@ def test_an_engine_that_is_given_up_leaves_a_replay(host: Host) -> None:
         finally:
             os.rename(f"{address.path}.away", address.path)
         await rig.press("p")
-        assert rig.status.startswith(REFUSED)
+        assert rig.status.startswith(with_keys(REFUSED))
 
     app = on_screen(far_engine(host.link()), given_up)  # kept in memory alone: the replay is of that
     assert app.saved is None

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError, TraceError
-from engine.records import Step
+from engine.protocol import Step
 from inspector.state.timeline import Timeline
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import read
 from tests.inspector import mutations
 from tests.inspector.rig import Rig

@@ -9,41 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from inspector.keys import KEYS
-from inspector.main.screen import key_table
-from inspector.tools.registry import TOOLS
+from inspector.keys import FIXED, KEYS, names_of, shown
 
 ROOT = Path(__file__).parents[2]
-SAME_EVERYWHERE = {"↑", "↓", "←", "→", "⏎", "esc", "tab", "pgup", "pgdn", "home", "end"}
-"""Keys of every list, form and dialog, which each binds for itself: they name no action of the main screen."""
+NOT_NAMED = {"super+c", "="}
+"""Keys beside the one that is named."""
 ELSEWHERE = {
-    ("tools/export/lockstep.py", "P"): "the first model, as lockstep calls it",
-    ("tools/export/lockstep.py", "Q"): "the second model, as lockstep calls it",
-    ("lessons/actions.py", "n"): "the beam search's own key",
-    ("lessons/actions.py", "space"): "the race's own key",
-    ("lessons/actions.py", "r"): "the beam search's own key",
-    ("lessons/actions.py", "ctrl+s"): "the key of every dialog",
-    ("lessons/dialogue.py", "h"): "typed at the dialogue's prompt, a line each",
+    ("tools/export/evidence.py", "P"): "the first model, as lockstep calls it",
+    ("tools/export/evidence.py", "Q"): "the second model, as lockstep calls it",
     ("lessons/dialogue.py", "q"): "typed at the dialogue's prompt, a line each",
-    ("demo/scenes.py", "n"): "lockstep's own key",
-    ("demo/scenes.py", "w"): "lockstep's own key",
-    ("demo/scenes.py", "P"): "the first model, as lockstep calls it",
-    ("main/status.py", "r"): "a key of the screen that switches parts off",
-    ("main/status.py", "ctrl+s"): "the key of the dialog that is open then",
-    ("main/key_help.py", "ctrl+s"): "the key of every dialog",
-    ("main/panels/header.py", "T"): "the temperature",
-    ("main/panels/header.py", "r"): "a key of the screen that switches parts off",
-    ("main/panels/steps.py", "p"): "the probability",
-    ("tools/compare/table.py", "p"): "the probability",
-    ("tools/lessons/card.py", "Z"): "bound while a lesson runs",
-    ("tools/lessons/notes_app.py", "v"): "a key of the notes' own program",
+    ("demo/record.py", "n"): "lockstep's own key",
+    ("demo/record.py", "w"): "lockstep's own key",
+    ("demo/record.py", "P"): "the first model, as lockstep calls it",
+    ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
+    ("tools/lessons/notes.py", "q"): "a key of the notes' own program",
+    ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
     ("tools/lockstep/measures.py", "Q"): "the second model",
     ("tools/lockstep/tool.py", "P"): "the first model",
-    ("widgets/dialog.py", "ctrl+s"): "the key of every dialog",
-    ("widgets/safety.py", "ctrl+o"): "the prompt dialog's own key",
 }  # fmt: skip
 """What looks like a key of the main screen and is none."""
-_NAMES = sorted({shown for _, shown in KEYS.values()} - SAME_EVERYWHERE, key=len, reverse=True)
+_NAMES = sorted(
+    {shown(name) for id in KEYS for name in names_of(id) if name not in FIXED} - NOT_NAMED,
+    key=len,
+    reverse=True,
+)
 _LETTERS = "".join(name for name in _NAMES if len(name) == 1 and name.isalpha() and name not in "aAI")
 _WORDS = "|".join(re.escape(name) for name in _NAMES if len(name) > 1)
 _SIGNS = "".join(
@@ -81,23 +70,8 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def bound(paths: list[Path]) -> set[str]:
-    """What a tool's own screens and dialogs bind: such a key is theirs where it is named there."""
-    found: set[str] = set()
-    shown = {"space": "space", "backspace": "⌫", "number_sign": "#", "asterisk": "*"}
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Binding":
-                first = node.args[0]
-                names = str(first.value).split(",") if isinstance(first, ast.Constant) else []
-                found |= {shown.get(name, name) for name in names}
-    return found
-
-
 def literals(path: Path) -> Iterator[tuple[int, str, str]]:
     """Keys of the main screen that are written out in a source."""
-    tools = "tools" in path.parts or "dialogs" in path.parts
-    own = bound([*path.parent.glob("*.py")] if "tools" in path.parts else [path]) if tools else set()
     name = str(path.relative_to(ROOT / "inspector"))
     for line, text in sentences(path):
         if _ROW.fullmatch(text) or (len(text.split()) < 2 and "`" not in text):
@@ -105,7 +79,7 @@ def literals(path: Path) -> Iterator[tuple[int, str, str]]:
         for each in LITERALS:
             for match in each.finditer(text):
                 key = match["key"].replace("Space", "space")
-                if key not in own and (name, key) not in ELSEWHERE:
+                if (name, key) not in ELSEWHERE:
                     yield line, key, text[max(0, match.start() - 20) : match.end() + 20]
 
 
@@ -132,11 +106,3 @@ def test_such_a_sentence_is_found(tmp_path: Path, sentence: str) -> None:
     path.parent.mkdir()
     path.write_text(f"WORDS = {sentence!r}\n", encoding="utf-8")
     assert any(each.search(text) for _, text in sentences(path) for each in LITERALS)
-
-
-def test_the_table_has_the_keys_of_all_tools() -> None:
-    """But the numbers of the panels, which follow from their order."""
-    table = key_table(TOOLS)
-    assert {
-        key.id: (key.keys, key.shown) for key in table.keys if not key.shown.isdigit() or key.id == "alone"
-    } == KEYS

@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 from engine.breakpoints import Breakpoints
-from engine.records import Ended
+from engine.protocol import Ended
 from engine.trace import Journal, load
+from inspector.config.preferences import SavedBreakpoints
 from inspector.config.presets import Presets
-from inspector.config.saved_breakpoints import SavedBreakpoints
 from inspector.recordings import sessions
 from tests.inspector.recordings.test_recorder import lived, recording
 from tests.inspector.rig import Rig
@@ -25,7 +25,7 @@ from pathlib import Path
 from engine.breakpoints import Breakpoints
 from engine.settings import Settings
 from inspector.config.presets import Presets
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 directory, who = Path(sys.argv[1]), sys.argv[2]
 for number in range({EACH}):
     Presets(directory / "presets.json").save(f"{{who}} {{number}}", Settings(temp=0.5))
@@ -43,8 +43,8 @@ def test_presets_and_breakpoints_of_both_are_kept(tmp_path: Path) -> None:
     assert sum(map(presets.is_own, presets.names)) == 2 * EACH
     stored = SavedBreakpoints(tmp_path / "breakpoints.json").read()
     assert stored.points in (Breakpoints(text="one"), Breakpoints(text="other"))
-    assert stored.content["more"] == 2
-    assert stored.content["breakpoints"]["from another version"] == 1
+    content = json.loads((tmp_path / "breakpoints.json").read_text())
+    assert (content["more"], content["breakpoints"]["from another version"]) == (2, 1)
     assert {each.name for each in tmp_path.iterdir()} == {"presets.json", "breakpoints.json"}
 
 

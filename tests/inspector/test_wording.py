@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.breakpoints import CONDITIONS
-from inspector.tools.tour.stops import STOPS
+from engine.settings import BY_NAME, STAGES
+from inspector.tools.tour.tool import STOPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +34,17 @@ def texts() -> Iterator[tuple[str, str]]:
 )  # fmt: skip
 def test_what_misled_is_said_nowhere(wording: str) -> None:
     assert [name for name, text in texts() if re.search(wording, text)] == []
+
+
+def test_the_page_of_concepts_has_all_stages_in_their_order() -> None:
+    concepts = (ROOT / "inspector/help/concepts.md").read_text(encoding="utf-8")
+    labels = [BY_NAME[stage.setting].label for stage in STAGES.values()]
+    names = [label.removesuffix(" penalty").removesuffix(" probability") for label in labels]
+    rows = re.search(r"\| stage \| what it does \|\n\|---\|---\|\n((?:\|.*\n)+)", concepts)
+    assert rows is not None
+    assert [row.split("|")[1].strip() for row in rows[1].splitlines()] == names
+    drawn = [name for name, stage in zip(names, STAGES.values(), strict=True) if stage.kind != "logits"]
+    assert f"{', '.join(drawn)}; then the draw" in concepts
 
 
 def test_each_entropy_has_its_name_wherever_both_could_be_meant() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.records import (
+from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchOpened,

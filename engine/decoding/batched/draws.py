@@ -15,16 +15,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.decoding.batched.lane import Batched, Lane, copied_path
+from engine.decoding.batched.batch import Batched, BatchRun, Lane, copied_path
 from engine.decoding.batched.rows import SharedRows
-from engine.decoding.batched.run import BatchRun
 from engine.errors import StepError
 from engine.logits.node_sampler import NodeLogits
-from engine.model.forward import Stopped
 from engine.model.tokens import Tokens
-from engine.records import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
-from engine.session.detached import copy_runner, run_at
-from engine.session.session import Session
+from engine.protocol import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
+from engine.session.session import Session, run_at
+from engine.task import Stopped
 
 MOST = 100_000
 """Draws at most."""
@@ -167,7 +165,7 @@ class Draws:
             for reroll in range(count)
         ]
         self.counted = count_draws(self.node, first, picked, session.tokens)
-        rows = SharedRows(copy_runner(detached.runner), detached.row)
+        rows = SharedRows(detached.runner.copy(), detached.row)
         self.run = BatchRun(rows, size)
         opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
         for lane in opened:

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
-from engine.cache.kinds import padded
+from engine.cache import padded
 from engine.frozen import frozen
-from engine.model.batch import Rows, rows
-from engine.model.forward import CLEAR_EVERY, Runner
-from engine.records import LaneKV
+from engine.model.forward import CLEAR_EVERY, Rows, Runner, rows_of
+from engine.protocol import LaneKV
 from engine.sampling.ranking import Row
 
 
@@ -196,7 +195,7 @@ class SharedRows:
 
     def __init__(self, runner: Runner, row: Row) -> None:
         self._runner, self._row = runner, row
-        self._rows: Rows = rows(runner)
+        self._rows: Rows = rows_of(runner)
         self._places: list[int] = []
         self._each = runner.kv.reading().used_bytes, runner.kv.bytes_per_token() or 0
         self._grown = 0
@@ -205,7 +204,7 @@ class SharedRows:
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Begin:
         """See `LaneRows`; no forward: the path is there."""
-        self._rows, self._grown = rows(self._runner), 0
+        self._rows, self._grown = rows_of(self._runner), 0
         self._places = [0] * len(prompts)
         yield from ()
         return [self._row] * len(prompts)

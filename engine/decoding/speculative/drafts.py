@@ -1,25 +1,231 @@
-"""Makes the draft that is asked for: loads its model, and refuses one whose tokens are not the session's."""
+"""What proposes tokens after a path: a lookup in the path, a model, or the model quantized as a draft of itself.
+
+Drafted tokens have paths of their own, which the session's tree doesn't have. Penalties, barred end of sequence, XTC,
+draw and grammar of a token depend on its path: over these paths the session's own sampler runs, on the draft's logits
+and on the model's, so that nothing of it is written twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from threading import Event
-from typing import Any
+from typing import Protocol
 
 import mlx.core as mx
-import mlx.nn as nn
+import numpy as np
 
-from engine.decoding.speculative.draft import Drafter
-from engine.decoding.speculative.lookup import LookupDraft
-from engine.decoding.speculative.model_draft import ModelDraft
+from engine.decoding.speculative.verify import Probs
 from engine.errors import LoadError
-from engine.model.dtype import quantization_of
+from engine.frozen import frozen
+from engine.logits.node_sampler import NodeSampler
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.records import DraftLoading, Loading
-from engine.settings import LoadSettings, for_model
+from engine.model.weights import quantize
+from engine.protocol import DraftLoading, Loading
+from engine.sampling.ranking import Row
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings, for_model
 from engine.speculation_settings import SpeculationSettings
+from engine.task import Stopped
+from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
+
+
+class DraftPaths(TokenPaths):
+    """The paths of one session's tree and of drafts that continue them: their nodes are below 0, and not in the tree.
+
+    Args:
+        session: Its tree and tokens.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(self)
+        self.tree = session.tree
+        """The tree that they continue."""
+        self._drafted: dict[int, Node] = {}
+        self._numbers = count(-1, -1)
+        """Never used again: the sampler keeps what it knows of a node by its number."""
+        self.sampler = NodeSampler(session.tokens, self, session.pending)
+        """Samples after any of the nodes as the session does after its own."""
+
+    def __getitem__(self, node: int) -> Node:
+        return self.tree[node] if node >= 0 else self._drafted[node]
+
+    def add(self, parent: int, token: int) -> int:
+        """The node of a token after another node: the tree's where it has it, for the re-roll count of its draw."""
+        above = self[parent]
+        if parent >= 0 and (known := self.tree.child(parent, token)) is not None:
+            return known
+        number = next(self._numbers)
+        depth, decoded = above.depth + 1, above.decoded + 1
+        self._drafted[number] = Node(
+            token, parent, depth, "sampled", above.start, above.prompt_begin, decoded
+        )
+        return number
+
+    def forget(self) -> None:
+        """Drop the drafts of the last round."""
+        self._drafted.clear()
+
+
+# ---- drafts ------------------------------------------------------------------------------------
+
+
+@frozen
+class Proposed:
+    """One drafted token."""
+
+    id: int
+    node: int
+    """Its node in the `DraftPaths`."""
+    probs: Probs | None
+    """The distribution that it was drawn from; None where the draft has none."""
+
+
+@frozen
+class Proposal:
+    """Tokens to verify."""
+
+    tokens: tuple[Proposed, ...]
+    matched: int = 0
+    """Tokens at the end of the path that a lookup knew from before."""
+
+
+class Drafter(Protocol):
+    """Proposes what may follow."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of its model; 0 without one."""
+
+    @property
+    def note(self) -> str:
+        """What to know of it, a sentence; empty for nothing."""
+
+    def propose(
+        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
+    ) -> Proposal:
+        """Propose tokens after a node.
+
+        Args:
+            paths: Get a node for each token.
+            node: The last node of the path.
+            count: Tokens to propose at most, 1 or more.
+            settings: The session's sampler.
+            stopped: Polled before each forward.
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+
+
+# ---- the draft that needs no model: what followed the path's last tokens where they stood before ----
+
+LONGEST_SUFFIX = 3
+"""Tokens that are looked for at first; fewer where they stood nowhere before. As transformers' prompt lookup."""
+
+
+class LookupDraft:
+    """Copies from the path itself."""
+
+    weight_bytes = 0
+    note = ""
+
+    def propose(
+        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
+    ) -> Proposal:
+        """See `Drafter`; no forward, and no probabilities."""
+        ids, matched = look_up(paths.tokens(node), count)
+        tokens: list[Proposed] = []
+        for token in ids:
+            node = paths.add(node, token)
+            tokens.append(Proposed(token, node, None))
+        return Proposal(tuple(tokens), matched)
+
+
+def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
+    """The tokens after the latest earlier occurrence of the longest suffix of up to three tokens.
+
+    Args:
+        ids: A path.
+        count: Tokens at most.
+
+    Returns:
+        The tokens, and the length of the suffix; none and 0 where no suffix stood anywhere before.
+    """
+    path = np.asarray(ids)
+    for length in range(min(LONGEST_SUFFIX, path.size - 1), 0, -1):
+        begins = path.size - length  # an occurrence that ends before the path does
+        same = np.ones(begins, bool)
+        for place in range(length):
+            same &= path[place : place + begins] == path[begins + place]
+        if (places := np.flatnonzero(same)).size:
+            first = int(places[-1]) + length
+            return list(ids[first : first + count]), length
+    return [], 0
+
+
+# ---- the draft that is a model: its own cache follows the session along the tree ---------------
+
+
+class ModelDraft:
+    """Draws as the session does, with the same random numbers, from its own distributions.
+
+    Args:
+        loaded: The model.
+        vocabulary: The number of the session's tokens, which are this model's, too.
+        note: What to know of it.
+    """
+
+    def __init__(self, loaded: Loaded, vocabulary: int, note: str = "") -> None:
+        self._loaded, self._vocabulary = loaded, vocabulary
+        self._runner = loaded.runner()
+        self._path: list[int] = []
+        """The cache holds `kv.offset` tokens of it."""
+        self.note = note
+
+    @property
+    def weight_bytes(self) -> int:
+        """See `Drafter`."""
+        return self._loaded.facts.weight_bytes
+
+    def propose(
+        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
+    ) -> Proposal:
+        """See `Drafter`; a forward for each token, and for what the path has that the last one had not."""
+        ids, tokens = paths.tokens(node), list[Proposed]()
+        for _ in range(self._within_window(len(ids), count)):
+            row = self._row(ids, stopped)
+            sampled = paths.sampler.sample(node, row, settings).sampled
+            node = paths.add(node, sampled.picked)
+            tokens.append(Proposed(sampled.picked, node, sampled.probs))
+            if sampled.picked in self._loaded.tokens.eos_ids:
+                break
+            ids = [*ids, sampled.picked]
+        return Proposal(tuple(tokens))
+
+    def _row(self, ids: list[int], stopped: Stopped) -> Row:
+        """The logits after a path, float32, shape (vocabulary of the session,)."""
+        kv = self._runner.kv
+        shared = min(common_prefix(self._path, ids), kv.offset, len(ids) - 1)
+        kv.rewind(shared)  # where it can't be trimmed it is emptied, and all of the path runs
+        self._path = ids
+        row = self._runner.forward_path(ids, prompt_chunks(len(ids)), stopped)
+        fitted = np.full(self._vocabulary, -np.inf, np.float32)
+        count = min(row.size, self._vocabulary)
+        fitted[:count] = row[:count]
+        return fitted
+
+    def _within_window(self, tokens: int, count: int) -> int:
+        """How many more forwards the draft's positions allow."""
+        window = self._loaded.facts.context_window
+        if not self._loaded.facts.hard_window or window is None:
+            return count
+        return max(0, min(count, window - tokens + 1))
+
+
+# ---- making the draft that is asked for --------------------------------------------------------
 
 BITS, GROUP_SIZE = 4, 64
 """Of the model quantized as a draft of itself: mlx_lm.convert's defaults."""
@@ -97,19 +303,13 @@ def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Eve
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
     loaded = _load(_own_cache(target.settings), emit, cancel)
-    own_rule: Callable[[str, Any], Any] = getattr(loaded.model, "quant_predicate", None) or (lambda *_: True)
-
-    def fits(path: str, module: Any) -> Any:
-        """As `mlx_lm.utils.quantize_model`, which prints."""
-        can = hasattr(module, "to_quantized") and module.weight.shape[-1] % GROUP_SIZE == 0
-        return can and own_rule(path, module)
-
-    nn.quantize(loaded.model, GROUP_SIZE, BITS, class_predicate=fits)
-    if quantization_of(loaded.model) is None:
+    try:
+        quantize(loaded.model, BITS, GROUP_SIZE)
+    except LoadError as error:
         raise LoadError(
             f"This model can't be quantized: no layer of it has a multiple of {GROUP_SIZE} columns.",
             "Take the draft lookup.",
-        )
+        ) from error
     if mx.default_device() == mx.Device(mx.cpu):
         loaded.model.set_dtype(mx.float32)  # as the loader does: 7 to 40 times faster there
     mx.eval(loaded.model.parameters())

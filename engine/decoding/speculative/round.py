@@ -12,13 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.decoding.speculative import rules
-from engine.decoding.speculative.draft import Drafter, Proposal, Proposed
-from engine.decoding.speculative.draft_paths import DraftPaths
-from engine.decoding.speculative.verifiers import Verifier, verifier
+from engine.decoding.speculative import verify
+from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
+from engine.decoding.speculative.verify import Verifier, verifier
 from engine.logits.node_sampler import NodeLogits
-from engine.model.forward import Stopped
-from engine.records import (
+from engine.protocol import (
     AcceptanceRates,
     DraftFate,
     DraftRound,
@@ -32,7 +30,8 @@ from engine.records import (
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.speculation_settings import SpeculationSettings
-from engine.stalls import stall_times
+from engine.task import Stopped
+from engine.timing import stall_times
 
 Taken = Callable[[Step], bool]
 """Receives a step of the round, the session being there; returns whether the round ends with it."""
@@ -285,8 +284,8 @@ class Round:
 
 def _rates(logits: NodeLogits, proposed: Proposed, target_prob: float) -> AcceptanceRates:
     if proposed.probs is None:
-        return rules.fixed_rates(target_prob)
-    return rules.rates(logits.sampled.probs, proposed.probs)
+        return verify.fixed_rates(target_prob)
+    return verify.rates(logits.sampled.probs, proposed.probs)
 
 
 def _room(session: Session, count: int) -> int:

@@ -1,21 +1,39 @@
-"""Where each head of each layer looks while one token goes through the model."""
+"""Attention of each head of each layer: of one token, of all of a path as a triangle, and scores of what heads do."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
-from engine.inspection.inside.capture import Capture, capture
-from engine.inspection.inside.taps import AttentionRun
-from engine.model.forward import Stopped, never
+from engine.errors import Cancelled, StepError
+from engine.frozen import frozen
+from engine.inspection.inside.capture import Capture, capture, tolerance
+from engine.inspection.inside.taps import AttentionRun, Taps
+from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
-from engine.records import AttentionLayer, AttentionRead, Check, Floats
-from engine.records.inside.reading import CheckName
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    AttentionLayer,
+    AttentionRead,
+    CaptureFacts,
+    Check,
+    CheckName,
+    Floats,
+    HeadScore,
+    HeadsScored,
+    Measuring,
+    ReadTriangle,
+    ScoreHeads,
+    TriangleRead,
+)
 from engine.session.session import Session
+from engine.task import Stopped, never
+from engine.tree import chunk_end, prompt_chunks
 
 WIDE = 2**20
 """Bytes of all weights of a token up to which they are handed out in 32 bits, beyond that in 16."""
@@ -169,3 +187,290 @@ def _recurs(layer: Any) -> bool:
 
 def _verb(numbers: list[int], plural: Literal["keep", "have"]) -> str:
     return {"keep": "keeps", "have": "has"}[plural] if len(numbers) == 1 else plural
+
+
+# ---- a whole path run again from nothing under taps, chunk by chunk ----------------------------
+
+CHUNK_BYTES = 32 * 2**20
+"""Weights of one layer's heads over a chunk, at most: a few arrays of this size exist at once."""
+
+Weights = npt.NDArray[np.float32]
+
+
+@frozen
+class ChunkAttention:
+    """One attention over one chunk of the path."""
+
+    run: AttentionRun
+    first: int
+    """The chunk's first token in the path."""
+
+    @property
+    def weights(self) -> Weights | None:
+        """Shape (heads, tokens of the chunk, tokens of the path up to its end); None where positions are unknown."""
+        if self.run.positions is None:
+            return None
+        found: Weights = np.array(self.run.weights, dtype=np.float32)
+        heads, tokens, _ = found.shape
+        placed = np.zeros((heads, tokens, self.first + tokens), dtype=np.float32)
+        placed[:, :, self.run.positions] = found
+        return placed
+
+    @property
+    def sinks(self) -> Weights | None:
+        """What the sinks take, shape (heads, tokens of the chunk); None without sinks."""
+        return None if self.run.sinks is None else np.array(self.run.sinks, dtype=np.float32)
+
+
+def run_whole_path(
+    session: Session, node: int, command: str, take: Callable[[ChunkAttention], None], stopped: Stopped
+) -> Iterator[Measuring | CaptureFacts]:
+    """Run the path to a node on a new cache, beside a run without taps: the logits after both must be the same.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: The path's last token.
+        command: Kind of the command that the progress is about.
+        take: Is given each attention of each chunk, in their order.
+        stopped: Polled before each chunk.
+
+    Yields:
+        The progress; at the end the checks of all that was taken.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    begun = time.perf_counter()
+    session.check_node(node)
+    ids = session.tree.tokens(node)
+    tapped, plain = session.runner.fresh(), session.runner.fresh()
+    pieces = _Pieces(session, node)
+    checks = AttentionChecks(tolerance(session))
+    rows: list[mx.array] = []
+    step_ms = 0.0
+    while (done := tapped.kv.offset) < len(ids):
+        if stopped():
+            raise Cancelled
+        yield Measuring(command, done, len(ids), "tokens of the path")
+        piece = ids[done : pieces.end(done)]
+        last = done + len(piece) == len(ids)
+        start = time.perf_counter()
+        before = _forward(plain, piece, last)
+        step_ms = (time.perf_counter() - start) * 1000
+        after = _tapped(session, tapped, piece, last, checks, take)
+        pieces.learn(len(piece), (time.perf_counter() - start) * 1000)
+        rows = [before, after]
+        mx.clear_cache()
+    error = float(np.array(mx.abs(rows[0] - rows[1]).max()))
+    forward = Check("forward", error if np.isfinite(error) else float("inf"), 0.0)
+    ms = (time.perf_counter() - begun) * 1000
+    yield CaptureFacts((forward, *checks.made()), ms, step_ms, session.facts.family, pieces.note)
+
+
+def _tapped(
+    session: Session,
+    runner: Runner,
+    piece: list[int],
+    last: bool,
+    checks: AttentionChecks,
+    take: Callable[[ChunkAttention], None],
+) -> mx.array:
+    """Run a chunk under taps."""
+    first = runner.kv.offset
+
+    def taken(run: AttentionRun) -> None:
+        checks.take(run)
+        take(ChunkAttention(run, first))
+
+    with Taps(session.runner.model, runner.kv.caches, take=taken).set():
+        return _forward(runner, piece, last)
+
+
+def _forward(runner: Runner, piece: list[int], last: bool) -> mx.array:
+    """Run a chunk; its logits are computed after the path's last token alone, which is a chunk of its own."""
+    return runner.forward_logits(piece) if last else runner.forward_chunk(piece)
+
+
+class _Pieces:
+    """Where a path is cut: into chunks that are bounded in memory, and its last token; as the session ran it where
+    the cut changes the numbers."""
+
+    def __init__(self, session: Session, node: int) -> None:
+        depth = session.tree[node].depth
+        matter = session.runner.kv.chunks_matter
+        self.note = ""
+        self._depth = depth
+        self._chunks = session.tree.chunks(node) if matter else prompt_chunks(depth)
+        limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * depth))
+        sizer = session.runner.chunk_sizer(limit)
+        if sizer.size > limit:
+            sizer = ChunkSizer(limit)
+            self.note = f"The path ran in chunks of {limit} tokens, the session's are larger."
+        self._sizer, self._limit = sizer, limit
+
+    def end(self, done: int) -> int:
+        """End of the piece that begins after `done` tokens."""
+        end = min(chunk_end(self._chunks, done), self._depth - 1)
+        return min(done + min(self._sizer.size, self._limit), end) if end > done else done + 1
+
+    def learn(self, tokens: int, ms: float) -> None:
+        """Adapt to the time of a piece."""
+        self._sizer.learn(tokens, ms)
+
+
+# ---- heads over a whole path -------------------------------------------------------------------
+
+LEAST = 2.0**-24
+"""The smallest number of 16 bits: 0 is left for what is hidden."""
+
+
+def read_triangle(
+    session: Session, node: int, layer: int, head: int, stopped: Stopped = never
+) -> Iterator[Measuring | TriangleRead]:
+    """Run a path again and keep the weights of one head, from each token.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: The path's last token.
+        layer: From 0.
+        head: From 0.
+        stopped: Polled before each chunk.
+
+    Yields:
+        The progress, then the triangle.
+
+    Raises:
+        StepError: There is no such node, layer or head; the path is too long; the positions of its keys are not known.
+        Cancelled: `stopped` returned True.
+    """
+    session.check_node(node)
+    tokens = session.tree[node].depth
+    if tokens > TRIANGLE_TOKENS:
+        raise StepError(
+            f"The path has {tokens:,} tokens: a head is drawn from each token of {TRIANGLE_TOKENS:,} at most.",
+            "Look at an earlier token.",
+        )
+    kept = _TriangleRows(layer, head)
+    for told in run_whole_path(session, node, ReadTriangle.kind, kept.take, stopped):
+        if isinstance(told, CaptureFacts):
+            yield TriangleRead(node, layer, head, tokens, kept.weights(tokens), kept.sinks(), told)
+        else:
+            yield told
+
+
+class _TriangleRows:
+    """The rows of one head, each up to its own token."""
+
+    def __init__(self, layer: int, head: int) -> None:
+        self._layer, self._head = layer, head
+        self._rows: list[Weights] = []
+        self._sinks: list[Weights] = []
+
+    def take(self, attention: ChunkAttention) -> None:
+        """Keep the head's rows of a chunk."""
+        if attention.run.layer != self._layer or len(self._rows) > attention.first:
+            return  # another layer, or a second attention of this one
+        weights = attention.weights
+        if weights is None or not 0 <= self._head < weights.shape[0]:
+            return
+        rows = weights[self._head]
+        self._rows += [rows[place, : attention.first + place + 1] for place in range(len(rows))]
+        if (sinks := attention.sinks) is not None:
+            self._sinks.append(sinks[self._head])
+
+    def weights(self, tokens: int) -> Floats:
+        """All rows, packed."""
+        if len(self._rows) != tokens:
+            raise StepError(
+                f"Layer {self._layer + 1} has no head {self._head + 1} whose weights are known over the whole path.",
+                "Choose another head.",
+            )
+        joined = np.concatenate(self._rows)
+        packed = np.where(joined > 0, np.maximum(joined, LEAST), 0).astype("<f2")
+        return Floats((len(packed),), packed.tobytes(), 16)
+
+    def sinks(self) -> Floats:
+        """The share of each row that the sink takes."""
+        packed = np.concatenate([np.zeros(0), *self._sinks]).astype("<f2")
+        return Floats((len(packed),), packed.tobytes(), 16)
+
+
+def score_heads(session: Session, node: int, stopped: Stopped = never) -> Iterator[Measuring | HeadsScored]:
+    """Run a path again and score each head on it.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: The path's last token.
+        stopped: Polled before each chunk.
+
+    Yields:
+        The progress, then the scores; `HeadScore` defines them.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    session.check_node(node)
+    sums = _ScoreSums(session.tree.tokens(node))
+    for told in run_whole_path(session, node, ScoreHeads.kind, sums.take, stopped):
+        if isinstance(told, CaptureFacts):
+            yield HeadsScored(node, len(sums.ids), sums.scores(), sums.repeats, told)
+        else:
+            yield told
+
+
+class _ScoreSums:
+    """Sums of each score over the rows, by layer and score; no weights are kept."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = np.array(ids)
+        self.repeats = sum(bool(self._after(at, at + 1).any()) for at in range(len(ids)))
+        self._sums: dict[int, npt.NDArray[np.float64]] = {}
+        self._rows: dict[int, int] = {}
+
+    def take(self, attention: ChunkAttention) -> None:
+        """Add a chunk of a layer."""
+        layer, first = attention.run.layer, attention.first
+        weights = attention.weights
+        if weights is None or self._rows.get(layer, 0) != first:
+            return  # positions unknown, or a second attention of the layer
+        heads, tokens, end = weights.shape
+        self._rows[layer] = first + tokens
+        sums = self._sums.setdefault(layer, np.zeros((4, heads)))
+        rows = np.arange(max(1 - first, 0), tokens)  # without the first token, which sees itself alone
+        sums[0] += weights[:, rows, first + rows - 1].sum(axis=1, dtype=np.float64)
+        sums[1] += (weights * self._after(first, end)).sum(axis=(1, 2), dtype=np.float64)
+        sums[2] += weights[:, rows, 0].sum(axis=1, dtype=np.float64)
+        sums[3] += _entropy(weights).sum(axis=(1, 2), dtype=np.float64)
+        if (sinks := attention.sinks) is not None:
+            sums[3] += _entropy(sinks).sum(axis=1, dtype=np.float64)
+
+    def _after(self, first: int, end: int) -> npt.NDArray[np.bool_]:
+        """For each token of a chunk, which tokens before it followed an earlier occurrence of the same token."""
+        same = self.ids[first:end, None] == np.concatenate([[-1], self.ids[: end - 1]])
+        found: npt.NDArray[np.bool_] = same & (np.arange(end) < np.arange(first, end)[:, None])
+        return found
+
+    def scores(self) -> tuple[HeadScore, ...]:
+        """The means, of the layers that were taken to the end of the path."""
+        count = len(self.ids)
+        return tuple(
+            HeadScore(
+                layer,
+                head,
+                float(sums[0, head]) / max(count - 1, 1),
+                float(sums[1, head]) / self.repeats if self.repeats else None,
+                float(sums[2, head]) / max(count - 1, 1),
+                float(sums[3, head]) / count,
+            )
+            for layer, sums in sorted(self._sums.items())
+            if self._rows[layer] == count
+            for head in range(sums.shape[1])
+        )
+
+
+def _entropy(shares: Weights) -> Weights:
+    """What each share adds to the entropy, in bits."""
+    logs: Weights = np.log2(shares, where=shares > 0, out=np.zeros_like(shares))
+    return -shares * logs

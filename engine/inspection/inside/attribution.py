@@ -17,16 +17,14 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.inspection.inside.capture import Capture, capture
-from engine.inspection.inside.held_norms import held_norms
-from engine.inspection.inside.split import LayerSplit, LayerWriter, split_layer, stream
-from engine.inspection.inside.tail import tail
+from engine.inspection.inside.capture import Capture, capture, tail
+from engine.inspection.inside.split import LayerSplit, LayerWriter, held_norms, split_layer, stream
 from engine.inspection.inside.taps import LayerRun, Taps
-from engine.model.forward import Stopped, never
 from engine.model.layers import decoder_layers, layers_in_words
-from engine.records import AttributedToken, AttributionRead, Check, Contribution, Floats, WriterKind
+from engine.protocol import AttributedToken, AttributionRead, Check, Contribution, Floats, WriterKind
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 Numbers = npt.NDArray[np.float64]
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.chunks import Chunks, end_at
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.taps import Edits, Taps
-from engine.model.forward import Runner, Stopped, never
-from engine.model.patches import Patch
+from engine.inspection.inside.taps import Edits, LayerRun, Taps
+from engine.model.forward import Runner
+from engine.model.layers import Patch, after_layers
 from engine.model.rounding import precision
-from engine.records import CaptureFacts, Check
-from engine.session.detached import copy_runner, run_at
-from engine.session.session import Session
-from engine.tree import ROOT
+from engine.protocol import CaptureFacts, Check
+from engine.session.session import Session, run_at
+from engine.task import Stopped, never
+from engine.tree import ROOT, Chunks, chunk_end
 
 FLOAT32, LESS = 1e-5, 1e-2
 """Bounds of relative errors for models that compute in float32, and in fewer bits.
@@ -120,14 +120,14 @@ def capture(
     runner, note = before(session, path[0], stopped)
     note = " ".join(filter(None, (note, SHORTER if shorter else "")))
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
-    plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+    plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
     bound = tolerance(session)
     away = _away(session, node, plain[-1])
     if (
         away is not None and away > again(bound) and pieces == [ids]
     ):  # plamo3's chunks see more than its ring holds
         pieces = _as_run(chunks, depth, ids)
-        plain, _, step_ms = _run(copy_runner(runner), pieces, None, stopped)
+        plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
         away = _away(session, node, plain[-1])
     taps = [
         Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits(), also=also)
@@ -154,7 +154,7 @@ def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tu
     if parent == ROOT:
         return session.runner.fresh(), 0, ""
     detached = run_at(session, parent, stopped)
-    runner = copy_runner(detached.runner) if detached.runner is session.runner else detached.runner
+    runner = detached.runner.copy() if detached.runner is session.runner else detached.runner
     why = f" ({detached.why})" if detached.why else ""
     if not detached.recomputed:
         return runner, 0, ""
@@ -166,7 +166,7 @@ def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
     """The last tokens of a path, cut as the session ran them."""
     begin, pieces = depth - len(ids), []
     while begin < depth:
-        end = max(end_at(chunks, begin), begin + 1)
+        end = max(chunk_end(chunks, begin), begin + 1)
         pieces.append(ids[begin - depth : end - depth or None])
         begin = end
     return pieces
@@ -231,3 +231,21 @@ def refuse(check: Check, family: str) -> StepError:
         f"off by {check.error:.2g} where {check.bound:.2g} is allowed{f' ({check.where})' if check.where else ''}.",
         "Nothing is shown that the model did not compute. Other views may still be there.",
     )
+
+
+# ---- the end of the model over residual streams that a tap has seen ----------------------------
+
+
+def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.array:
+    """The logits that the model's own code computes after its last layer.
+
+    Args:
+        model: As mlx_lm loads it.
+        states: Residual streams, shape (..., rows, size); gemma3n has several, an axis before the rows.
+        layers: Of a forward; what else the layers returned is handed on.
+
+    Returns:
+        Float32, shape (rows, vocabulary), lazy.
+    """
+    returned = {index: run.result for index, run in layers.items()}
+    return after_layers(model, states[..., None, :], returned)[:, -1, :].astype(mx.float32)

@@ -19,14 +19,12 @@ import numpy.typing as npt
 
 from engine.cache.kinds import kind_of
 from engine.inspection.inside.capture import Capture, before, capture
-from engine.inspection.inside.observed import SWITCHED
+from engine.inspection.inside.modules import SWITCHED
 from engine.inspection.inside.taps import flat_caches
-from engine.model.forward import Stopped, never
-from engine.model.layers import decoder_layers
-from engine.model.patches import Patch, calls
-from engine.model.tail import hidden
-from engine.records import Check, ExpertLayer, ExpertsRead, StateArray
+from engine.model.layers import Patch, calls, decoder_layers, hidden
+from engine.protocol import Check, ExpertLayer, ExpertsRead, StateArray
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 Vector = npt.NDArray[np.float64]
 

@@ -4,122 +4,110 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine import commands
-from engine.commands import Command
-from engine.desk import Call, Desk, Handler
-from engine.inspection.inside.attention import read_attention
+from engine import protocol
+from engine.context import Capability, EngineContext, Handler
+from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
-from engine.inspection.inside.heads import read_triangle, score_heads
-from engine.inspection.inside.interventions.holding import changed, hold
-from engine.inspection.inside.interventions.intervene import intervene
-from engine.inspection.inside.interventions.patching import patch_activations
-from engine.inspection.inside.interventions.sweep import sweep_heads
+from engine.inspection.inside.interventions import changed, hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
-from engine.records import Step
+from engine.protocol import Command, Step
+from engine.task import Task
 
 
-class InsideCommands:
-    """Handlers that run a token of the tree again on copies of the cache.
+class InsideCommands(Capability):
+    """Handlers that run a token of the tree again on copies of the cache."""
 
-    Args:
-        desk: The session, and where records are emitted.
-    """
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        desk.change = changed
+    def __init__(self, context: EngineContext) -> None:
+        super().__init__(context)
+        context.change = changed
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
-            commands.ReadAttention: self._attention,
-            commands.ReadTriangle: self._triangle,
-            commands.ScoreHeads: self._scores,
-            commands.ReadLens: self._lens,
-            commands.Attribute: self._attribute,
-            commands.ReadModules: self._modules,
-            commands.ReadExperts: self._experts,
-            commands.TryPosition: self._position,
-            commands.Intervene: self._intervene,
-            commands.SweepHeads: self._sweep,
-            commands.PatchActivations: self._patch,
-            commands.HoldInterventions: self._hold,
+            protocol.ReadAttention: self._attention,
+            protocol.ReadTriangle: self._triangle,
+            protocol.ScoreHeads: self._scores,
+            protocol.ReadLens: self._lens,
+            protocol.Attribute: self._attribute,
+            protocol.ReadModules: self._modules,
+            protocol.ReadExperts: self._experts,
+            protocol.TryPosition: self._position,
+            protocol.Intervene: self._intervene,
+            protocol.SweepHeads: self._sweep,
+            protocol.PatchActivations: self._patch,
+            protocol.HoldInterventions: self._hold,
         }
 
-    def forget(self, model: bool) -> None:
-        """Nothing is kept from command to command."""
+    def _attention(self, command: protocol.ReadAttention, task: Task) -> None:
+        self._context.emit(read_attention(self._context.session, command.node, task.stopped))
 
-    def _attention(self, command: commands.ReadAttention, call: Call) -> None:
-        self._desk.emit(read_attention(self._desk.session, command.node, call.stopped))
+    def _triangle(self, command: protocol.ReadTriangle, task: Task) -> None:
+        session = self._context.session
+        self._context.emit_all(
+            read_triangle(session, command.node, command.layer, command.head, task.stopped), asides=True
+        )
 
-    def _triangle(self, command: commands.ReadTriangle, call: Call) -> None:
-        session = self._desk.session
-        for record in read_triangle(session, command.node, command.layer, command.head, call.stopped):
-            self._desk.emit(record)
-            self._desk.answer_asides()
+    def _scores(self, command: protocol.ScoreHeads, task: Task) -> None:
+        self._context.emit_all(score_heads(self._context.session, command.node, task.stopped), asides=True)
 
-    def _scores(self, command: commands.ScoreHeads, call: Call) -> None:
-        for record in score_heads(self._desk.session, command.node, call.stopped):
-            self._desk.emit(record)
-            self._desk.answer_asides()
-
-    def _lens(self, command: commands.ReadLens, call: Call) -> None:
-        self._desk.emit(
+    def _lens(self, command: protocol.ReadLens, task: Task) -> None:
+        self._context.emit(
             read_lens(
-                self._desk.session,
+                self._context.session,
                 command.node,
                 command.positions,
                 command.top,
                 command.followed,
-                call.stopped,
+                task.stopped,
             )
         )
 
-    def _attribute(self, command: commands.Attribute, call: Call) -> None:
-        self._desk.emit(attribute(self._desk.session, command.node, command.tokens, call.stopped))
+    def _attribute(self, command: protocol.Attribute, task: Task) -> None:
+        self._context.emit(attribute(self._context.session, command.node, command.tokens, task.stopped))
 
-    def _modules(self, command: commands.ReadModules, call: Call) -> None:
-        session = self._desk.session
-        self._desk.emit(read_modules(session.runner.model, session.facts.path))
+    def _modules(self, command: protocol.ReadModules, task: Task) -> None:
+        session = self._context.session
+        self._context.emit(read_modules(session.runner.model, session.facts.path))
 
-    def _experts(self, command: commands.ReadExperts, call: Call) -> None:
-        self._desk.emit(read_experts(self._desk.session, command.node, call.stopped))
+    def _experts(self, command: protocol.ReadExperts, task: Task) -> None:
+        self._context.emit(read_experts(self._context.session, command.node, task.stopped))
 
-    def _position(self, command: commands.TryPosition, call: Call) -> None:
-        session = self._desk.session
+    def _position(self, command: protocol.TryPosition, task: Task) -> None:
+        session = self._context.session
         how = command.change, command.offset, command.top, command.until
-        self._desk.emit(try_position(session, command.node, *how, call.stopped))
+        self._context.emit(try_position(session, command.node, *how, task.stopped))
 
-    def _intervene(self, command: commands.Intervene, call: Call) -> None:
-        session, listed = self._desk.session, command.interventions
-        self._desk.emit(intervene(session, command.node, listed, command.scope, command.top, call.stopped))
+    def _intervene(self, command: protocol.Intervene, task: Task) -> None:
+        session, listed = self._context.session, command.interventions
+        self._context.emit(intervene(session, command.node, listed, command.scope, command.top, task.stopped))
 
-    def _sweep(self, command: commands.SweepHeads, call: Call) -> None:
-        session, heads = self._desk.session, command.heads
+    def _sweep(self, command: protocol.SweepHeads, task: Task) -> None:
+        session, heads = self._context.session, command.heads
         found = sweep_heads(
-            session, command.node, command.token, command.other, call.stopped, heads, command.parts
+            session, command.node, command.token, command.other, task.stopped, heads, command.parts
         )
-        for record in found:
-            self._desk.emit(record)
+        self._context.emit_all(found)
 
-    def _patch(self, command: commands.PatchActivations, call: Call) -> None:
-        for record in patch_activations(
-            self._desk.session,
-            command.node,
-            command.source,
-            command.token,
-            command.other,
-            command.part,
-            call.stopped,
-        ):
-            self._desk.emit(record)
+    def _patch(self, command: protocol.PatchActivations, task: Task) -> None:
+        self._context.emit_all(
+            patch_activations(
+                self._context.session,
+                command.node,
+                command.source,
+                command.token,
+                command.other,
+                command.part,
+                task.stopped,
+            )
+        )
 
-    def _hold(self, command: commands.HoldInterventions, call: Call) -> None:
-        for record in hold(self._desk.session, command.node, command.interventions, call.stopped):
+    def _hold(self, command: protocol.HoldInterventions, task: Task) -> None:
+        for record in hold(self._context.session, command.node, command.interventions, task.stopped):
             if isinstance(record, Step):
-                self._desk.emit_step(record)
+                self._context.emit_step(record)
             else:
-                self._desk.emit(record)
+                self._context.emit(record)

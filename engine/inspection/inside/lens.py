@@ -9,13 +9,12 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import Cancelled, EngineError
-from engine.inspection.inside.capture import Capture, capture, relative_error
-from engine.inspection.inside.tail import tail
-from engine.model.forward import Stopped, never
+from engine.inspection.inside.capture import Capture, capture, relative_error, tail
 from engine.model.tokens import Tokens
-from engine.records import Check, LensCell, LensColumn, LensRead, LensToken
+from engine.protocol import Check, LensCell, LensColumn, LensRead, LensToken
 from engine.sampling.ranking import Row, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
+from engine.task import Stopped, never
 
 ROWS = 64
 """Residual streams that go through the head at once: with 150,000 tokens a row is 0.6 MB."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.frozen import frozen
-from engine.records import LayerSum, MlpFacts
+from engine.protocol import LayerSum, MlpFacts
 
 Vector = npt.NDArray[np.float64]
 CLOSE = 1e-5

@@ -8,11 +8,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping
 
-from engine.setting_field import ORDERS
-from engine.settings import DTYPES
+from engine.settings import BY_NAME
 from inspector.cli.exit import OK, output
-from inspector.cli.flags import Parser, command_parser
-from inspector.cli.subcommand import Subcommand
+from inspector.cli.flags import Parser, Subcommand, command_parser
 
 SHELLS = {
     "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
@@ -22,7 +20,7 @@ SHELLS = {
 """How each shell is told."""
 
 
-def parser() -> Parser:
+def completion_parser() -> Parser:
     """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     made = command_parser(
@@ -34,7 +32,7 @@ def parser() -> Parser:
     return made
 
 
-def run(args: Namespace) -> int:
+def run_completion(args: Namespace) -> int:
     """Run `inspector completion`."""
     from argcomplete.shell_integration import shellcode
 
@@ -42,7 +40,9 @@ def run(args: Namespace) -> int:
     return OK
 
 
-SUBCOMMAND = Subcommand(parser, run, "what makes tab complete in bash, zsh or fish")
+COMPLETION = Subcommand(
+    "completion", completion_parser, run_completion, "what makes tab complete in bash, zsh or fish"
+)
 
 
 # ---- the shell asks ---------------------------------------------------------------------------
@@ -63,10 +63,16 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
         under.add_parser(made.prog.partition(" ")[2], parents=[made], add_help=False)
     for each in (screen, *subcommands):
         for action in each._actions:
-            if (values := VALUES.get(action.dest)) is not None and not action.choices:
+            if (values := _known(action.dest)) is not None and not action.choices:
                 setattr(action, "completer", _completer(values))  # noqa: B010 (argcomplete's own attribute)
     # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
     autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
+
+
+def _known(name: str) -> Callable[[], Iterable[str]] | None:
+    """The values of an argument that are known beforehand."""
+    field = BY_NAME.get(name)
+    return field.choices.keys if field is not None and field.choices else VALUES.get(name)
 
 
 def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
@@ -101,9 +107,6 @@ VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "resume": _sessions,
     "preset": _presets,
     "sweeps": _sweeps,
-    "sampler_order": lambda: ORDERS,
-    "dtype": lambda: DTYPES,
-    "blas": lambda: ("auto", "bundled"),
     "model": lambda: ("pocket",),
 }
-"""By the name of an argument: the values that are known beforehand."""
+"""By the name of an argument: the values that are known beforehand, beside those of settings."""

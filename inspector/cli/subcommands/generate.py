@@ -1,28 +1,44 @@
-"""`inspector generate`: one completion without a screen, as text or as JSON lines."""
+"""`inspector generate`, `beam` and `batch`: a completion, a beam search, several prompts; as text or JSON lines."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from inspector.cli.arguments import Request, request_from
-from inspector.cli.connect import backend_from
-from inspector.cli.exit import exit_status, output
-from inspector.cli.flags import Parser, add_generation, add_jsonl, add_trace, command_parser
-from inspector.cli.speculation import PLAIN_STEPS, add_speculation, speculation_from
-from inspector.cli.subcommand import Subcommand
+from engine.beam_settings import WIDEST, BeamSettings, check_beams
+from engine.errors import EngineError, PromptError
+from engine.settings import BY_NAME
+from engine.speculation_settings import DRAFT_KINDS, SpeculationSettings, check_speculation
+from inspector.cli.arguments import CliRequest, given, known, request_from
+from inspector.cli.exit import output
+from inspector.cli.flags import (
+    Parser,
+    Subcommand,
+    add_extra_eos,
+    add_generation,
+    add_jsonl,
+    add_load,
+    add_prompt,
+    add_setting,
+    add_settings,
+    add_trace,
+    command_parser,
+    flag_errors,
+    whole,
+)
+from inspector.cli.inputs import add_cache_file, add_grammar, decoded, read_file, read_stdin, unescaped
 
 if TYPE_CHECKING:
-    from engine.commands import Command
-    from engine.speculation_settings import SpeculationSettings
+    from engine.protocol import Command
     from inspector.cli.driver import Writer
 
 UNKEPT = "--record-logits has no effect without a trace: give -o TRACE."
 
 
-def parser() -> Parser:
+def generate_parser() -> Parser:
     """The parser of `inspector generate`."""
     made = command_parser(
         "generate",
@@ -35,38 +51,31 @@ def parser() -> Parser:
     return made
 
 
-def run(args: Namespace) -> int:
+def run_generate(args: Namespace) -> int:
     """Run `inspector generate`.
 
     Raises:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
-    from inspector.cli.driver import drive
-    from inspector.cli.writers.trace import TraceWriter, place
+    from inspector.cli.driver import place, run
 
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
-    plain, commands = writer(request, output(), sys.stderr), _run(speculation_from(args))
-    if path is None:
-        return exit_status(drive(request, plain, commands, make_backend=backend_from(args)))
-    trace = TraceWriter(plain, request)
-    outcome = drive(request, trace, commands, make_backend=backend_from(args))
-    if outcome.failure is None:
-        trace.save(path, args.force)
-    return exit_status(outcome)
+    writer = text_writer(request, output(), sys.stderr)
+    return run(args, request, writer, _generation(speculation_from(args)), trace=path)
 
 
-def _run(speculation: SpeculationSettings | None) -> list[Command]:
+def _generation(speculation: SpeculationSettings | None) -> list[Command]:
     """The commands of the run itself."""
-    from engine.commands import LoadDraft, Run, RunRounds
+    from engine.protocol import LoadDraft, Run, RunRounds
 
     if speculation is None:
         return [Run()]
     return [LoadDraft(speculation), RunRounds(speculation, plain=PLAIN_STEPS)]
 
 
-def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
     if request.jsonl:
         from inspector.cli.writers.jsonl import JsonLines
@@ -77,4 +86,215 @@ def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
     return PlainText(out, err, request)
 
 
-SUBCOMMAND = Subcommand(parser, run, "one completion: its text or JSON lines")
+GENERATE = Subcommand("generate", generate_parser, run_generate, "one completion: its text or JSON lines")
+
+
+# ---- the flags of speculative decoding -------------------------------------------------------
+
+PLAIN_STEPS = 9
+"""Plain steps that a run begins with: the first is a cold start, and the median of eight is what rounds are measured
+against."""
+
+
+def add_speculation(parser: Parser) -> None:
+    """The flags of a draft."""
+    text = "the text is the same with and without; what changes is the time"
+    add = parser.add_argument_group("speculative decoding", text).add_argument
+    model = "a smaller model with the same tokens, which drafts the next ones"
+    add("--draft-model", metavar="MODEL", help=model)
+    kinds = "draft without another model: lookup copies what followed the last tokens before, self-4bit is the " \
+            "model itself, quantized when it is loaded"  # fmt: skip
+    add("--draft", choices=[kind for kind in DRAFT_KINDS if kind != "model"], help=kinds)
+    number = f"tokens to draft for a round (default: {SpeculationSettings().num_draft_tokens})"
+    add("--num-draft-tokens", type=whole, metavar="N", help=number)
+
+
+def speculation_from(args: Namespace) -> SpeculationSettings | None:
+    """What the flags ask for; None without a draft.
+
+    Raises:
+        EngineError: Both kinds of draft were given, a number without a draft, or one that is out of range.
+    """
+    if args.draft_model is not None and args.draft is not None:
+        raise EngineError("--draft-model and --draft were both given.", "Leave one of them out.")
+    number = args.num_draft_tokens
+    if args.draft_model is None and args.draft is None:
+        if number is not None:
+            hint = "Add --draft lookup, or --draft-model MODEL."
+            raise EngineError("--num-draft-tokens has no effect without a draft.", hint)
+        return None
+    settings = SpeculationSettings(args.draft or "model", args.draft_model or "")
+    with flag_errors():
+        return check_speculation(settings if number is None else replace(settings, num_draft_tokens=number))
+
+
+# ---- inspector beam --------------------------------------------------------------------------
+
+
+def beam_parser() -> Parser:
+    """The parser of `inspector beam`."""
+    made = command_parser(
+        "beam", "Beam search from the prompt: the ranking to standard output, greedy decoding beside it."
+    )
+    prompt = made.add_argument_group("prompt")
+    add_prompt(prompt)
+    add_cache_file(prompt)
+    group, default = made.add_argument_group("beam search"), BeamSettings()
+    add = group.add_argument
+    add("--width", type=whole, metavar="N", help=f"beams at once, 1 to {WIDEST} (default: {default.width})")
+    penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean of a token; only above 1 does length " \
+              "itself help"  # fmt: skip
+    add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
+    early = "end at as many finished hypotheses as there are beams, though a live beam could still be better"
+    add("--early-stopping", action="store_true", default=None, help=early)
+    for name in ("max_tokens", "min_tokens"):
+        add_setting(group, BY_NAME[name])
+    add_grammar(group)
+    add_extra_eos(group)
+    add_load(made.add_argument_group("model and cache"))
+    add_jsonl(made, "ranking")
+    return made
+
+
+def run_beam(args: Namespace) -> int:
+    """Run `inspector beam`."""
+    from engine.protocol import SearchBeams
+    from inspector.cli.driver import run
+    from inspector.cli.writers.sequences import beam_writer
+
+    request, search = request_from(args), SearchBeams(beam_settings(args))
+    return run(args, request, beam_writer(request, output(), sys.stderr), [search])
+
+
+def beam_settings(args: Namespace) -> BeamSettings:
+    """Check what the flags ask of a beam search.
+
+    Raises:
+        EngineError: A value is out of range.
+    """
+    with flag_errors():
+        return check_beams(BeamSettings(**known(BeamSettings, given(args))))
+
+
+BEAM = Subcommand("beam", beam_parser, run_beam, "beam search: the ranking or JSON lines")
+
+
+# ---- inspector batch -------------------------------------------------------------------------
+
+FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
+"""Of such a line, as `inspector.config.presets` reads it."""
+SIZE = 32
+"""Lanes at once, as in `engine.protocol.StartBatch`."""
+
+
+def batch_parser() -> Parser:
+    """The parser of `inspector batch`."""
+    made = command_parser(
+        "batch",
+        "Several prompts through the model at once, a lane for each, one forward for all; or many draws of one prompt.",
+    )
+    prompt = made.add_argument_group("prompts")
+    add = prompt.add_argument
+    text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"
+    add("--prompt", "-p", metavar="TEXT", action="append", help=text)
+    add("--prompt-file", metavar="FILE", help="read a prompt from a UTF-8 file, as it is")
+    lines = f"the file, or standard input, has a prompt on each line; one with settings of its own is {FORM}"
+    add("--lines", action="store_true", help=lines)
+    add("--system-prompt", metavar="TEXT", help="system message of the chat template")
+    raw = "give the model the prompts as raw text"
+    add("--ignore-chat-template", action="store_true", default=None, help=raw)
+    add("--chat-template-config", metavar="JSON", help="an object of variables for the chat template")
+    made.set_defaults(
+        messages=None, use_default_chat_template=None, prefill_response=None, prompt_logprobs=False
+    )
+    add = made.add_argument_group("batch").add_argument
+    size = f"lanes at once; the others wait (default: {SIZE})"
+    add("--batch-size", type=whole, metavar="N", default=SIZE, help=size)
+    static = "lanes that ended keep their rows until all have: what a batch without a queue wastes"
+    add("--static", action="store_true", help=static)
+    compare = "run each prompt alone too: whether the ids are equal, and the time of all against one after the other"
+    add("--compare", action="store_true", help=compare)
+    draws = "draw N continuations of one prompt over one copy of its KV; draw k is the one that k re-rolls of each " \
+            "token give; frequencies of the first token against the stated probabilities"  # fmt: skip
+    add("--draws", "-n", type=whole, metavar="N", help=draws)
+    add_settings(made.add_argument_group("sampling and stops"))
+    add_load(made.add_argument_group("model and cache"))
+    add_jsonl(made, "table")
+    add_trace(made)
+    return made
+
+
+def run_batch(args: Namespace) -> int:
+    """Run `inspector batch`.
+
+    Raises:
+        EngineError: A value is out of range, there is no prompt, or the trace can't be written.
+    """
+    from inspector.cli.driver import place, run
+    from inspector.cli.writers.sequences import batch_writer
+
+    path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
+    request = batch_request(args, texts)
+    commands = list(commands_for(args, request, texts))
+    return run(args, request, batch_writer(request, output(), sys.stderr), commands, trace=path)
+
+
+def prompts_from(args: Namespace) -> list[str]:
+    """The prompts.
+
+    Raises:
+        PromptError: There is none, or a file can't be read.
+    """
+    texts: list[str] = []
+    for text in args.prompt or ():
+        if text == "-":
+            texts += _cut(args, decoded(read_stdin("Give prompts with --prompt TEXT."), "Standard input"))
+        else:
+            texts.append(unescaped(text))
+    if args.prompt_file is not None:
+        texts += _cut(args, decoded(read_file(args.prompt_file, "prompt file"), args.prompt_file))
+    if not texts:
+        hint = "Add --prompt TEXT for each, --prompt-file FILE --lines, or -p - for a pipe."
+        raise PromptError("No prompt was given.", hint)
+    if not all(texts):
+        raise PromptError("One of the prompts is empty.", "Give some text in each.")
+    if args.draws is not None and len(texts) > 1:
+        raise PromptError("--draws continues one prompt, and several were given.", "Leave all but one out.")
+    return texts
+
+
+def _cut(args: Namespace, text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()] if args.lines else [text]
+
+
+def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
+    """What the flags ask for; the prompt is that of draws, lanes have theirs in their command."""
+    one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
+    return replace(request_from(one), prompt=texts[0] if args.draws is not None else "")
+
+
+def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:
+    """The commands after model, settings and, for draws, their prompt.
+
+    Raises:
+        PromptError: A line names what is no setting, or a value that can't be.
+    """
+    from engine.protocol import CompareBatch, DrawMany, LanePrompt, StartBatch
+    from inspector.config.presets import lanes
+
+    like = LanePrompt("", request.chat, request.system, request.options)
+    each = tuple(replace(like, text=text) for text in texts)
+    prompts = lanes(texts, like, request.settings) if args.lines else each
+    tokens = request.settings.max_tokens
+    if args.draws is None:
+        yield StartBatch(prompts, args.batch_size, args.static)
+    elif prompts[0].text != texts[0]:
+        message = "--draws continues one prompt, under the settings of the flags."
+        raise PromptError(message, "Give it with --prompt.")
+    else:
+        yield DrawMany(args.draws, tokens=tokens, size=args.batch_size)
+    if args.compare and (args.draws is None or tokens > 1):
+        yield CompareBatch()
+
+
+BATCH = Subcommand("batch", batch_parser, run_batch, "several prompts at once, or many draws of one")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from engine.errors import PromptError
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
-from inspector.cli.connect import backend_from
-from inspector.cli.exit import exit_status, output
+from inspector.cli.exit import OK, not_shown, output
 from inspector.cli.flags import (
+    EXIT_STATUS,
     Parser,
+    Subcommand,
     add_jsonl,
     add_load,
     add_prompt,
@@ -24,11 +25,9 @@ from inspector.cli.flags import (
     whole,
 )
 from inspector.cli.inputs import unescaped
-from inspector.cli.subcommand import Subcommand
 
 if TYPE_CHECKING:
-    from engine.commands import Command
-    from engine.records import Intervention
+    from engine.protocol import Command, Intervention
     from inspector.cli.writers.inside import InsideWriter
 
 VIEWS = ("attention", "lens", "contributions", "interventions")
@@ -42,18 +41,18 @@ LENS = 6
 """Positions of the lens where none are asked for."""
 
 
-def parser() -> Parser:
+def inside_parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
         "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
         "would predict, what each part adds to a logit, and what changes without it. The token runs again under "
         "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
+        f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
     group = made.add_argument_group("inside")
-    group.add_argument(
-        "--show", type=_views, metavar="VIEW,...", help=f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
-    )
+    shown = f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
+    group.add_argument("--show", type=_views, metavar="VIEW,...", help=shown)
     off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
     group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
     scope = "change that token's forward alone, or the whole context (default: token)"
@@ -82,9 +81,8 @@ def _add_tokens(group: argparse._ArgumentGroup) -> None:
     against = "contributions to the difference from this token's logit (default: the best other candidate)"
     other = group.add_mutually_exclusive_group()
     other.add_argument("--against", metavar="TOKEN", help=against)
-    other.add_argument(
-        "--alone", action="store_true", help="contributions to the one logit, not to a difference"
-    )
+    alone = "contributions to the one logit, not to a difference"
+    other.add_argument("--alone", action="store_true", help=alone)
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -98,7 +96,7 @@ def _views(text: str) -> tuple[str, ...]:
 
 def _units(text: str) -> tuple[Intervention, ...]:
     """The units that a list names."""
-    from engine.records import Intervention
+    from engine.protocol import Intervention
 
     found: list[Intervention] = []
     for part in text.split(","):
@@ -128,14 +126,14 @@ def _place(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
 
 
-def run(args: Namespace) -> int:
+def run_inside(args: Namespace) -> int:
     """Run `inspector inside`.
 
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
-    from engine.commands import Intervene, TakeStep
-    from inspector.cli.driver import drive
+    from engine.protocol import Intervene, TakeStep
+    from inspector.cli.driver import run
     from inspector.cli.writers.inside import writer
 
     request = request_from(args)
@@ -151,12 +149,17 @@ def run(args: Namespace) -> int:
         if args.off:
             yield Intervene(node, args.off, args.scope)
 
-    return exit_status(drive(request, out, steps, after=after, make_backend=backend_from(args)))
+    status = run(args, request, out, steps, after)
+    if status != OK or not (failed := out.known.failed):
+        return status
+    checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
+    said = f"Not shown: {', '.join(failed)}, as {checks} failed."
+    return not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
 
 
 def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
     """By view, the commands about a node."""
-    from engine.commands import ReadAttention, ReadLens, SweepHeads
+    from engine.protocol import ReadAttention, ReadLens, SweepHeads
 
     return {
         "attention": lambda node: [ReadAttention(node)],
@@ -172,8 +175,8 @@ def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Com
     Raises:
         PromptError: What was given is no single token.
     """
-    from engine.commands import Attribute
-    from inspector.state.inside.contributions import compared
+    from engine.protocol import Attribute
+    from inspector.state.contributions import compared
 
     timeline = out.known.timeline
     timeline.select(out.nodes.index(node) + 1)
@@ -185,7 +188,7 @@ def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Com
 
 def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
     """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
-    from engine.commands import Tokenize
+    from engine.protocol import Tokenize
 
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
@@ -197,10 +200,8 @@ def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int 
         return (same or alike)[0]
     yield Tokenize(wanted)
     if len(out.known.pieces) != 1:
-        raise PromptError(
-            f"{text!r} is {len(out.known.pieces)} tokens, not one.",
-            "Give one of them by its id: `inspector tokens` lists them.",
-        )
+        hint = "Give one of them by its id: `inspector tokens` lists them."
+        raise PromptError(f"{text!r} is {len(out.known.pieces)} tokens, not one.", hint)
     return out.known.pieces[0].id
 
 
@@ -211,13 +212,10 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
         PromptError: There is no such token.
     """
     if not -len(nodes) <= place < len(nodes):
-        raise PromptError(
-            f"--at {place} is no token of the path, which has {len(nodes)}.",
-            f"Give one from {-len(nodes)} to {len(nodes) - 1}.",
-        )
+        hint = f"Give one from {-len(nodes)} to {len(nodes) - 1}."
+        raise PromptError(f"--at {place} is no token of the path, which has {len(nodes)}.", hint)
     return nodes[place]
 
 
-SUBCOMMAND = Subcommand(
-    parser, run, "attention, logit lens, contributions and switched-off parts of one token"
-)
+PURPOSE = "attention, logit lens, contributions and switched-off parts of one token"
+INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from inspector.cli.exit import OK, note, output
-from inspector.cli.flags import Parser, add_jsonl, command_parser
-from inspector.cli.subcommand import Subcommand
+from inspector.cli.flags import Parser, Subcommand, add_jsonl, command_parser
 
 if TYPE_CHECKING:
     from engine.models_on_disk.facts import DiskModel
@@ -22,7 +21,7 @@ _NAME = 60
 """Cells of a name at most; the path follows in JSON."""
 
 
-def parser() -> Parser:
+def models_parser() -> Parser:
     """The parser of `inspector models`."""
     made = command_parser(
         "models",
@@ -47,7 +46,7 @@ def parser() -> Parser:
     return made
 
 
-def run(args: Namespace) -> int:
+def run_models(args: Namespace) -> int:
     """Run `inspector models`.
 
     Raises:
@@ -56,7 +55,7 @@ def run(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from engine.models_on_disk.listing import listed
+    from engine.models_on_disk.places import listed
     from inspector.recordings.sessions import recent_models
 
     recent = () if args.directories else recent_models()
@@ -75,7 +74,9 @@ def run(args: Namespace) -> int:
     return OK
 
 
-SUBCOMMAND = Subcommand(parser, run, "the models that are on the disk; --get downloads one")
+MODELS = Subcommand(
+    "models", models_parser, run_models, "the models that are on the disk; --get downloads one"
+)
 
 
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:

@@ -1,14 +1,15 @@
-"""`inspector serve`: the program in a browser, a process for each visitor."""
+"""`inspector serve` and `engine`: the program in a browser, a process for each visitor; an engine for other screens."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import socket
 import sys
 import webbrowser
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import datetime
@@ -21,11 +22,12 @@ from engine.memory import memory_installed
 from inspector import places
 from inspector.cli import screen
 from inspector.cli.arguments import request_from
-from inspector.cli.exit import OK, note, output
-from inspector.cli.flags import Parser, whole
-from inspector.cli.subcommand import Subcommand
+from inspector.cli.connect import add_token, address_of, token_file
+from inspector.cli.exit import OK, leave_at_once, note, output
+from inspector.cli.flags import Parser, Subcommand, command_parser, whole
 
 if TYPE_CHECKING:
+    from engine.remote.link import Address
     from inspector.serve.home import Home
     from inspector.serve.server import Server
 
@@ -50,7 +52,7 @@ class ServeParser(Parser):
         return found, left
 
 
-def parser() -> Parser:
+def serve_parser() -> Parser:
     """The parser of `inspector serve`."""
     made = ServeParser(
         prog="inspector serve",
@@ -76,41 +78,24 @@ def add_own(to: Parser) -> None:
     )
     add("--port", type=whole, default=0, metavar="N", help="(default: any that is free)")
     add("--open", action="store_true", help="open the address in this machine's browser")
-    add(
-        "--watch",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="follow a session as it goes: a path, or a name that `inspector sessions` lists (default: one that runs)",
-    )
-    add("--offer", action="append", default=[], metavar="MODEL",
-        help="a model on this machine that visitors may open beside --model, by its name or directory; may be "
-        "repeated. Those of --models DIR are offered, too")  # fmt: skip
-    add(
-        "--unconfined",
-        action="store_true",
-        help="give visitors your own rights: they open any model, and read and write files as you",
-    )
+    add("--watch", nargs="?", const="", metavar="FILE", help="follow a session as it goes: a path, or a name that "
+        "`inspector sessions` lists (default: one that runs)")  # fmt: skip
+    offer = "a model on this machine that visitors may open beside --model, by its name or directory; may be " \
+            "repeated. Those of --models DIR are offered, too"  # fmt: skip
+    add("--offer", action="append", default=[], metavar="MODEL", help=offer)
+    add("--unconfined", action="store_true", help="give visitors your own rights: they open any model, and read and "
+        "write files as you")  # fmt: skip
     add("--sessions", type=whole, default=8, metavar="N", help=f"seats, at most {MOST_SESSIONS} (default: 8)")
-    add(
-        "--memory",
-        type=whole,
-        metavar="MIB",
-        help="for all sessions together (default: half of the machine's)",
-    )
-    add(
-        "--idle",
-        type=whole,
-        metavar="MINUTES",
-        help="without a key or a move of the mouse, after which a session "
-        f"ends (default: {IDLE_MINUTES}; {WATCHED_IDLE_MINUTES} with --watch)",
-    )
+    memory = "for all sessions together (default: half of the machine's)"
+    add("--memory", type=whole, metavar="MIB", help=memory)
+    add("--idle", type=whole, metavar="MINUTES", help="without a key or a move of the mouse, after which a session "
+        f"ends (default: {IDLE_MINUTES}; {WATCHED_IDLE_MINUTES} with --watch)")  # fmt: skip
     add("--addresses", type=whole, default=1, metavar="N", help="how many to print at once (default: 1)")
-    add("--name", action="append", default=[], metavar="NAME",
-        help="by which browsers reach this machine, beside its address; may be repeated")  # fmt: skip
+    add("--name", action="append", default=[], metavar="NAME", help="by which browsers reach this machine, beside its "
+        "address; may be repeated")  # fmt: skip
 
 
-def run(args: Namespace) -> int:
+def run_serve(args: Namespace) -> int:
     """Run `inspector serve`.
 
     Raises:
@@ -119,16 +104,13 @@ def run(args: Namespace) -> int:
     for name, value, most in (("sessions", args.sessions, MOST_SESSIONS), ("addresses", args.addresses, 10_000),
                               ("memory", args.memory, None), ("idle", args.idle, None)):  # fmt: skip
         if value is not None and not 1 <= value <= (most or value):
-            raise EngineError(
-                f"--{name} must be 1 or more{f', and {most} at most' if most else ''}, not {value}."
-            )
+            bounds = f", and {most} at most" if most else ""
+            raise EngineError(f"--{name} must be 1 or more{bounds}, not {value}.")
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
-        raise EngineError(
-            "inspector serve needs the package textual-serve.",
-            "In the clone of this program: pip install '.[serve]'.",
-        ) from error
+        hint = "In the clone of this program: pip install '.[serve]'."
+        raise EngineError("inspector serve needs the package textual-serve.", hint) from error
     from inspector.serve import home
     from inspector.serve.server import Limits, Server
 
@@ -157,10 +139,8 @@ def _homes(args: Namespace, arguments: list[str], empty: Path) -> Callable[[int]
         return lambda number: watcher
     if args.unconfined:
         return home.as_host
-    from inspector.cli.confined import confinement_of
-
     parent = places.state() / "visitors" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
-    made = home.in_folders(parent, confinement_of(args))
+    made = home.in_folders(parent, home.confinement_of(args))
     note(f"Visitors read and write their own folders alone, which are made in {parent}.")
     return made
 
@@ -177,9 +157,9 @@ def _screen(args: Namespace) -> list[str]:
     request_from(args, default_prompt=True)
     if args.unconfined:
         return list(args.program_flags)
-    from inspector.cli.confined import absolute, check
+    from inspector.serve.home import absolute, check_flags
 
-    check(args)
+    check_flags(args)
     return [*args.program_flags, *absolute(args)]
 
 
@@ -192,15 +172,12 @@ def _watch(args: Namespace) -> list[str]:
     from inspector.recordings import sessions
     from inspector.session.playback import checked
 
-    flags = [
-        flag for flag in args.program_flags if flag not in (args.theme, "--theme", f"--theme={args.theme}")
-    ]
+    own = (args.theme, "--theme", f"--theme={args.theme}")
+    flags = [flag for flag in args.program_flags if flag not in own]
     flags += [*["--offer"] * bool(args.offer), *["--unconfined"] * args.unconfined]
     if flags:
-        raise EngineError(
-            f"--watch shows a session as it goes, with its own model and prompt, not with {flags[0]}.",
-            "Leave it out.",
-        )
+        message = f"--watch shows a session as it goes, with its own model and prompt, not with {flags[0]}."
+        raise EngineError(message, "Leave it out.")
     path = checked(sessions.find_growing(args.watch)).resolve()
     theme = [f"--theme={args.theme}"] if args.theme is not None else []
     return ["replay", "--follow", *theme, "--", str(path)]
@@ -254,10 +231,8 @@ def _introduce(args: Namespace, memory: int) -> None:
         note(
             "It is not encrypted: others in the network can read what is typed. ssh -L keeps it to this machine."
         )
-    many = (
-        "admits one browser, once" if args.watch is None else "admits whoever has it, while there is a seat"
-    )
-    note(f"Open this address; it {many}:")
+    many = "one browser, once" if args.watch is None else "whoever has it, while there is a seat"
+    note(f"Open this address; it admits {many}:")
 
 
 def _is_loopback(host: str) -> bool:
@@ -284,4 +259,100 @@ def _own_address() -> str:
     return "127.0.0.1"
 
 
-SUBCOMMAND = Subcommand(parser, run, "the program in a browser, a process for each visitor")
+SERVE = Subcommand("serve", serve_parser, run_serve, "the program in a browser, a process for each visitor")
+
+
+# ---- inspector engine ------------------------------------------------------------------------
+
+FORWARDED = 7531
+"""The port that the printed command forwards a socket of files to."""
+
+
+def engine_parser() -> Parser:
+    """The parser of `inspector engine`."""
+    made = command_parser(
+        "engine",
+        "Run an engine that inspector --connect uses: here, or through ssh's forwarding from another machine. One "
+        "client at a time; its session stays when it leaves, and whoever comes next sees it.",
+        "It prints how to connect. A lost connection pauses what runs. Whoever has the token can have the engine load "
+        "any model that it can read, and with --trust-remote-code run a model's code.",
+    )
+    listen = "unix:PATH or 127.0.0.1:PORT (default: engine.sock in a folder of the user's state)"
+    made.add_argument("--listen", metavar="ADDRESS", help=listen)
+    idle = "end after so long without a client (default: never)"
+    made.add_argument("--idle", type=_minutes, metavar="MINUTES", help=idle)
+    add_token(made)
+    return made
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 1e6:
+        raise ArgumentTypeError(f"must be a number of minutes above 0, not {text!r}")
+    return minutes
+
+
+def run_engine(args: Namespace) -> int:
+    """Run `inspector engine` until a signal ends it.
+
+    Raises:
+        EngineError: The address or the token can't be used, or an engine listens there already.
+    """
+    from engine.remote.link import made_or_read_token
+    from engine.remote.server import EngineServer
+    from inspector.version import version
+
+    address = address_of(args, args.listen or f"unix:{places.state() / 'engine' / 'engine.sock'}")
+    file = token_file(args)
+    server = EngineServer(made_or_read_token(file), version(), note)
+    listener, received = address.listen(), 0
+
+    def end(number: int, frame: object) -> None:
+        nonlocal received
+        received = number
+        server.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        server.start()
+        out = output()
+        out.write(f"{how_to_connect(address, file, args.token_file is not None)}\n")
+        out.flush()
+        if server.serve(listener, args.idle and args.idle * 60):
+            note(f"Nobody was connected for {args.idle:g} minutes: the engine ends.")
+    finally:
+        listener.close()
+        address.remove()
+        ended = server.close()
+    status = 128 + received if received else OK
+    if not ended:
+        leave_at_once(status)
+    return status
+
+
+def how_to_connect(address: Address, file: Path, named: bool) -> str:
+    """One line: what to run here, and on another machine.
+
+    Args:
+        address: Where the engine listens.
+        file: Of the token.
+        named: Whether the file was named, so that the client's must be, too.
+    """
+    token, where = shlex.quote(str(file)), shlex.quote(str(address))
+    copied = f"--token-file TOKEN (a copy of {token})"
+    if not address.local:
+        there = f"inspector --connect {where} --unencrypted {copied}"
+        return f"Engine at {address}, where nothing is encrypted. Connect: {there}"
+    here = f"inspector --connect {where}" + (f" --token-file {token}" if named else "")
+    port = FORWARDED if address.path else address.port
+    target = shlex.quote(address.path) if address.path else address
+    forwarded = f"ssh -N -L {port}:{target} HOST, then inspector --connect 127.0.0.1:{port} {copied}"
+    return f"Engine at {address}. Here: {here}. On another machine: {forwarded}"
+
+
+ENGINE = Subcommand("engine", engine_parser, run_engine, "an engine for inspector --connect")

@@ -1,4 +1,4 @@
-"""Two models over one text: the figures of llama.cpp's KL tool with its names and units, or JSON lines a token."""
+"""Two models over one text: the figures of llama.cpp's KL tool with its names, KL in bits; or JSON lines a token."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator
 from typing import TextIO
 
-from engine import records
-from engine.records import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
-from inspector.cli.arguments import Request
+from engine import protocol
+from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import Json, JsonLines, number
-from inspector.cli.writers.jsonl import model as model_event
+from inspector.cli.writers.jsonl import JsonLines, candidate, model
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
 from inspector.state.divergence import PERCENTILES, Divergences, Mean, mean, percentile
+from inspector.state.record_json import Json, number, pick, plain
 
 FIGURES = ("model",)
 WORST = 5
@@ -26,7 +26,7 @@ AROUND = 6
 Line = tuple[str, str]
 
 
-def writer(request: Request, out: TextIO, err: TextIO | None) -> Writer:
+def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
     return DiffLines(out, request) if request.jsonl else DiffTable(out, err, request)
 
@@ -42,7 +42,7 @@ class DiffReading:
         self.total = 0
         self.ms = self.other_ms = 0.0
 
-    def take(self, record: records.Record) -> tuple[LockstepSpan, ...]:
+    def take(self, record: protocol.Record) -> tuple[LockstepSpan, ...]:
         """Take in a record; returns the spans that it has."""
         match record:
             case LockstepMemory():
@@ -66,80 +66,48 @@ class DiffReading:
 class DiffLines(JsonLines):
     """Writes the events `model`, `against`, a `span` for each token or piece, and `diff`."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self._reading = DiffReading()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         spans = self._reading.take(record)
-        if isinstance(record, records.ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             super().take(record, text)
         if isinstance(record, LockstepOpened):
-            memory = self._reading.memory
-            facts = model_event(record.facts, self._request)
-            for name in ("seed", "settings"):
-                del facts[name]
-            self._write({
-                **facts, "event": "against", "title": record.title, "aligned": record.aligned,
-                "notes": list(record.notes), "free_bytes": memory.free_bytes if memory else None,
-            })  # fmt: skip
+            facts = model(record.facts, self._request)
+            del facts["seed"], facts["settings"]
+            self._write("against", facts, pick(record, "title", "aligned", "notes"),
+                        pick(self._reading.memory, "free_bytes"))  # fmt: skip
         for span in spans:
-            self._write(span_event(span))
+            self._write("span", span_json(span))
 
     def end(self, summary: Summary) -> None:
         """Write the figures."""
-        self._write(diff_event(self._reading))
+        self._write("diff", figures_json(self._reading))
 
 
-def span_event(span: LockstepSpan) -> Json:
+def span_json(span: LockstepSpan) -> Json:
     """One token, or one piece between two common borders."""
     return {
-        "event": "span",
-        "position": span.position,
-        "tokens": span.tokens,
-        "other_tokens": span.other_tokens,
-        "text": span.text,
-        "raw": span.raw.hex(),
-        "logprob": number(span.logprob),
-        "other_logprob": number(span.other_logprob),
-        "kl_nats": number(span.kl_nats),
-        "kl_bits": number(span.kl_bits),
-        "rank": span.rank,
-        "other_rank": span.other_rank,
-        "entropy_bits": number(span.entropy_bits),
-        "other_entropy_bits": number(span.other_entropy_bits),
-        "same_top": span.same_top,
-        "candidates": [_candidate(each) for each in span.candidates],
-        "other_candidates": [_candidate(each) for each in span.other_candidates],
-    }
+        **pick(span, "position", "tokens", "other_tokens", "text", "raw", "logprob", "other_logprob",
+               "kl_bits", "rank", "other_rank", "entropy_bits", "other_entropy_bits", "same_top"),
+        "candidates": [*map(candidate, span.candidates)],
+        "other_candidates": [*map(candidate, span.other_candidates)],
+    }  # fmt: skip
 
 
-def _candidate(candidate: records.Candidate) -> Json:
-    raw, logprob = candidate.raw.hex(), number(candidate.logprob)
-    return {
-        "id": candidate.id,
-        "text": candidate.text,
-        "raw": raw,
-        "logprob": logprob,
-        "rank": candidate.rank,
-    }
-
-
-def diff_event(reading: DiffReading) -> Json:
+def figures_json(reading: DiffReading) -> Json:
     """The whole text, or as much of it as was read; errors are standard errors."""
     made, ended = reading.figures, reading.ended
     event: Json = {
-        "event": "diff",
         "complete": ended is not None,
         "spans": len(made.spans),
-        "scored": list(made.scored),
-        "bytes": made.bytes,
-        "logprobs": [number(value) for value in made.totals],
+        **pick(made, "scored", "bytes"),
+        "logprobs": plain(made.totals),
         "ms": [reading.ms, reading.other_ms],
-        "peak_bytes": ended.peak_bytes if ended else None,
-        "window": ended.window if ended else None,
-        "context": ended.context if ended else None,
+        **pick(ended, "peak_bytes", "window", "context"),
     }
     if made.logprobs and made.bytes:
         event["bits_per_byte"] = [_pair(each) for each in made.bits_per_byte]
@@ -157,7 +125,7 @@ def diff_event(reading: DiffReading) -> Json:
     if made.kl:
         ordered = sorted(made.kl)
         shares = {f"p{100 * share:g}": number(percentile(ordered, share)) for share in PERCENTILES}
-        event["kl_nats"] = {
+        event["kl_bits"] = {
             "mean": _pair(mean(made.kl)), "min": number(ordered[0]), **shares, "max": number(ordered[-1]),
         }  # fmt: skip
     return event
@@ -173,18 +141,18 @@ def _pair(of: Mean) -> list[float | None]:
 class DiffTable(PlainText):
     """Writes the figures once the text is read, or as far as it was; what both need and took to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self._reading = DiffReading()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Take in a record, and show how far it is."""
         self._reading.take(record)
         match record:
             case LockstepMemory():
                 self._show("")
                 self._say(needs(record) + "\n")
-            case records.Measuring():
+            case protocol.Measuring():
                 self._show(f"second model: {record.detail} {record.done}/{record.total}")
             case LockstepOpened():
                 self._notes += record.notes
@@ -269,7 +237,7 @@ def _bytes(made: Divergences, broken: str) -> Iterator[Line]:
 
 def _kl(made: Divergences) -> Iterator[Line]:
     ordered = sorted(made.kl)
-    yield "Mean    KLD", _with_error(mean(made.kl)) + " nats"
+    yield "Mean    KLD", _with_error(mean(made.kl)) + " bits"
     yield "Maximum KLD", f"{ordered[-1]:10.6f}"
     for share in PERCENTILES:
         name = "Median " if share == 0.5 else f"{100 * share:4.1f}%  "
@@ -294,15 +262,15 @@ def _worst(made: Divergences) -> Iterator[Line]:
 
     def apart(place: int) -> float:
         span = spans[place]
-        if span.kl_nats is not None:
-            return span.kl_nats
+        if span.kl_bits is not None:
+            return span.kl_bits
         return abs(span.logprob_change or 0.0) / max(1, len(span.raw)) if not made.kl else 0.0
 
     for place in sorted(range(len(spans)), key=apart, reverse=True)[:WORST]:
         span, before = spans[place], "".join(each.text for each in spans[max(0, place - AROUND) : place])
         label = token_label(span.text, span.raw)
-        if span.kl_nats is not None:
-            value = f"KLD {span.kl_nats:.4f}, rank {span.rank} → {span.other_rank}"
+        if span.kl_bits is not None:
+            value = f"KLD {span.kl_bits:.4f}, rank {span.rank} → {span.other_rank}"
         else:
             value = f"{span.logprob_change or 0:+.3f} nats over {len(span.raw)} bytes"
         yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{label}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO, TypeVar
 
-from engine import records
-from engine.records import (
+from engine import protocol
+from engine.protocol import (
     AttentionRead,
     AttributionRead,
     CaptureFacts,
@@ -19,26 +19,31 @@ from engine.records import (
     Step,
     Tokenized,
 )
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
-from inspector.cli.writers.interventions import (
-    intervened_json,
-    intervened_table,
-    sweep_json,
-    sweep_table,
-)
-from inspector.cli.writers.jsonl import Json, JsonLines, number
+from inspector.cli.writers.jsonl import JsonLines
 from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import milliseconds, percent
-from inspector.state.inside.contributions import head_rows, heads_of, part_rows
+from inspector.scales import bits, milliseconds, percent
+from inspector.state.contributions import head_rows, heads_of, part_rows
+from inspector.state.inside import interventions_words
+from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.timeline import Timeline
 
 FIGURES = ("model",)
 TOP = 3
 """Tokens that a head's line names."""
 CELL = 16
+STRONGEST = 12
+"""Units in a table."""
+UNIT_CELL = 14
+View = AttentionRead | LensRead | AttributionRead | HeadsSwept | Intervened
+TITLES: Mapping[type[View], str] = {
+    AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
+    HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
+}  # fmt: skip
+"""What the view of each record is called."""
 Part = TypeVar("Part")
 
 
@@ -49,12 +54,18 @@ class Known:
     timeline: Timeline = field(default_factory=Timeline)
     pieces: Sequence[Piece] = ()
     """Of the text that was cut last."""
+    failed: list[str] = field(default_factory=list)
+    """The views that are not shown, because one of their checks failed."""
 
-    def apply(self, record: records.Record) -> None:
+    def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.timeline.apply(record)
-        if isinstance(record, Tokenized):
-            self.pieces = record.pieces
+        match record:
+            case Tokenized():
+                self.pieces = record.pieces
+            case AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened():
+                if record.facts.failed is not None:
+                    self.failed.append(TITLES[type(record)])
 
 
 class InsideWriter(Writer, Protocol):
@@ -65,14 +76,14 @@ class InsideWriter(Writer, Protocol):
     known: Known
 
 
-def writer(request: Request, out: TextIO, err: TextIO | None) -> InsideWriter:
+def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> InsideWriter:
     """The writer that a request asks for."""
     return InsideLines(out, request) if request.jsonl else InsideTables(out, err, request)
 
 
-def path_of(record: records.Record) -> Sequence[PromptToken | Step]:
+def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
     """The tokens that a record adds to the path."""
-    if isinstance(record, records.PromptOpened):
+    if isinstance(record, protocol.PromptOpened):
         return record.tokens
     return (record,) if isinstance(record, Step) else ()
 
@@ -83,26 +94,26 @@ def path_of(record: records.Record) -> Sequence[PromptToken | Step]:
 class InsideLines(JsonLines):
     """Writes the events `model`, `prefill`, `prompt`, `step`, and one for each view."""
 
-    def __init__(self, out: TextIO, request: Request) -> None:
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
         super().__init__(out, request)
         self.nodes: list[int] = []
         self.known = Known()
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
         self.known.apply(record)
         self.nodes += [token.node for token in path_of(record)]
         match record:
             case AttentionRead():
-                self._write(attention(record))
+                self._write("attention", attention(record))
             case LensRead():
-                self._write(lens(record))
+                self._write("lens", lens(record))
             case AttributionRead():
-                self._write(contributions(record))
+                self._write("contributions", contributions(record))
             case HeadsSwept():
-                self._write({**sweep_json(record), **facts(record.facts)})
+                self._write("sweep", sweep(record), facts(record.facts))
             case Intervened():
-                self._write({**intervened_json(record), **facts(record.facts)})
+                self._write("intervened", intervened(record), facts(record.facts))
             case _:
                 super().take(record, text)
 
@@ -112,77 +123,100 @@ class InsideLines(JsonLines):
 
 def attention(read: AttentionRead) -> Json:
     """Where each head looked: a weight for each token of the path."""
-    return {
-        "event": "attention", "node": read.node, "tokens": read.tokens, "missing": list(read.missing),
-        **facts(read.facts),
-        "layers": [
-            {
-                "layer": layer.layer, "kind": layer.kind, "kv_heads": layer.kv_heads, "sinks": list(layer.sinks),
-                "heads": [list(layer.over(head, read.tokens)) for head in range(layer.heads)],
-            }
-            for layer in _shown(read.facts, read.layers)
-        ],
-    }  # fmt: skip
+    layers = [
+        {
+            **pick(layer, "layer", "kind", "kv_heads", "sinks"),
+            "heads": [list(layer.over(head, read.tokens)) for head in range(layer.heads)],
+        }
+        for layer in _shown(read.facts, read.layers)
+    ]
+    return {**pick(read, "node", "tokens", "missing"), **facts(read.facts), "layers": layers}
 
 
 def lens(read: LensRead) -> Json:
     """What each layer would predict; the first cell of a column is the embedding's."""
-    return {
-        "event": "lens", "node": read.node, "followed": list(read.followed), **facts(read.facts),
-        "columns": [
-            {
-                "node": column.node, "leads_from": column.leads_from,
-                "cells": [
-                    {
-                        "top": [{"id": token.id, "text": token.text, "prob": token.prob} for token in cell.top],
-                        "entropy_bits": number(cell.entropy_bits), "final_rank": cell.final_rank,
-                        "followed": list(cell.followed), "followed_ranks": list(cell.followed_ranks),
-                    }
-                    for cell in column.cells
-                ],
-            }
-            for column in _shown(read.facts, read.columns)
-        ],
-    }  # fmt: skip
+    columns = [
+        {
+            **pick(column, "node", "leads_from"),
+            "cells": [
+                {
+                    "top": [pick(token, "id", "text", "prob") for token in cell.top],
+                    **pick(cell, "entropy_bits", "final_rank", "followed", "followed_ranks"),
+                }
+                for cell in column.cells
+            ],
+        }
+        for column in _shown(read.facts, read.columns)
+    ]
+    return {**pick(read, "node", "followed"), **facts(read.facts), "columns": columns}
 
 
 def contributions(read: AttributionRead) -> Json:
     """What each part and head adds to the logit of each token; `value` is their difference, where there are two."""
+    parts = [
+        {
+            **pick(part, "kind", "layer", "name", "logits"),
+            "value": read.bar(part.logits),
+            **pick(part, "rest"),
+            "heads": [list(part.head(head)) for head in range(heads_of(read, part))],
+        }
+        for part in _shown(read.facts, read.parts)
+    ]
     return {
-        "event": "contributions", "node": read.node, "notes": list(read.notes), "softcap": read.softcap,
+        **pick(read, "node", "notes", "softcap"),
         **facts(read.facts),
-        "tokens": [
-            {
-                "id": token.id, "text": token.text, "prob": token.prob, "rank": token.rank,
-                "logit": number(token.logit), "reached": number(token.reached),
-            }
-            for token in read.tokens
-        ],
-        "parts": [
-            {
-                "kind": part.kind, "layer": part.layer, "name": part.name, "logits": list(part.logits),
-                "value": read.bar(part.logits), "rest": list(part.rest),
-                "heads": [list(part.head(head)) for head in range(heads_of(read, part))],
-            }
-            for part in _shown(read.facts, read.parts)
-        ],
-        **({"total": number(read.total), "reached": number(read.reached)} if read.facts.failed is None else {}),
-    }  # fmt: skip
+        "tokens": [pick(token, "id", "text", "prob", "rank", "logit", "reached") for token in read.tokens],
+        "parts": parts,
+        **(pick(read, "total", "reached") if read.facts.failed is None else {}),
+    }
+
+
+def sweep(read: HeadsSwept) -> Json:
+    """Every unit switched off alone; none where a check failed."""
+    units = [
+        {
+            **record_json(unit.intervention),
+            **pick(unit.intervention, "label"),
+            **pick(unit, "kl_bits", "logit_change", "prob"),
+            "top": {"id": unit.top, "text": unit.top_text, "prob": unit.top_prob},
+        }
+        for unit in _shown(read.facts, read.units)
+    ]
+    return {
+        **pick(read, "node", "token", "text", "prob", "logit", "missing", "tokens_run"),
+        "units": units,
+    }
+
+
+def intervened(read: Intervened) -> Json:
+    """What several units together change; no candidates where a check failed."""
+    whole = {**pick(read, "node", "scope", "interventions", "tokens_run"), "effect_note": read.note}
+    if read.facts.failed is not None:
+        return whole
+    before_after = [
+        {
+            **pick(each.before, "id", "text"),
+            "prob_before": each.before.prob,
+            "prob_after": each.after.prob,
+            "rank_before": each.before.rank,
+            "rank_after": each.after.rank,
+            **pick(each, "logit_before", "logit_after"),
+        }
+        for each in read.candidates
+    ]
+    largest = number(read.largest_change)
+    return {
+        **whole,
+        **pick(read, "kl_bits", "entropy_before_bits", "entropy_after_bits", "rounding"),
+        "largest_change": {"id": read.largest_change_id, "text": read.largest_change_text, "logit": largest},
+        "candidates": before_after,
+    }
 
 
 def facts(known: CaptureFacts) -> Json:
     """Checks and times."""
-    checks = [
-        {
-            "name": check.name,
-            "error": number(check.error),
-            "bound": check.bound,
-            "passed": check.passed,
-            "where": check.where,
-        }
-        for check in known.checks
-    ]
-    return {"checks": checks, "ms": known.ms, "step_ms": known.step_ms, "note": known.note}
+    checks = [record_json(check, where=pick(check, "passed", "where")) for check in known.checks]
+    return {"checks": checks, **pick(known, "ms", "step_ms", "note")}
 
 
 def _shown(known: CaptureFacts, parts: Sequence[Part]) -> Sequence[Part]:
@@ -196,13 +230,13 @@ def _shown(known: CaptureFacts, parts: Sequence[Part]) -> Sequence[Part]:
 class InsideTables(PlainText):
     """Writes a table for each view."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         super().__init__(out, err, request)
         self.nodes: list[int] = []
         self.known = Known()
         self._labels: dict[int, str] = {}
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write what a record shows."""
         self.known.apply(record)
         for token in path_of(record):
@@ -210,17 +244,17 @@ class InsideTables(PlainText):
             self._labels[token.node] = token_label(token.text, token.raw)
         match record:
             case AttentionRead():
-                self._table(record.facts, "Attention", attention_table(record, self._path(record.node)))
+                self._table(record, attention_table(record, self._path(record.node)))
                 for line in record.missing:
                     self._out.write(f"  {line}\n")
             case LensRead():
-                self._table(record.facts, "Logit lens", lens_table(record, self._labels))
+                self._table(record, lens_table(record, self._labels))
             case AttributionRead():
-                self._table(record.facts, "Contributions", contributions_table(record))
+                self._table(record, contributions_table(record))
             case HeadsSwept():
-                self._table(record.facts, "Switched off one at a time", sweep_table(record))
+                self._table(record, sweep_table(record))
             case Intervened():
-                self._table(record.facts, "Switched off", intervened_table(record))
+                self._table(record, intervened_table(record))
             case Step():
                 pass
             case _:
@@ -234,12 +268,12 @@ class InsideTables(PlainText):
     def _path(self, node: int) -> list[str]:
         return [self._labels[each] for each in self.nodes[: self.nodes.index(node) + 1]]
 
-    def _table(self, known: CaptureFacts, name: str, lines: Iterator[str]) -> None:
+    def _table(self, read: View, lines: Iterator[str]) -> None:
         self._show("")
-        self._out.write(f"{name}\n")
-        if known.failed is None:
+        self._out.write(f"{TITLES[type(read)]}\n")
+        if read.facts.failed is None:
             self._out.writelines(f"  {line.rstrip()}\n" for line in lines)
-        self._out.write(f"  {checked(known)}\n\n")
+        self._out.write(f"  {checked(read.facts)}\n\n")
         self._out.flush()
 
 
@@ -298,3 +332,35 @@ def contributions_table(read: AttributionRead) -> Iterator[str]:
     yield f"sums to {read.total:.2f}, the {what}{' before the softcap' if read.softcap else ''} is {read.reached:.2f}"
     yield from map(visible, read.notes)
     yield "direct effect alone: what a part does through later layers is in their lines"
+
+
+def sweep_table(read: HeadsSwept) -> Iterator[str]:
+    """The units that move the probabilities most, a line each."""
+    name = pad(token_label(read.text), UNIT_CELL)
+    yield f"followed: {token_label(read.text)} ({percent(read.prob)}); the strongest of {len(read.units)} units"
+    yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
+    for unit in sorted(read.units, key=lambda each: -each.kl_bits)[:STRONGEST]:
+        first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
+        yield (
+            f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}  "
+            f"{percent(unit.prob):<{UNIT_CELL}}  {first}"
+        )
+    yield from read.missing
+
+
+def intervened_table(read: Intervened) -> Iterator[str]:
+    """The candidates without and with the interventions."""
+    scope = "this token" if read.scope == "token" else "whole context"
+    yield (
+        f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, model entropy "
+        f"{bits(read.entropy_before_bits)} to {bits(read.entropy_after_bits)} bits, "
+        f"largest logit change {read.largest_change:.2f} ({token_label(read.largest_change_text)})"
+    )
+    yield f"{'':{UNIT_CELL}}{'before':>10}{'rank':>7}{'after':>12}{'rank':>7}{'logit':>8}"
+    for each in read.candidates:
+        yield (
+            f"{pad(token_label(each.before.text, each.before.raw), UNIT_CELL)}{percent(each.before.prob):>10}"
+            f"{each.before.rank:>7}{percent(each.after.prob):>12}{each.after.rank:>7}{each.logit_change:>+8.2f}"
+        )
+    if read.note:
+        yield read.note

@@ -6,15 +6,14 @@ import re
 from collections.abc import Collection
 from typing import TextIO
 
-from engine import records
-from inspector.cli.arguments import Request
+from engine import protocol
+from inspector.cli.arguments import CliRequest
 from inspector.cli.summary import Summary
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, requested
-from inspector.state.speculation import Speculation
-from inspector.state.speculation_words import figures as speculation_figures
-from inspector.state.speculation_words import verdict
+from inspector.state.speculation import Speculation, verdict
+from inspector.state.speculation import figures as speculation_figures
 
 ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""
@@ -29,7 +28,7 @@ class PlainText:
         request: Its seed and its notes are part of the summary.
     """
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
         self._out = out
         self._err = err
         self._request = request
@@ -39,24 +38,24 @@ class PlainText:
         self._line_open = False
         self._warned = ""
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write what a record made certain of the text, and how far the work is."""
         match record:
-            case records.Loading():
+            case protocol.Loading():
                 self._warn(record.warning)
                 self._show(loading(record))
-            case records.DraftLoading():
+            case protocol.DraftLoading():
                 self._show(f"loading the draft: {record.done}/{record.total} {record.name}")
-            case records.DraftReady():
+            case protocol.DraftReady():
                 self._show("")
-            case records.ModelFacts():
+            case protocol.ModelFacts():
                 self._notes += (note for note in record.notes if note != self._warned)
-            case records.PromptOpened():
+            case protocol.PromptOpened():
                 self._notes += record.notes
                 self._show(f"prefill 0/{len(record.tokens)}")
-            case records.PrefillChunk():
+            case protocol.PrefillChunk():
                 self._show(f"prefill {record.done}/{record.total}")
-            case records.Prefilled():
+            case protocol.Prefilled():
                 self._show("")
             case _:
                 pass
@@ -109,7 +108,7 @@ def for_terminal(text: str) -> str:
     return "".join(part if part in ("\n", "\t") else visible(part) for part in re.split(r"([\n\t])", text))
 
 
-def loading(record: records.Loading) -> str:
+def loading(record: protocol.Loading) -> str:
     """How far the loading is, on one line."""
     if not record.total:
         return f"loading: {record.stage} {record.detail}".rstrip()
@@ -117,7 +116,7 @@ def loading(record: records.Loading) -> str:
     return f"loading: {record.stage} {share} % {record.detail}".rstrip()
 
 
-def figures(summary: Summary, request: Request, only: Collection[str] = ()) -> list[tuple[str, str]]:
+def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -> list[tuple[str, str]]:
     """The summary as names and values.
 
     Args:
@@ -162,14 +161,14 @@ def _speculation(speculation: Speculation) -> list[tuple[str, str]]:
     return [("draft", begin), *speculation_figures(totals), *notes]
 
 
-def _kv(kv: records.KVReading) -> str:
+def _kv(kv: protocol.KVReading) -> str:
     """What the cache holds; without one, what the last pass ran and dropped."""
     if kv.passed_tokens:
         return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
     return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
 
 
-def _model(facts: records.ModelFacts) -> str:
+def _model(facts: protocol.ModelFacts) -> str:
     held = f" (files: {facts.stored})" if facts.stored else ""
     weights = f"{amount(facts.parameters)} parameters, {facts.quantization or facts.dtype}{held}"
     blas = f", {facts.blas}" if facts.blas else ""

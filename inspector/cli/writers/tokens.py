@@ -1,36 +1,283 @@
-"""The tokens of a text as a table or as JSON lines."""
+"""The tokens of a text, cut and scored: tables, or JSON lines."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
 from typing import TextIO
 
-from engine import records
-from engine.records import Piece, Tokenized
-from inspector.cli.arguments import Request
+from engine import protocol
+from engine.protocol import Piece, PromptToken, Tokenized
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Writer
 from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import Json, JsonLines
-from inspector.cli.writers.plain import PlainText
+from inspector.cli.writers.jsonl import JsonLines, candidate, prompt_token
+from inspector.cli.writers.plain import PlainText, figures
 from inspector.display import pad, token_label
+from inspector.scales import bits, milliseconds, percent, prompt_rate
+from inspector.state.record_json import Json, number, pick
 from inspector.state.token_bytes import shown_bytes
 
-TOKEN_CELLS = 24
+FIGURES = ("model",)
 _BYTES = 64
 """Bytes of a token that the table shows at most."""
 
 
-def writer(request: Request, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request asks for.
+def score_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
+    """The writer that a request for scores asks for.
 
     Args:
-        request: What is cut.
+        request: What is scored.
         summary: Whether the tokens are left out.
-        out: Receives the tokens and their counts.
-        err: Receives the progress, where it is a terminal, and notes.
+        out: Receives the scores.
+        err: Receives the progress, where it is a terminal, and what it took.
     """
-    if request.jsonl:
-        return TokenLines(out, request, not summary)
-    return TokenTable(out, err, request, not summary)
+    return (
+        ScoreLines(out, request, not summary) if request.jsonl else ScoreTable(out, err, request, not summary)
+    )
+
+
+def token_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
+    """The writer that a request for tokens asks for; as `score_writer`."""
+    return (
+        TokenLines(out, request, not summary) if request.jsonl else TokenTable(out, err, request, not summary)
+    )
+
+
+# ---- scores -----------------------------------------------------------------------------------
+
+
+class Score:
+    """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Tokens of the text."""
+        self.bytes = 0
+        """Of the text, in the tokens that were scored."""
+        self.characters = 0
+        """Of the text, that these tokens finished."""
+        self._own: list[int] = []
+        self.ms = 0.0
+        """Of the model, the logits of every token included."""
+        self._warm_tokens, self._warm_ms, self._read_ms = 0, 0.0, 0.0
+        self._done = 0
+        """Tokens that ran."""
+        self.notes: tuple[str, ...] = ()
+        self._logprobs: list[float] = []
+
+    def take(self, record: protocol.Record) -> tuple[PromptToken, ...]:
+        """Take in one record; returns the tokens that it made known."""
+        match record:
+            case protocol.PromptOpened():
+                self.total, self.notes = len(record.tokens), record.notes
+                self._own = _text_bytes(record)
+                return record.tokens[:1]
+            case protocol.PrefillChunk():
+                self.ms += record.ms
+                if not record.cold:
+                    self._warm_tokens += record.done - self._done
+                    self._warm_ms += record.ms
+                self._done = record.done
+            case protocol.PromptReadings():
+                self.ms += record.ms
+                self._read_ms += record.ms
+                for token in record.tokens:
+                    self._add(token)
+                return record.tokens
+        return ()
+
+    def _add(self, token: PromptToken) -> None:
+        if token.logprob is not None:
+            self._logprobs.append(token.logprob)
+            own = self._own[token.position]
+            self.bytes += own
+            self.characters += max(0, len(token.text) - (len(token.raw) - own))
+
+    @property
+    def tps(self) -> float:
+        """Tokens scored a second, without the model's first chunk, a cold start; 0 where there was no other."""
+        if not self._warm_tokens or not self.scored:
+            return 0.0
+        return 1000 / (self._warm_ms / self._warm_tokens + self._read_ms / self.scored)
+
+    @property
+    def scored(self) -> int:
+        """Tokens whose logprob is known."""
+        return len(self._logprobs)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tokens but the first are scored."""
+        return self.total > 0 and self.scored == self.total - 1
+
+    @property
+    def logprob(self) -> float:
+        """Of all scored tokens together, natural logarithm."""
+        return math.fsum(self._logprobs)
+
+    @property
+    def mean(self) -> float | None:
+        """Logprob of a token, None where none is scored."""
+        return self.logprob / self.scored if self.scored else None
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp(-mean): of how many equally probable tokens the model had to choose, as it were."""
+        return None if self.mean is None else math.exp(-self.mean) if self.mean > -700 else math.inf
+
+    @property
+    def bits(self) -> float:
+        """Surprisal of all scored tokens together."""
+        return max(0.0, -self.logprob / math.log(2))
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Over the bytes of the text in the scored tokens; None where they have none."""
+        return self.bits / self.bytes if self.bytes else None
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """Over the characters that the scored tokens finished; None where they finished none."""
+        return self.bits / self.characters if self.characters else None
+
+
+class ScoreLines(JsonLines):
+    """Writes the events of a score: `model`, one `token` for each, `score`."""
+
+    def __init__(self, out: TextIO, request: CliRequest, tokens: bool) -> None:
+        super().__init__(out, request)
+        self._tokens = tokens
+        self._score = Score()
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Write the tokens that a record made known."""
+        known = self._score.take(record)
+        if isinstance(record, protocol.ModelFacts):
+            super().take(record, text)
+        for token in known if self._tokens else ():
+            surprisal = None if token.logprob is None else max(0.0, -token.logprob / math.log(2))
+            bits_and_others = {
+                "surprisal_bits": number(surprisal),
+                "candidates": [*map(candidate, token.candidates)],
+            }
+            self._write("token", prompt_token(token), bits_and_others)
+
+    def end(self, summary: Summary) -> None:
+        """Write the text's figures."""
+        score = self._score
+        self._write(
+            "score",
+            pick(score, "complete"),
+            {"tokens": score.total},
+            pick(score, "scored", "bytes", "characters", "logprob"),
+            {"mean_logprob": number(score.mean)},
+            pick(score, "perplexity", "bits", "bits_per_byte", "bits_per_character", "ms", "notes"),
+        )
+
+
+class ScoreTable(PlainText):
+    """Writes a line a token as they become known, then the text's figures; what it took to standard error."""
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, tokens: bool) -> None:
+        super().__init__(out, err, request)
+        self._tokens = tokens
+        self._score = Score()
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Write the tokens that a record made known, or show how far it is."""
+        known = self._score.take(record)
+        if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
+            self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.total}")
+        else:
+            super().take(record, text)
+        if known and self._tokens:
+            self._show("")
+            self._write(known, heading=isinstance(record, protocol.PromptOpened))
+
+    @property
+    def _streams(self) -> bool:
+        """Whether the terminal shows the tokens as they come, which is progress enough."""
+        return self._tokens and self._out.isatty()
+
+    def _write(self, tokens: Iterable[PromptToken], heading: bool) -> None:
+        lines = [score_line("pos", "token", "p", "logprob", "bits", "rank", "entropy")] if heading else []
+        self._out.write("".join([*lines, *(score_row(token) for token in tokens)]))
+        self._out.flush()
+
+    def end(self, summary: Summary) -> None:
+        """Write the figures."""
+        self._show("")
+        if self._score.total:
+            apart = "\n" if self._tokens else ""
+            self._out.write(apart + "".join(f"{name:<19}{value}\n" for name, value in sums(self._score)))
+            self._out.flush()
+        self._sum_up([*figures(summary, self._request, FIGURES), ("took", _cost(self._score))])
+
+
+def score_row(token: PromptToken) -> str:
+    """One token as a line of the table."""
+    label = token_label(token.text, token.raw)
+    if token.logprob is None or token.prob is None:
+        return score_line(str(token.position + 1), label, "", "", "", "", "")
+    entropy = "" if token.entropy_bits is None else bits(token.entropy_bits)
+    surprisal = bits(-token.logprob / math.log(2))
+    cells = percent(token.prob), f"{token.logprob:.4f}", surprisal, str(token.rank), entropy
+    return score_line(str(token.position + 1), label, *cells)
+
+
+def score_line(number: str, label: str, *others: str) -> str:
+    """Cells as a line of the table of scores."""
+    widths = (9, 10, 7, 7, 8)
+    numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths, strict=True))
+    return f"{number:>6}  {pad(label, 20)}{numbers}".rstrip() + "\n"
+
+
+def sums(score: Score) -> list[tuple[str, str]]:
+    """The figures of a text as names and values."""
+    broken = "" if score.complete else " before it was stopped"
+    if score.mean is None or score.perplexity is None:
+        return [("tokens", f"{score.total}, of which none was scored{broken}")]
+    lines = [
+        ("tokens", f"{score.total}, of which {score.scored} were scored{broken}"),
+        ("logprob", f"{score.logprob:.4f}, {score.mean:.4f} a token"),
+        ("perplexity", f"{score.perplexity:.4f}"),
+        ("bits", f"{score.bits:.2f}, {score.bits / score.scored:.4f} a token"),
+    ]
+    if score.bits_per_byte is not None:
+        lines.append(("bits per byte", f"{score.bits_per_byte:.4f} over {score.bytes} bytes"))
+    if score.bits_per_character is not None:
+        lines.append(
+            ("bits per character", f"{score.bits_per_character:.4f} over {score.characters} characters")
+        )
+    return lines
+
+
+def _cost(score: Score) -> str:
+    if not score.scored or not score.ms:
+        return milliseconds(score.ms)
+    return f"{milliseconds(score.ms)} for {score.scored} tokens, {prompt_rate(score.tps)}"
+
+
+def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
+    """How many bytes of each token are the text's own.
+
+    Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
+    the first word. Where the tokens don't spell the text, as with a tokenizer that changes letters, all bytes count.
+    """
+    text, raws = opened.text.encode("utf-8", "surrogatepass"), [token.raw for token in opened.tokens]
+    joined, ends = b"".join(raws), list(accumulate(map(len, raws)))
+    starts = [end - len(raw) for end, raw in zip(ends, raws, strict=True)]
+    places = (place for start in starts for place in (start, start + joined.startswith(b" ", start)))
+    begin = next((place for place in places if joined.startswith(text, place)), None)
+    if begin is None:
+        return [len(raw) for raw in raws]
+    inside = [min(max(end - begin, 0), len(text)) for end in ends]
+    return [end - start for start, end in pairwise([0, *inside])]
+
+
+# ---- tokens -----------------------------------------------------------------------------------
 
 
 def counts(cut: Tokenized) -> Json:
@@ -47,64 +294,40 @@ def counts(cut: Tokenized) -> Json:
 
 
 class TokenLines(JsonLines):
-    """Writes one `token` event for each, then their `counts`.
+    """Writes one `token` event for each, then their `counts`."""
 
-    Args:
-        out: Where to; flushed after each line.
-        request: What is cut.
-        tokens: Whether each token is written.
-    """
-
-    def __init__(self, out: TextIO, request: Request, tokens: bool) -> None:
+    def __init__(self, out: TextIO, request: CliRequest, tokens: bool) -> None:
         super().__init__(out, request)
         self._tokens = tokens
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the tokens, once they are known."""
         if not isinstance(record, Tokenized):
             return
         for index, piece in enumerate(record.pieces if self._tokens else ()):
-            self._write(token_event(index, piece))
-        self._write({"event": "counts", **counts(record)})
+            own = {"index": index, **pick(piece, "id", "text"), "bytes": piece.raw.hex()}
+            self._write("token", own, pick(piece, "special"))
+        self._write("counts", counts(record))
 
     def end(self, summary: Summary) -> None:
         """Nothing more: the counts came with the tokens."""
 
 
-def token_event(index: int, piece: Piece) -> Json:
-    """One token; bytes are hexadecimal."""
-    return {
-        "event": "token",
-        "index": index,
-        "id": piece.id,
-        "text": piece.text,
-        "bytes": piece.raw.hex(),
-        "special": piece.special,
-    }
-
-
 class TokenTable(PlainText):
-    """Writes a line a token, then their counts.
+    """Writes a line a token, then their counts."""
 
-    Args:
-        out: Receives the table.
-        err: Receives the progress, where it is a terminal, and notes.
-        request: What is cut.
-        tokens: Whether each token is written.
-    """
-
-    def __init__(self, out: TextIO, err: TextIO | None, request: Request, tokens: bool) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, tokens: bool) -> None:
         super().__init__(out, err, request)
         self._tokens = tokens
 
-    def take(self, record: records.Record, text: str) -> None:
+    def take(self, record: protocol.Record, text: str) -> None:
         """Write the table, once the tokens are known, or show how far it is."""
         super().take(record, text)
         if not isinstance(record, Tokenized):
             return
         self._show("")
-        rows = [row(record.pieces, index) for index in range(len(record.pieces))]
-        table = [line("#", "id", "token", "", "bytes"), *rows, "\n"] if self._tokens else []
+        rows = [token_row(record.pieces, index) for index in range(len(record.pieces))]
+        table = [token_line("#", "id", "token", "", "bytes"), *rows, "\n"] if self._tokens else []
         self._out.write("".join([*table, in_words(record)]))
         self._out.flush()
 
@@ -114,11 +337,11 @@ class TokenTable(PlainText):
         self._sum_up([])
 
 
-def row(pieces: tuple[Piece, ...], index: int) -> str:
+def token_row(pieces: tuple[Piece, ...], index: int) -> str:
     """One token as a line of the table; counted from 0, as in the JSON lines."""
     piece = pieces[index]
     mark = "special" if piece.special else ""
-    return line(
+    return token_line(
         str(index),
         str(piece.id),
         token_label(piece.text, piece.raw),
@@ -127,9 +350,9 @@ def row(pieces: tuple[Piece, ...], index: int) -> str:
     )
 
 
-def line(index: str, id: str, label: str, special: str, shown: str) -> str:
-    """Cells as a line of the table."""
-    return f"{index:>6}  {id:>7}  {pad(label, TOKEN_CELLS)}  {special:<7}  {shown}".rstrip() + "\n"
+def token_line(index: str, id: str, label: str, special: str, shown: str) -> str:
+    """Cells as a line of the table of tokens."""
+    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {special:<7}  {shown}".rstrip() + "\n"
 
 
 def in_words(cut: Tokenized) -> str:

@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.frozen import frozen
-from engine.records import Failure, Record
 from engine.settings import LoadSettings
 from inspector.lessons.authors.rules import before, static, tokens, too_long
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
-from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.margins import near_draw
-from inspector.lessons.options import Option
+from inspector.lessons.lesson import Beat, Lesson, Option
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.reading import draft
-from inspector.lessons.values import Value
+from inspector.lessons.values import Value, near_draw
 
 OWN_DTYPES = ("file", "float32")
 """The types that the program may choose by itself for a model."""
@@ -111,11 +108,10 @@ def examine(session: HeadlessSession, lesson: Lesson) -> Examination:
         )
         found.faults.add(1, "The lesson was written for another model.", hint, "fingerprint")
     play = live_play(session, lesson)
-    walk = _Walk(session, play, found)
     try:
-        walk.go()
+        _Walk(session, play, found).go()
     finally:
-        walk.close()
+        play.close()
     return found
 
 
@@ -134,17 +130,6 @@ class _Walk:
 
     def __init__(self, session: HeadlessSession, play: LessonPlay, found: Examination) -> None:
         self._session, self._play, self._found = session, play, found
-        self._failures: list[Failure] = []
-        session.controller.client.listeners.append(self._receive)
-
-    def close(self) -> None:
-        """Leave the session."""
-        self._session.controller.client.listeners.remove(self._receive)
-        self._play.close()
-
-    def _receive(self, record: Record) -> None:
-        if isinstance(record, Failure) and not self._play.scope.waiting:
-            self._failures.append(record)
 
     def go(self) -> None:
         """Go through all beats."""
@@ -194,10 +179,9 @@ class _Walk:
         return play.phase is LessonPhase.ACTING and not play.stage.busy and bool(play.stage.left)
 
     def _refuse_failure(self, beat: Beat) -> None:
-        failures, self._failures = self._failures, []
-        if failures:
+        if (failure := self._play.stage.failure) is not None:
             line = beat.act[0].line if beat.act and self._play.phase is LessonPhase.ACTING else beat.line
-            raise LessonError(line, failures[0].message, failures[0].hint, "action")
+            raise LessonError(line, failure.message, failure.hint, "action")
 
     # ---- what it came to --------------------------------------------------------------------
 

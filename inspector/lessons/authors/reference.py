@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from engine.settings import FIELDS
 from inspector.lessons.actions import VERBS
-from inspector.lessons.expressions import Function, functions
-from inspector.lessons.names import PANELS, PARTS, SCREENS
+from inspector.lessons.lesson import PANELS, PARTS, SCREENS
+from inspector.lessons.quantities import FUNCTIONS, Function
 from inspector.lessons.values import FORMS
 
 HEADING = "## Reference"
@@ -34,7 +34,7 @@ def _lines() -> Iterator[str]:
         yield f"| `{verb.usage}` | {verb.help} |"
     yield from ("", "### Functions", "", "Each with its fields; the first named stands for all of it.")
     told: dict[tuple[str, ...], str] = {}
-    for function in functions().values():
+    for function in FUNCTIONS.values():
         yield from _function(function, told)
     yield from ("", "### Forms", "", "| form | 0.4567 |", "|---|---|")
     for name, form in FORMS.items():

@@ -12,12 +12,11 @@ from rich.cells import cell_len
 
 from engine.errors import SettingsError
 from engine.settings import BY_NAME, Settings, check
-from inspector.lessons.actions import MOST_STEPS, Action, settings_given
+from inspector.lessons.actions import MOST_STEPS, LessonAction, settings_given
 from inspector.lessons.errors import Faults, LessonError
-from inspector.lessons.expressions import Expression, Template, functions
-from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.names import HIDDEN
-from inspector.lessons.options import Option
+from inspector.lessons.expressions import Expression, Template
+from inspector.lessons.lesson import HIDDEN, Beat, Lesson, Option
+from inspector.lessons.quantities import FUNCTIONS
 
 COLUMNS = 76
 """Of the card in a terminal of 80."""
@@ -46,13 +45,6 @@ def static(lesson: Lesson) -> list[LessonError]:
     _check_prompt(lesson, faults)
     _check_settings(lesson, faults)
     return faults.found
-
-
-def expressions(beat: Beat) -> Iterator[Expression]:
-    """All expressions of a beat, in the order in which they are computed."""
-    yield from (expression for _, expression in beat.keep)
-    yield from before(beat)
-    yield from after(beat)
 
 
 def before(beat: Beat) -> Iterator[Expression]:
@@ -88,7 +80,7 @@ class _Names:
 
     def check(self, number: int) -> None:
         """See that each expression of a beat names what there is."""
-        for expression in expressions(self._beats[number]):
+        for expression in self._beats[number].expressions:
             self._used |= expression.names()
             self._faults.of(lambda at=expression: self._check(at.tree, at, number), None)  # type: ignore[misc]
 
@@ -112,10 +104,10 @@ class _Names:
                 self._check(child, within, number)
 
     def _check_name(self, name: str, within: Expression, number: int) -> None:
-        if name in functions():
+        if name in FUNCTIONS:
             return
         if name not in self._kept:
-            names = ", ".join(sorted((*functions(), *self._kept)))
+            names = ", ".join(sorted((*FUNCTIONS, *self._kept)))
             raise LessonError(within.line, f"There is no quantity {name}.", f"There are {names}.", "quantity")
         if self._kept[name][0] > number:
             hint = "Keep it in this beat or in one before."
@@ -126,16 +118,16 @@ class _Names:
         if name in self._kept or name is None:
             raise LessonError(within.line, f"{ast.unparse(node.value)} has no field {node.attr}.",
                               "A value that is kept stands alone.", "field")  # fmt: skip
-        function = functions().get(name)
+        function = FUNCTIONS.get(name)
         if function is not None and node.attr not in function.gives.fields:
             hint = f"It has {', '.join(function.gives.fields)}."
             raise LessonError(within.line, f"{function.gives.name} has no field {node.attr}.", hint, "field")
 
     def _check_call(self, node: ast.Call, within: Expression) -> None:
         name = _function(node) or ""
-        function = functions().get(name)
+        function = FUNCTIONS.get(name)
         if function is None:
-            names = ", ".join(functions())
+            names = ", ".join(FUNCTIONS)
             raise LessonError(within.line, f"There is no quantity {name}.", f"There are {names}.", "quantity")
         signature = inspect.signature(function.call)
         named = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
@@ -222,11 +214,11 @@ def _quantities(expression: Expression) -> set[str]:
     """What it reads: functions, and functions with their fields; the field that stands for all where none is named."""
     found: set[str] = set()
     for node in ast.walk(expression.tree):
-        if isinstance(node, ast.Attribute) and (name := _function(node.value)) in functions():
+        if isinstance(node, ast.Attribute) and (name := _function(node.value)) in FUNCTIONS:
             found |= {str(name), f"{name}.{node.attr}"}
     bare = expression.tree
-    if not isinstance(bare, ast.Attribute) and (name := _function(bare)) in functions():
-        found |= {str(name), f"{name}.{functions()[str(name)].gives.default}"}
+    if not isinstance(bare, ast.Attribute) and (name := _function(bare)) in FUNCTIONS:
+        found |= {str(name), f"{name}.{FUNCTIONS[str(name)].gives.default}"}
     return found
 
 
@@ -317,13 +309,13 @@ def _check_prompt(lesson: Lesson, faults: Faults) -> None:
     """See that there is a prompt before something needs one."""
     there = bool(lesson.prompt)
     for beat in lesson.beats:
-        steps: tuple[Action | Expression, ...] = (*beat.begin, *_first(beat), *beat.act, *after(beat))
+        steps: tuple[LessonAction | Expression, ...] = (*beat.begin, *_first(beat), *beat.act, *after(beat))
         for needs in steps:
-            if isinstance(needs, Action):
+            if isinstance(needs, LessonAction):
                 there = there or needs.name == "prompt"
                 wanted = needs.name != "set"
             else:
-                wanted = bool(needs.names() & (functions().keys() - NO_PROMPT))
+                wanted = bool(needs.names() & (FUNCTIONS.keys() - NO_PROMPT))
             if wanted and not there:
                 hint = 'Write prompt = "Once upon a time" at the top, or begin = "prompt Once upon a time".'
                 faults.add(needs.line, "This needs a prompt, and there is none.", hint, "prompt")
@@ -347,7 +339,7 @@ def _check_settings(lesson: Lesson, faults: Faults) -> None:
                 faults.add(action.line, message, f"Give max_tokens up to {MOST_STEPS:,}.", "run")
 
 
-def _set(action: Action, settings: Settings) -> Settings:
+def _set(action: LessonAction, settings: Settings) -> Settings:
     try:
         return check(replace(settings, **settings_given(action.given)))  # type: ignore[arg-type]
     except SettingsError as error:

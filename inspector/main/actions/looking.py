@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from inspector.config.preferences import VIEWS
-from inspector.keys import KEYS, key_for
+from inspector.keys import key_for, with_keys
 from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF
-from inspector.main.tool import LOOK, Hint, Key, Needs, Tool, ToolActions, When
+from inspector.main.panels.text import BORDERS, BYTES, IDS, OFF, TextPanel
+from inspector.main.tool import LOOK, Tool, ToolActions, replayed
 from inspector.scales import METRICS
+from inspector.widgets.actions import Action, Needs
 
 VIEW_WORDS = {
     OFF: "Plain text",
-    BORDERS: f"Token borders. {key_for('tokens')}: ids",
-    IDS: f"Token ids. {key_for('tokens')}: bytes",
-    BYTES: f"Token bytes. {key_for('tokens')}: plain text",
+    BORDERS: "Token borders. {tokens}: ids",
+    IDS: "Token ids. {tokens}: bytes",
+    BYTES: "Token bytes. {tokens}: plain text",
 }
 
 
@@ -70,48 +70,40 @@ class LookActions(ToolActions):
         text = self.host.panel(TextPanel)
         text.lent = False
         text.view = VIEWS[(VIEWS.index(text.view) + 1) % len(VIEWS)]
-        self.host.answer(VIEW_WORDS[text.view])
-
-    def recall(self) -> None:
-        """Have dropped logits computed again."""
-        self.host.answer(self.controller.setup.recall())
+        self.host.answer(with_keys(VIEW_WORDS[text.view]))
 
 
 LOOKING = Tool(
     "looking",
     "Look around",
     LookActions,
-    keys=(
-        Key("earlier", *KEYS["earlier"], "Earlier", LOOK,
-            "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION),
-        Key("later", *KEYS["later"], "Later", LOOK, "Look at the token after.",
-            lambda own: own.walk(1), Needs.DISTRIBUTION),
-        Key("ten_earlier", *KEYS["ten_earlier"], "Ten earlier", LOOK,
-            "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION),
-        Key("ten_later", *KEYS["ten_later"], "Ten later", LOOK,
-            "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION),
-        Key("first", *KEYS["first"], "First", LOOK,
-            "Look at the first token of the completion; again for the first of the prompt.",
-            LookActions.first, Needs.DISTRIBUTION),
-        Key("tip", *KEYS["tip"], "Tip", LOOK,
-            "Follow the tip: the token to come; where a session is followed, what comes next.",
-            LookActions.tip, Needs.DISTRIBUTION),
-        Key("jump", *KEYS["jump"], "Jump", LOOK, "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION),
-        Key("recall", *KEYS["recall"], "Recompute logits", LOOK,
+    actions=(
+        Action("earlier", "Earlier", "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION,
+            group=LOOK, hint="walk", worth=7, place=30),
+        Action("later", "Later", "Look at the token after.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+            group=LOOK, hint="walk", worth=7, place=30),
+        Action("ten_earlier", "Ten earlier", "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION,
+            group=LOOK),
+        Action("ten_later", "Ten later", "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION,
+            group=LOOK),
+        Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
+            LookActions.first, Needs.DISTRIBUTION, group=LOOK),
+        Action("tip", "Tip", "Follow the tip: the token to come; where a session is followed, what comes next.",
+            LookActions.tip, Needs.DISTRIBUTION, group=LOOK),
+        Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, group=LOOK,
+            synonyms="go to step number", hint=replayed("jump"), worth=2, place=70),
+        Action("recall", "Recompute logits",
             "Compute logits again that were dropped, where the sampler's stages need them.",
-            LookActions.recall, Needs.DISTRIBUTION | Needs.ENGINE),
-        Key("metric", *KEYS["metric"], "Colour", LOOK,
-            "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
-            lambda own: own.metric(1)),
-        Key("metric_back", *KEYS["metric_back"], "Colour back", LOOK,
-            "Colour the text by the metric before.", lambda own: own.metric(-1)),
-        Key("tokens", *KEYS["tokens"], "Tokens", LOOK,
+            lambda own: own.host.answer(own.controller.setup.recall()),
+            Needs.DISTRIBUTION | Needs.ENGINE, group=LOOK),
+        Action("metric", "Colour", "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
+            lambda own: own.metric(1), group=LOOK,
+            synonyms="color colors heat highlight surprisal probability entropy rank", hint="colour", worth=3,
+            place=120),
+        Action("metric_back", "Colour back", "Colour the text by the metric before.", lambda own: own.metric(-1),
+            group=LOOK),
+        Action("tokens", "Tokens",
             "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
-            LookActions.view),
-    ),
-    hints=(
-        Hint(3, ("earlier", "later"), "walk", 7),
-        Hint(7, ("jump",), "jump", 2, When.REPLAY),
-        Hint(12, ("metric",), "colour", 3),
+            LookActions.view, group=LOOK, synonyms="ids bytes borders tokenizer tokenization"),
     ),
 )  # fmt: skip

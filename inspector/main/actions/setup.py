@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.records import PromptPreview
+from engine.protocol import Prefill
 from engine.settings import LoadSettings
-from inspector.keys import KEYS
 from inspector.main.downloads import Downloads
-from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
 from inspector.recordings.sessions import recent_models
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import given, on_show
+from inspector.session.prompts import given, on_show
+from inspector.session.requests import Latest
+from inspector.state.measured import Measured
+from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note, picking, taking
 
 if TYPE_CHECKING:
-    from inspector.main.dialogs.prompt import Draft
+    from inspector.session.prompts import Draft
 
 _MOST_KEPT = 100
 """Prompts that are kept beside those of the tree."""
@@ -31,10 +31,10 @@ class SetupActions(ToolActions):
         self.draft = host.controller.setup.prompt
         """What stands in the prompt dialog when it is opened, unless it was given and went on as a conversation."""
         self._given = self.draft
-        self._typed: list[Prompt] = []
+        self._typed: list[Prefill] = []
         """What was given or left in it before."""
         self._downloads = Downloads(host)
-        self._lookup = Lookup(PromptPreview, host.controller.client)
+        self._lookup = Latest(host.controller.client)
 
     def prompt(self) -> None:
         """Ask for a prompt."""
@@ -88,42 +88,43 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.facts import FactsDialog
 
         if (facts := self.timeline.facts) is not None:
-            self.host.open(FactsDialog(facts, self.timeline.measured.loaded))
+            self.host.open(FactsDialog(facts, self.timeline.of(Measured).loaded))
 
 
+PROMPT_KEYS = dialog_table(
+    "While a prompt is typed",
+    note("up down", "On the first and the last line: the prompt before, the next one. `alt+↑` `alt+↓` on any.",
+         "other prompts", 5),
+    Action("prompt.read_file", "From a file", "Take the text of a file; `→` completes its path.",
+           lambda own: own.read_file(), hint="from a file", worth=4, priority=True),
+    note("ctrl+a", "Select all of it: what is typed then takes its place.", "select all", 2),
+    note("tab", hint="next field", worth=3),
+    applies("Prefill it."),
+    leaves("Leave; what was typed is kept."),
+)  # fmt: skip
+MODEL_KEYS = dialog_table(
+    "While a model is chosen",
+    note("", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed.",
+         written="letters"),
+    *picking("Go through the list, `pgup` `pgdn` by pages; its facts are below.", "model", 6, pages=""),
+    taking("Open it. A hub id that is not on the disk, or not whole, is downloaded first while the session goes on: "
+           "`⏎` again stops that, and goes on with it later.", "open"),
+)  # fmt: skip
 SETTING_UP = Tool(
     "setup",
     "Set up",
     SetupActions,
-    keys=(
-        Key("prompt", *KEYS["prompt"], "Prompt", SET_UP,
+    actions=(
+        Action("prompt", "Prompt",
             "Give another prompt, raw or through the chat template. What is there stays in the tree.",
-            SetupActions.prompt, Needs.ENGINE),
-        Key("open", *KEYS["open"], "Open model", SET_UP,
-            "Open another model: one of those on the disk, a directory or a hub id.", SetupActions.open, Needs.SESSION),
-        Key("facts", *KEYS["facts"], "Model facts", SET_UP, "Show what is known of the model.",
-            SetupActions.facts, Needs.MODEL),
+            SetupActions.prompt, Needs.ENGINE, group=SET_UP,
+            synonyms="text input chat system message template question",
+            hint=live("prompt"), worth=9, place=140),
+        Action("open", "Open model", "Open another model: one of those on the disk, a directory or a hub id.",
+            SetupActions.open, Needs.SESSION, group=SET_UP,
+            synonyms="load change switch model checkpoint hub download"),
+        Action("facts", "Model facts", "Show what is known of the model.", SetupActions.facts, Needs.MODEL,
+            group=SET_UP, synonyms="architecture config parameters layers details info quantization about"),
     ),
-    hints=(Hint(14, ("prompt",), "prompt", 9, When.LIVE),),
-    help=(
-        HelpSection(
-            "While a prompt is typed",
-            (
-                ("`↑` `↓`", "On the first and the last line: the prompt before, the next one. `alt+↑` `alt+↓` on any."),
-                ("`ctrl+o`", "Take the text of a file; `→` completes its path."),
-                ("`ctrl+a`", "Select all of it: what is typed then takes its place."),
-                ("`ctrl+s`", "Prefill it."),
-                ("`esc`", "Leave; what was typed is kept."),
-            ),
-        ),
-        HelpSection(
-            "While a model is chosen",
-            (
-                ("letters", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed."),
-                ("`↑` `↓`", "Go through the list, `pgup` `pgdn` by pages; its facts are below."),
-                ("`⏎`", "Open it. A hub id that is not on the disk, or not whole, is downloaded first while the "
-                 "session goes on: `⏎` again stops that, and goes on with it later."),
-            ),
-        ),
-    ),
+    owners=(PROMPT_KEYS, MODEL_KEYS),
 )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from engine.commands import TakeStep
-from inspector.keys import KEYS
-from inspector.main.tool import BRANCH, STEP, Hint, Key, Needs, Tool, ToolActions, When
+from engine.protocol import TakeStep
+from inspector.main.tool import BRANCH, STEP, Tool, ToolActions
+from inspector.state.timeline import Phase
+from inspector.widgets.actions import Action, ActionTable, Needs
 
 
 class TransportActions(ToolActions):
@@ -18,46 +19,38 @@ class TransportActions(ToolActions):
         else:
             self.host.expect()
 
-    def run(self) -> None:
-        """Run or pause."""
-        self.host.answer(self.controller.transport.run())
-
-    def back(self) -> None:
-        """Go back before the last step."""
-        self.host.answer(self.controller.transport.back())
-
-    def pace(self, by: int) -> None:
-        """Change the pace."""
-        self.host.answer(self.controller.transport.change_pace(by))
-
 
 TRANSPORT = Tool(
     "transport",
     "Step and run",
     TransportActions,
-    keys=(
-        Key("step", *KEYS["step"], "Step", STEP,
+    actions=(
+        Action("step", "Step",
             "Take the token that the sampler picked; at an older token walk one forward; while running, "
-            "pause.", TransportActions.step, Needs.DISTRIBUTION, "on"),
-        Key("run", *KEYS["run"], "Run", STEP,
-            "Step on until a stop is reached; again to pause.", TransportActions.run, Needs.DISTRIBUTION, "on"),
-        Key("faster", *KEYS["faster"], "Faster", STEP,
+            "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on", group=STEP,
+            synonyms="next token generate one forward", hint="step", worth=12, place=10),
+        Action("run", "Run", "Step on until a stop is reached; again to pause.",
+            lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on", group=STEP,
+            synonyms="play continue generate go start pause", hint="run", worth=11, place=20),
+        Action("faster", "Faster",
             "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
-            "chunks.", lambda own: own.pace(1), Needs.SESSION),
-        Key("slower", *KEYS["slower"], "Slower", STEP, "Run at a slower pace; in a prefill, take smaller chunks.",
-            lambda own: own.pace(-1), Needs.SESSION),
-        Key("take_back", *KEYS["take_back"], "Take back", BRANCH,
-            "Take back the last token of the completion; its branch is kept.",
-            TransportActions.back, Needs.DISTRIBUTION, "back"),
+            "chunks.", lambda own: own.host.answer(own.controller.transport.change_pace(1)), Needs.SESSION, group=STEP,
+            synonyms="speed pace quick"),
+        Action("slower", "Slower", "Run at a slower pace; in a prefill, take smaller chunks.",
+            lambda own: own.host.answer(own.controller.transport.change_pace(-1)), Needs.SESSION, group=STEP,
+            synonyms="speed pace slow"),
+        Action("take_back", "Take back", "Take back the last token of the completion; its branch is kept.",
+            lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
+            group=BRANCH, synonyms="delete remove last token backspace", hint="take back", worth=2, place=80),
     ),
-    hints=(
-        Hint(1, ("step",), "step", 12, When.LIVE),
-        Hint(1, ("step",), "next", 12, When.REPLAY),
-        Hint(1, ("step",), "pause", 12, When.RUNNING),
-        Hint(2, ("run",), "run", 11, When.LIVE),
-        Hint(2, ("run",), "play", 11, When.REPLAY),
-        Hint(2, ("slower", "faster"), "pace", 11, When.RUNNING),
-        Hint(8, ("take_back",), "take back", 2, When.LIVE),
-        Hint(8, ("take_back",), "back", 9, When.REPLAY),
+    contexts=(
+        ActionTable("While it runs", (
+            Action("step", hint="pause", worth=12, place=10),
+            Action("slower", hint="pace", worth=11, place=20), Action("faster", hint="pace", worth=11, place=20),
+        ), when=lambda own: own.timeline.phase is Phase.RUNNING, told=False),
+        ActionTable("While a recording is shown", (
+            Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
+            Action("take_back", hint="back", worth=9, place=80),
+        ), when=lambda own: own.timeline.recorded, told=False),
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import PathError
-from engine.paths import free, here, typed
+from engine.files import free, here, typed
 
 
 class Destination:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import ClassVar
 
 from rich.table import Table
@@ -11,11 +13,11 @@ from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.records import ModelFacts, RankFacts, RanksLoaded
-from inspector.display import visible
-from inspector.main.dialogs.special_tokens import ids_of, template_parts, token_rows, uses
+from engine.frozen import frozen
+from engine.protocol import ModelFacts, RankFacts, RanksLoaded, SpecialToken
+from inspector.display import visible, visible_lines
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.overlay import Overlay
 
 _ROLES = (("begin (BOS)", "BOS"), ("end (EOS)", "EOS"), ("padding (PAD)", "PAD"))
@@ -98,10 +100,12 @@ class FactsDialog(Dialog[None]):
         ranks: How it is divided over processes; None where it isn't.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among the facts", note("up down", hint="scroll", worth=5), told=False
+    )
     KEPT: ClassVar[tuple[str, ...]] = ("facts",)
     HEADING: ClassVar[str] = "Model"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "scroll", 5),)
 
     def __init__(self, facts: ModelFacts, ranks: RanksLoaded | None = None) -> None:
         super().__init__()
@@ -116,8 +120,8 @@ class FactsDialog(Dialog[None]):
         for name, value in rows(self.facts, self.ranks):
             table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
         yield Static(table, id="facts-table")
-        for note in self.facts.notes:
-            yield Static(Text(f"• {visible(note)}"), classes="fact-note")
+        for remark in self.facts.notes:
+            yield Static(Text(f"• {visible(remark)}"), classes="fact-note")
         if self.facts.special:
             yield Static(self._special(), id="facts-special", classes="fact-part")
         if self.facts.chat_template:
@@ -146,3 +150,115 @@ class FactsDialog(Dialog[None]):
                     text.append("\n" + _number(line), "dim")
                 text.append(written, "italic reverse" if part.marks else "")
         return text
+
+
+# ---- the special tokens, and where the chat template has them: pure, what is returned is printable ---
+
+ROWS = 200
+"""Rows of tokens at most."""
+CHARACTERS = 16_000
+"""Of a template's source that are shown."""
+USES = 80
+"""Uses that are listed at most."""
+_FOLDED = 4
+"""Numbered tokens in a row from which they share one row."""
+_NAMES = {"bos_token": "BOS", "eos_token": "EOS", "pad_token": "PAD", "unk_token": "UNK"}
+"""How a template writes a token by its role."""
+
+
+@frozen
+class TemplatePart:
+    """A piece of a template's source, printable."""
+
+    text: str
+    marks: bool
+    """Whether it is a special token, or the name of one."""
+
+
+@frozen
+class TokenRow:
+    """One special token, or a run of those that differ by a number alone."""
+
+    ids: str
+    text: str
+    about: str
+
+
+def ids_of(facts: ModelFacts, role: str) -> str:
+    """The tokens that have a role: `2 <|im_end|>`."""
+    tokens = [f"{each.id} {visible(each.text)}" for each in facts.special if role in each.roles]
+    return ", ".join(tokens) or "none"
+
+
+def token_rows(facts: ModelFacts) -> list[TokenRow]:
+    """The special tokens by id, with roles and the template's lines that have them."""
+    lines = _lines(facts)
+    rows = [row for _, run in groupby(_numbered(facts.special, lines), lambda each: each[0])
+            for row in _rows([token for _, token in run], lines)]  # fmt: skip
+    left = facts.special_count - sum(_size(row) for row in rows[:ROWS])
+    return [*rows[:ROWS], *([TokenRow("", f"and {left:,} more", "")] if left > 0 else [])]
+
+
+def template_parts(facts: ModelFacts) -> list[TemplatePart]:
+    """The template's source, cut at its special tokens; of a long one the beginning."""
+    source = facts.chat_template
+    parts = [_part(text, mark) for text, mark in _cut(source[:CHARACTERS], facts.special)]
+    left = len(source) - CHARACTERS
+    return [*parts, *([TemplatePart(f"\n… {left:,} characters more", False)] if left > 0 else [])]
+
+
+def uses(parts: Iterable[TemplatePart]) -> str:
+    """The special tokens of a template in the order in which its source has them."""
+    found = [part.text for part in parts if part.marks]
+    return " ".join(found[:USES]) + (f" … {len(found) - USES} more" if len(found) > USES else "")
+
+
+def _part(text: str, mark: bool) -> TemplatePart:
+    return TemplatePart(visible(text) if mark else visible_lines(text), mark)
+
+
+def _cut(source: str, special: Sequence[SpecialToken]) -> Iterator[tuple[str, bool]]:
+    """A source in pieces, and whether each is a special token; the longest that fits is taken."""
+    texts = sorted({each.text for each in special if each.text}, key=len, reverse=True)
+    names = [rf"\b{name}\b" for name in _NAMES]
+    pieces = re.split("(" + "|".join([*map(re.escape, texts), *names]) + ")", source)
+    return ((text, bool(place % 2)) for place, text in enumerate(pieces) if text)
+
+
+def _lines(facts: ModelFacts) -> dict[str, list[int]]:
+    """Lines of the template, from 1, by the special token's text or the name of its role."""
+    lines: dict[str, list[int]] = {}
+    line = 1
+    for text, mark in _cut(facts.chat_template, facts.special):
+        if mark and line not in lines.setdefault(text, []):
+            lines[text].append(line)
+        line += text.count("\n")
+    return lines
+
+
+def _numbered(
+    special: Iterable[SpecialToken], lines: dict[str, list[int]]
+) -> Iterator[tuple[object, SpecialToken]]:
+    """Each token with what those of a run have in common: the text but for its numbers, and no gap in the ids."""
+    for place, token in enumerate(special):
+        plain = not token.roles and token.text not in lines
+        yield ((re.sub(r"\d+", "#", token.text), token.id - place) if plain else token.id), token
+
+
+def _rows(run: Sequence[SpecialToken], lines: dict[str, list[int]]) -> Iterator[TokenRow]:
+    if len(run) >= _FOLDED:
+        first, last = run[0], run[-1]
+        texts = f"{visible(first.text)} to {visible(last.text)}"
+        yield TokenRow(f"{first.id}-{last.id}", texts, f"{len(run)} tokens")
+        return
+    for token in run:
+        names = [name for name, role in _NAMES.items() if role in token.roles]
+        found = sorted({line for key in (token.text, *names) for line in lines.get(key, ())})
+        shown = ", ".join(map(str, found[:8])) + (" …" if len(found) > 8 else "")
+        where = f"template line {shown}" if found else ""
+        yield TokenRow(str(token.id), visible(token.text), "  ".join([*token.roles, where]).strip())
+
+
+def _size(row: TokenRow) -> int:
+    first, _, last = row.ids.partition("-")
+    return int(last) - int(first) + 1 if last else 1

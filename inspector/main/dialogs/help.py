@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import TabbedContent, TabPane
 
+from inspector.main.actions.screen import HELP_KEYS
 from inspector.main.dialogs.keys_page import KeysPage
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.key_hints import KeyHint
 
 if TYPE_CHECKING:
     from inspector.main.dialogs.topics import TopicPages
@@ -34,19 +34,11 @@ class HelpDialog(Dialog[None]):
         keys: The page of keys, in Markdown.
     """
 
+    ACTIONS: ClassVar[ActionTable] = HELP_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("_keys",)
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("←→", "other page", 6), ("↑↓", "scroll", 5), ("⏎", "open", 4))
     AUTO_FOCUS = "#help-keys VerticalScroll"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,tab", "other_page", "Next page", tooltip="Show the next page.", priority=True),
-        Binding(
-            "left,shift+tab", "other_page(-1)", "Page before", tooltip="Show the page before.", priority=True
-        ),
-        Binding("backspace", "topics", "All pages", tooltip="Show the list of pages again.", show=False),
-        Binding("question_mark,q", "leave", "Close", show=False),
-    ]
 
     def __init__(self, keys: str) -> None:
         super().__init__()
@@ -92,7 +84,7 @@ class HelpDialog(Dialog[None]):
 
         place.mount(MarkdownPage(name))
 
-    def action_other_page(self, by: int = 1) -> None:
+    def other_page(self, by: int = 1) -> None:
         """Show another page, ready to be scrolled."""
         tabs = self.query_one(TabbedContent)
         names = [f"help-{name}" for name in (*(name for name, _ in PAGES), TOPIC_TAB)]
@@ -107,7 +99,7 @@ class HelpDialog(Dialog[None]):
         for place in self.query(f"#{self.query_one(TabbedContent).active} VerticalScroll"):
             place.focus()
 
-    def action_topics(self) -> None:
+    def show_topics(self) -> None:
         """Show the list of pages, where one of them is open."""
         if self._topics is not None:
             self._topics.close()

@@ -10,8 +10,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input
 
 from inspector.display import visible
+from inspector.widgets.actions import ActionTable, dialog_table
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 
@@ -23,9 +23,9 @@ class JumpDialog(Dialog[int]):
         last: Number of the last one.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table("In a jump", told=False)
     HEADING: ClassVar[str] = "Jump to a step"
     APPLY: ClassVar[str] = "Jump"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = ()
 
     def __init__(self, first: int, last: int) -> None:
         super().__init__()
@@ -55,11 +55,7 @@ class JumpDialog(Dialog[int]):
         )
         self.query_one("#apply", Button).disabled = self.step is None
 
-    @on(Input.Submitted, "#jump-step")
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Jump, if there is such a step."""
         self._typed()
         if self.step is not None:

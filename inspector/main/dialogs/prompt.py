@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Button, Label, TextArea
+from textual.widgets import Button, Input, Label, TextArea
 
-from engine.commands import PreviewPrompt
-from engine.frozen import frozen
-from engine.records import NO_OPTIONS, Failure, Message, ModelFacts, PromptPreview
+from engine import protocol
+from engine.errors import EngineError
+from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
-from inspector.main.dialogs.prompt_editor import PromptEditor
-from inspector.main.dialogs.prompt_file import PromptFileDialog
-from inspector.session.conversation import edited, is_conversation, system_of, transcript
-from inspector.session.lookup import Lookup
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import PromptHistory
+from inspector.keys import key_for
+from inspector.main.actions.setup import PROMPT_KEYS
+from inspector.session.client import Request
+from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
+from inspector.session.requests import Latest
+from inspector.texts import decoded, read_text_file
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_TYPED, SafeTextArea
+from inspector.widgets.safety import MOST_TYPED, SafeInput, SafeTextArea
 
 MODES = ("raw", "through the chat template", "the whole conversation")
 RAW, CHAT, WHOLE = range(3)
@@ -41,12 +46,45 @@ SHORT, SOON, LATER = 5_000, 0.05, 0.3
 characters take the engine some 0.2 s."""
 
 
-@frozen
-class Draft:
-    """What was typed, and whether it is to be prefilled."""
+class PromptEditor(SafeTextArea):
+    """Several lines to type in."""
 
-    prompt: Prompt
-    submitted: bool
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("alt+up", "ask(-1)", "Earlier prompt", show=False),
+        Binding("alt+down", "ask(1)", "Later prompt", show=False),
+        Binding("ctrl+a", "select_all", "Select all", show=False),
+    ]
+
+    class Asked(Message):
+        """Another prompt was asked for."""
+
+        def __init__(self, by: int) -> None:
+            self.by = by
+            """-1 for the one before, 1 for the next."""
+            super().__init__()
+
+    def put(self, text: str) -> None:
+        """Edit another text, from its end on."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
+    def action_ask(self, by: int) -> None:
+        """Ask for another prompt."""
+        self.post_message(self.Asked(by))
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Move up a line; on the first one ask for the prompt before."""
+        if not select and self.navigator.is_first_wrapped_line(self.cursor_location):
+            self.action_ask(-1)
+        else:
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Move down a line; on the last one ask for the next prompt."""
+        if not select and self.navigator.is_last_wrapped_line(self.cursor_location):
+            self.action_ask(1)
+        else:
+            super().action_cursor_down(select)
 
 
 class PromptDialog(Dialog[Draft]):
@@ -59,30 +97,22 @@ class PromptDialog(Dialog[Draft]):
         before: Prompts from before, oldest first.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+o", "read_file", "From a file", tooltip="Take the text of a file.", priority=True),
-    ]
+    ACTIONS: ClassVar[ActionTable] = PROMPT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("↑↓", "other prompts", 5),
-        ("ctrl+o", "from a file", 4),
-        ("ctrl+a", "select all", 2),
-        ("⇥", "next field", 3),
-    )
 
     def __init__(
         self,
-        prompt: Prompt,
+        prompt: Prefill,
         facts: Callable[[], ModelFacts | None],
-        lookup: Lookup[PromptPreview],
-        before: Sequence[Prompt] = (),
+        lookup: Latest,
+        before: Sequence[Prefill] = (),
     ) -> None:
         super().__init__()
         self.prompt, self.facts, self.lookup = prompt, facts, lookup
         self.history = PromptHistory(before, prompt)
-        self._conversation: tuple[Message, ...] = ()
+        self._conversation: tuple[protocol.Message, ...] = ()
         """The one whose last message is edited; empty where there is one message alone."""
         self._whole = ""
         """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
@@ -112,7 +142,7 @@ class PromptDialog(Dialog[Draft]):
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
     def extra(self) -> Iterable[Button]:
-        yield Button("From a file  ctrl+o", id="prompt-read", compact=True)
+        yield ActionButton("prompt.read_file", "From a file", id="prompt-read")
 
     @property
     def _modes(self) -> tuple[str, ...]:
@@ -125,7 +155,6 @@ class PromptDialog(Dialog[Draft]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.lookup.tell = self._answered
         self.set_focus(self.query_one("#prompt-text", PromptEditor))
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._show(CUTTING)
@@ -137,7 +166,7 @@ class PromptDialog(Dialog[Draft]):
 
     # ---- the fields -------------------------------------------------------------------------
 
-    def _put(self, prompt: Prompt) -> None:
+    def _put(self, prompt: Prefill) -> None:
         """Edit another prompt; whether its logprobs are wanted stays."""
         self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
         self.query_one("#prompt-text", PromptEditor).put("" if self._whole else prompt.text)
@@ -151,12 +180,12 @@ class PromptDialog(Dialog[Draft]):
         self.query_one("#prompt-conversation", SafeTextArea).load_text(transcript(self._conversation))
         self._changed()
 
-    def typed(self) -> Prompt:
+    def typed(self) -> Prefill:
         """The prompt in the fields."""
         text = self.query_one("#prompt-text", PromptEditor).text or self._whole
         mode = self.query_one("#prompt-mode", Choice).chosen
         system = self.query_one("#prompt-system", SafeTextArea).text
-        prompt = Prompt(
+        prompt = Prefill(
             text, mode != RAW, system or None, ECHOES[self.query_one("#prompt-echo", Choice).chosen][1]
         )
         if mode != WHOLE:
@@ -168,8 +197,7 @@ class PromptDialog(Dialog[Draft]):
         if (prompt := self.history.go(message.by, self.typed())) is not None:
             self._put(prompt)
 
-    @on(Button.Pressed, "#prompt-read")
-    def action_read_file(self) -> None:
+    def read_file(self) -> None:
         """Ask for a file whose text takes the place of the one that was typed."""
         dialog = PromptFileDialog(self._file)
 
@@ -194,7 +222,7 @@ class PromptDialog(Dialog[Draft]):
         if self._timer is not None:
             self._timer.stop()
         if self._too_long or not (prompt.text or prompt.chat):
-            self.lookup.forget()
+            self.lookup.drop()
             self._show(self._hint())
         else:
             self._timer = self.set_timer(SOON if len(prompt.text) <= SHORT else LATER, self._ask)
@@ -210,13 +238,14 @@ class PromptDialog(Dialog[Draft]):
         if self.facts() is None:
             self._show(self._hint())
         self.lookup.ask(
-            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options)
+            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options),
+            self._answered,
         )
 
-    def _answered(self, answer: PromptPreview | Failure) -> None:
-        if isinstance(answer, Failure):
-            self._show(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
-        else:
+    def _answered(self, request: Request[PreviewPrompt]) -> None:
+        if (failure := request.failure) is not None:
+            self._show(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        elif (answer := request.reply(PromptPreview)) is not None:
             facts = self.facts()
             window = facts.context_window if facts is not None else None
             self._show(counted(answer, window), window is not None and answer.tokens > window, answer)
@@ -243,7 +272,8 @@ class PromptDialog(Dialog[Draft]):
         if facts is None:
             return "The model is still loading; the prompt is cut, and prefilled, when it is there."
         window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
-        return f"Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.{window}{self._bare}"
+        read = key_for("prompt.read_file")
+        return f"Type a prompt; ↑ brings earlier ones, {read} one from a file.{window}{self._bare}"
 
     @property
     def _bare(self) -> str:
@@ -251,11 +281,11 @@ class PromptDialog(Dialog[Draft]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(Draft(self.typed(), False))
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Prefill what was typed, or report that nothing was."""
         prompt = self.typed()
         if prompt.text or prompt.messages:
@@ -280,3 +310,101 @@ def counted(preview: PromptPreview, window: int | None) -> str:
     if preview.shared:
         parts.append(f"The first {preview.shared:,} are those of the path on show.")
     return visible(" ".join((*parts, *preview.notes)))
+
+
+# ---- a prompt from a file --------------------------------------------------------------------
+
+FILE_HELP = (
+    "A UTF-8 text file, of 16 MiB at most. It takes the place of the prompt that stands in the dialog."
+)
+_NAMES = 10_000
+"""Entries of a directory that are looked through."""
+
+
+class PathSuggester(Suggester):
+    """Completes the path of a file; what is proposed is taken with `→`."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The first name in the alphabet that goes on with what was typed; a directory ends with a slash."""
+        return await asyncio.to_thread(completed, value)
+
+
+def completed(text: str) -> str | None:
+    """A path that begins with what was typed, None where there is none that is printable."""
+    directory, name = os.path.split(text)
+    try:
+        with os.scandir(os.path.expanduser(directory) or ".") as entries:
+            found = [
+                each
+                for each in islice(entries, _NAMES)
+                if each.name.startswith(name) and each.name.isprintable() and (name or each.name[0] != ".")
+            ]
+        best = min(found, key=lambda each: each.name, default=None)
+        if best is None:
+            return None
+        return text[: len(text) - len(name)] + best.name + ("/" if best.is_dir() else "")
+    except (OSError, ValueError):  # no such directory, or no name at all
+        return None
+
+
+class PromptFileDialog(Dialog[str]):
+    """Asks for a path; returns the file's text.
+
+    Args:
+        name: The initial path in the field.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among files",
+        note("enter", hint="read", worth=6),
+        note("right", hint="take what is proposed", worth=5),
+        told=False,
+    )
+    HEADING: ClassVar[str] = "Prompt from a file"
+    APPLY: ClassVar[str] = "Read"
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.file_name = name
+        """As it was typed."""
+
+    def body(self) -> Iterable[Widget]:
+        field = SafeInput(self.file_name, "prompt.txt", id="prompt-file")
+        field.suggester = PathSuggester()
+        yield field
+        yield Remark(FILE_HELP, id="prompt-file-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one("#prompt-file", SafeInput).focus()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#prompt-file-remark", Remark).say(visible(text), wrong)
+
+    @on(Input.Changed, "#prompt-file")
+    def _typed(self) -> None:
+        self._say(FILE_HELP)
+
+    def apply(self) -> None:
+        """Read the file, unless none was named."""
+        self.file_name = self.query_one("#prompt-file", SafeInput).value.strip()
+        if self.file_name:
+            self._read(self.file_name)
+        else:
+            self._say("No file was named. Give a name.", wrong=True)
+
+    @work(thread=True, exclusive=True)
+    def _read(self, name: str) -> None:
+        try:
+            raw = read_text_file(name, "prompt file", "Check the path's spelling.", "Give a regular file.")
+            text = decoded(raw, name)
+            if not text:
+                self.from_thread(self._say, "The file is empty. Give another one.", True)
+                return
+        except EngineError as error:
+            self.from_thread(self._say, str(error), True)
+        else:
+            self.from_thread(self.dismiss, text)

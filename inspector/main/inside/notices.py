@@ -8,16 +8,16 @@ from typing import Any
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import Check, Measuring
+from engine.protocol import Check, Measuring
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool
-from inspector.session.answers import Answers
-from inspector.state.inside.checks import CHECKS, checked
+from inspector.session.requests import Replies
+from inspector.state.inside import CHECKS, checked
 from inspector.state.session_tree import Item
+from inspector.widgets.actions import pressing
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.charts import bar
-from inspector.widgets.key_hints import pressing
 
 Notice = list[tuple[str, Style]]
 
@@ -30,14 +30,14 @@ def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
         shown: Id of the present one's.
         room: Cells.
     """
-    long = sum(len(tool.title) + len(tool.keys[0].shown) + 4 for tool in family) <= room
-    names = [f" {tool.keys[0].shown} {tool.title if long else tool.keys[0].label} " for tool in family]
+    long = sum(len(tool.title) + len(tool.actions[0].shown) + 4 for tool in family) <= room
+    names = [f" {tool.actions[0].shown} {tool.title if long else tool.actions[0].label} " for tool in family]
     styles = ["reverse bold" if tool.id == shown else "" for tool in family]
     gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
     while "reverse bold" in styles[1:] and sum(map(len, names[: styles.index("reverse bold") + 1])) > room:
         names, styles = names[1:], styles[1:]  # the present one is in sight
     drawn = [Content.styled(name, style) for name, style in zip(names, styles, strict=True)]
-    keys = [tool.keys[0].shown for tool in family][len(family) - len(names) :]
+    keys = [tool.actions[0].names[0] for tool in family][len(family) - len(names) :]
     return Content(gap).join(tab.stylize(pressing(key)) for tab, key in zip(drawn, keys, strict=True))
 
 
@@ -57,15 +57,16 @@ def under_way(now: Measuring | None) -> str:
     return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
 
 
-def told(answers: Answers[Any], key: Hashable) -> str:
+def told(answers: Replies[Any], key: Hashable, width: int) -> str:
     """The checks of an answer and its costs; or why it isn't there, or how far it is.
 
     Args:
         answers: That it is among.
         key: What it is about.
+        width: Cells of the line.
     """
     if (answer := answers.get(key)) is not None:
-        return checked(answer.facts)
+        return checked(answer.facts, width)
     if (failure := answers.failure(key)) is not None:
         return visible(failure.message)
     return under_way(answers.progress) if answers.waiting else ""

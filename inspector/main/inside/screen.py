@@ -8,23 +8,21 @@ from typing import ClassVar, Generic, TypeVar
 from rich.style import Style
 from textual import events, getters, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.commands import Command
-from engine.records import CaptureFacts, Failure, Record
+from engine.protocol import CaptureFacts, Command, Failure, Record
 from inspector.display import visible
 from inspector.main.inside.notices import nothing_before, place_of, refused, tabs, under_way, waiting
 from inspector.main.inside.token_heat import TokenHeat
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.answers import Answers
-from inspector.state.inside.checks import checked
+from inspector.session.requests import Replies
+from inspector.state.inside import checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.widgets.actions import KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.page_view import PageView
 
 Answer = TypeVar("Answer", bound=Record)
@@ -40,25 +38,13 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         answers: Asks the engine and keeps what it answered.
     """
 
-    KEYS: ClassVar[str] = "#inside-keys"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "walk(-1)", "Token before", tooltip="Look at the token before.", priority=True),
-        Binding("right", "walk(1)", "Next token", tooltip="Look at the next token.", priority=True),
-        Binding("home", "select(1)", "First token", tooltip="Look at the first token.", priority=True),
-        Binding("end", "select(None)", "Last token", tooltip="Look at the last token.", priority=True),
-        Binding("tab", "turn(1)", "Next view", tooltip="Show the next view of this token.", priority=True),
-        Binding("shift+tab", "turn(-1)", "View before", tooltip="Show the view before.", priority=True),
-        Binding("pageup", "scroll(-10)", "Page up", tooltip="Scroll up by ten lines.", priority=True),
-        Binding("pagedown", "scroll(10)", "Page down", tooltip="Scroll down by ten lines.", priority=True),
-        Binding("escape,q", "leave", "Back", tooltip="Go back; what is computed stops."),
-    ]
     AUTO_FOCUS = "#inside-view"
     ASKS: ClassVar[bool] = True
     """Whether the view is about a token; one of the whole model has no text above it."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
-    def __init__(self, host: Host, answers: Answers[Answer]) -> None:
+    def __init__(self, host: Host, answers: Replies[Answer]) -> None:
         super().__init__(host)
         self.answers = answers
 
@@ -91,10 +77,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
             return 0
         return 3 if self.size.height < TALL else 4
 
-    def hints(self) -> Sequence[KeyHint]:
-        """The view's own keys."""
-        return ()
-
     # ---- the token --------------------------------------------------------------------------------
 
     @property
@@ -124,7 +106,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         yield TokenHeat(id="inside-text")
         yield PageView(id="inside-view")
         yield Static(id="inside-status")
-        yield Static(id="inside-keys")
+        yield KeyLine(id="inside-keys")
 
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
@@ -143,12 +125,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         status = self.query_one("#inside-status", Static)
         status.update(Content(self.situation()))
         status.set_class(self._trouble(answer), "-answer")
-        self.show_keys(
-            [
-                *self.hints(), *([("←→", "token", 8)] if self.ASKS else []), ("⇥", "next view", 6), ("T", "theme", 1),
-                ("?", "help", 3), ("esc", "back", 9),
-            ]
-        )  # fmt: skip
 
     def _want(self) -> None:
         if self.host.controller.transport.recorded or (self.ASKS and not self.path):
@@ -188,69 +164,64 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def _trouble(self, answer: Answer | None) -> bool:
         return self._failure is not None or (answer is not None and self._failed(answer))
 
+    @property
+    def status_room(self) -> int:
+        """Cells of the line of the situation."""
+        return self.size.width - 2
+
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
         answer = self.answer
         facts = self.facts_of(answer) if answer is not None else None
         if facts is not None:
-            return checked(facts)
+            return checked(facts, self.status_room)
         if (failure := self._failure) is not None:
             return visible(failure.message)
         return under_way(self.answers.progress) if self.answers.waiting else ""
 
     # ---- keys ---------------------------------------------------------------------------------------
 
-    def action_walk(self, by: int) -> None:
+    def walk(self, by: int) -> None:
         """Look at another token."""
         self.timeline.walk(by)
-        self._moved()
+        self.host.changed()
 
-    def action_select(self, slot: int | None) -> None:
+    def look_at(self, slot: int | None) -> None:
         """Look at a token: the second slot for the first one, since nothing went through the model before it."""
         self.timeline.select(slot)
-        self._moved()
+        self.host.changed()
 
     @on(TokenHeat.Clicked)
     def _token_clicked(self, message: TokenHeat.Clicked) -> None:
         """Look at the token that was clicked: the text then ends with it."""
-        self.action_select(message.place + 1)
-
-    def _moved(self) -> None:
-        self.host.changed()
+        self.look_at(message.place + 1)
         self.changed()
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll the view."""
-        self.view.move(by)
-
-    def action_turn(self, by: int) -> None:
+    def turn(self, by: int) -> None:
         """Show a neighbouring view of the same token."""
         family = self.host.family(self.TOOL)
         at = next(index for index, tool in enumerate(family) if tool.id == self.TOOL)
-        self.leave_for(family[(at + by) % len(family)].keys[0].id)
+        self.leave_for(family[(at + by) % len(family)].actions[0].id)
 
-    def leave_for(self, key: str) -> None:
-        """Close this screen, and do what a key of the main screen does."""
-        self.answers.drop()
+    def leave_for(self, action: str) -> None:
+        """Close this screen, and do what an action of the main screen does."""
+        self.drop()
         self.dismiss(None)
-        self.host.press(key)
+        self.host.press(action)
 
     def on_key(self, event: events.Key) -> None:
         """The keys that open the other views on the main screen do so from here, too."""
-        opener = next(
-            (
-                tool.keys[0]
-                for tool in self.host.family(self.TOOL)
-                if event.character in tool.keys[0].keys.split(",")
-            ),
-            None,
-        )
-        if opener is not None and event.character is not None:
+        openers = (tool.actions[0] for tool in self.host.family(self.TOOL))
+        if (opener := next((each for each in openers if event.key in each.names), None)) is not None:
             event.stop()
             self.leave_for(opener.id)
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Go back; what is computed stops."""
-        self.answers.drop()
+        self.drop()
         self.dismiss(None)
         self.host.changed()
+
+    def drop(self) -> None:
+        """Have what is computed stop."""
+        self.answers.drop()

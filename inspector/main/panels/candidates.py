@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import accumulate
+
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -9,39 +14,270 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from engine.records import Candidate, Distribution, PromptToken, Step
+from engine.frozen import frozen
+from engine.protocol import AheadLine, Candidate, Distribution, PromptToken, Step
 from inspector import scales
-from inspector.display import pad, token_label, visible
-from inspector.keys import key_for
+from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.messages import CandidateChosen
-from inspector.main.panels.candidate_columns import (
-    ID,
-    JOINT,
-    MARK,
-    PERCENT,
-    RANK,
-    SAMPLER,
-    CandidateColumns,
-    columns,
-    columns_behind,
-)
-from inspector.main.panels.candidate_rows import fitting_rows, rows_of, why_no_candidates
-from inspector.main.panels.draw_line import draw_line
-from inspector.main.panels.lookahead_lines import (
-    LEAST,
-    LineText,
-    Placement,
-    fill_cells,
-    line_text,
-    own_row,
-    placement,
-)
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import CONCEALED, Canvas, Row, centred
+from inspector.state.timeline import Phase, Timeline
+from inspector.widgets.canvas import CONCEALED, Canvas, Row, centred, why_empty
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
+from inspector.widgets.ruler import places
+
+END = "‹end›"
+"""Marks where the text would end."""
+WAITING = "…"
+LEAST, ENOUGH = 24, 32
+"""Cells that a line needs before the joint probability, and before what the sampler made of it, get their room."""
+MOST = 60
+"""Cells that a candidate and its line get before the bar comes back."""
+TALL = 13
+"""Rows from which a line gets a row of its own."""
+
+
+class Placement(Enum):
+    """Where the lines are drawn."""
+
+    OFF = "off"
+    BEHIND = "behind"
+    """Behind the candidate's token, instead of the bar, the rank and the id."""
+    UNDER = "under"
+    """In a row under the candidate's."""
+
+
+def placement(on: bool, height: int) -> Placement:
+    """Where a panel of `height` rows draws the lines."""
+    if not on:
+        return Placement.OFF
+    return Placement.UNDER if height >= TALL else Placement.BEHIND
+
+
+@frozen
+class LineText:
+    """What is shown of one line."""
+
+    text: str = ""
+    joint: str = ""
+    """Probability of the candidate and all tokens after it together."""
+
+
+def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
+    """What is shown of a line, printable.
+
+    Args:
+        line: None where there is none.
+        waited_for: Whether one was requested.
+    """
+    if line is None:
+        return LineText(WAITING if waited_for else "")
+    text = visible(line.text) + (END if line.ended else "")
+    return LineText(text, scales.percent(math.exp(line.logprob)))
+
+
+def own_row(text: str) -> str:
+    """The text of a line in its own row: the spaces at its beginning are shown."""
+    rest = text.lstrip(" ")
+    return SPACE * (len(text) - len(rest)) + rest
+
+
+def fill_cells(text: str, cells: int) -> tuple[str, str]:
+    """A text cut to `cells` cells, and the blanks that fill them."""
+    shown = truncate(text, cells)
+    return shown, " " * (cells - cell_len(shown))
+
+
+MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
+"""Cells of the columns, their left gap included (the marks have none)."""
+WORDS = 22
+"""Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
+
+LEAST_BAR = 4
+"""Cells that a bar keeps where the tokens are long."""
+
+
+@frozen
+class CandidateColumns:
+    """Which columns fit, and how wide those are that give way."""
+
+    token: int
+    bar: int
+    sampler: bool
+    rank: bool
+    id: bool
+    joint: bool = False
+    """The probability of a look ahead."""
+
+
+def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
+    """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
+
+    Args:
+        width: Cells available.
+        sampler: Whether there is a sampler's column at all.
+        longest: Cells of the longest token's text: it has room before the bar has.
+    """
+    extra = {"sampler": SAMPLER if sampler else 0, "rank": RANK, "id": ID}
+    for dropped in ("", "id", "rank", "sampler"):
+        extra.pop(dropped, None)
+        free = width - MARK - PERCENT - sum(extra.values())
+        if free >= 20:
+            break
+    token = max(6, min(WORDS, max(free // 2, min(longest, free - LEAST_BAR - 1))))
+    return CandidateColumns(
+        token, max(0, free - token - 1), sampler and "sampler" in extra, "rank" in extra, "id" in extra
+    )
+
+
+def columns_behind(width: int, sampler: bool) -> CandidateColumns:
+    """The columns where look-ahead is drawn behind the tokens: its text has room first, then the present numbers.
+
+    Args:
+        width: Cells available.
+        sampler: Whether there is a sampler's column at all.
+    """
+    free = width - MARK - PERCENT
+    fits: dict[str, bool] = {}
+    for name, cells, least in (
+        ("joint", JOINT, LEAST), ("sampler", SAMPLER, ENOUGH), ("rank", RANK, MOST), ("id", ID, MOST),
+    ):  # fmt: skip
+        fits[name] = free - cells >= least and (name != "sampler" or sampler)
+        free -= cells if fits[name] else 0
+    token = min(MOST, free - 1)
+    return CandidateColumns(token, max(0, free - token - 1), **fits)
+
+
+def fitting_rows(top: int, pinned: Sequence[int], cells: Sequence[int], room: int) -> set[int]:
+    """The candidates that are shown: those that always are, then as many as fit from `top` on.
+
+    Args:
+        top: Index of a candidate.
+        pinned: Indices, the most important first; the first of them is shown whether it fits or not.
+        cells: Rows that each candidate takes.
+        room: Rows.
+    """
+    shown = {pinned[0]}
+    left = room - cells[pinned[0]]
+    for index in (*pinned[1:], *range(top, len(cells))):
+        if index not in shown:
+            if cells[index] > left:
+                break
+            shown.add(index)
+            left -= cells[index]
+    return shown
+
+
+def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
+    """The candidates of the selected slot, and its own token where that is not among them.
+
+    Under a grammar those that it allows come first: as a rule it cuts what the model finds most probable.
+    """
+    candidates, item = timeline.candidates, timeline.selected
+    if timeline.distribution is not None and timeline.distribution.grammar is not None:
+        candidates = tuple(sorted(candidates, key=lambda each: each.cut_by == "grammar"))
+    if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
+        return candidates
+    if item.prob is None or item.logprob is None or item.rank is None:
+        return candidates
+    sampler = item.sampler_prob if isinstance(item, Step) else item.prob
+    own = Candidate(
+        item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
+    )
+    return (*candidates, own)
+
+
+def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
+    """Why there are none: the reason and the advice."""
+    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
+        return why_empty(timeline, "The candidates for each token appear here.")
+    if timeline.following:
+        return why_empty(timeline, "The candidates for the first token appear here.")
+    if timeline.slot == 0:
+        return (
+            "This is the first token: the model had nothing to expect it from.",
+            "Press → for the next one.",
+        )
+    if timeline.prompts.opened is not None and not timeline.prompts.opened.echo:
+        return (
+            "Prompt logprobs are off, so what the model thought of the prompt is not known.",
+            "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
+        )
+    if timeline.slot < timeline.held:
+        return (
+            "What the model thought of this token of the prompt is not read yet.",
+            "It is read once nothing else is to be done.",
+        )
+    return (
+        "This token of the prompt has not gone through the model yet.",
+        "Its candidates come with its chunk.",
+    )
+
+
+_LEAST = 10
+"""Cells of a scale that can still be read."""
+_DRAWN, _TAKEN, _OTHER, _EDGE = "●", "━", "─", "┆"
+
+
+def draw_line(
+    distribution: Distribution, by_hand: bool, width: int, inks: Mapping[str, Style], concealed: bool = False
+) -> list[Segment]:
+    """`draw 0.417 ▕──●──┆──▏ fell on ␣toys`, as much of it as the width allows.
+
+    Args:
+        distribution: What was, or will be, drawn from.
+        by_hand: Whether another token than the picked one was taken.
+        width: Cells available.
+        inks: Named styles: `muted`, `accent`, `strong`, `faint`.
+        concealed: Whether it is to be predicted where the draw fell.
+    """
+    picked = next((c for c in distribution.candidates if c.id == distribution.picked), None)
+    label = token_label(picked.text, picked.raw) if picked else f"id {distribution.picked}"
+    label = "?" if concealed else label
+    if distribution.draw is None:
+        words = f"greedy: no draw; the most probable is {label}" if by_hand else "greedy: no draw"
+        return [Segment(words, inks["muted"])]
+    row = [Segment("draw ", inks["muted"]), Segment(f"{places(distribution)[0]} ", inks["accent"])]
+    again = f" (re-roll {distribution.reroll})" if distribution.reroll else ""
+    end = f"{again} fell on "
+    room = width - cell_len("draw 0.000 ") - 2
+    if room - cell_len(end + label) >= _LEAST:
+        scale = _scale(distribution, room - cell_len(end + label), inks, concealed)
+        return [*row, *scale, Segment(end, inks["muted"]), Segment(label, inks["strong"])]
+    return [*row, *_scale(distribution, max(1, room), inks, concealed)]
+
+
+def _scale(
+    distribution: Distribution, cells: int, inks: Mapping[str, Style], concealed: bool
+) -> list[Segment]:
+    """The distribution laid end to end, best first: where each share ends, and where the draw fell."""
+    chars = [_OTHER] * cells
+    for edge in _edges(distribution.candidates):
+        if (at := int(edge * cells)) < cells:
+            chars[at] = _EDGE
+    low, high = distribution.draw_from or 0.0, distribution.draw_to or 0.0
+    taken = range(int(low * cells), max(int(low * cells) + 1, int(high * cells)))
+    drawn = min(cells - 1, int((distribution.draw or 0.0) * cells))
+    if concealed:
+        taken, drawn = range(0), -1
+    return [
+        Segment("▕", inks["faint"]),
+        *(
+            Segment(_DRAWN, inks["accent"]) if at == drawn
+            else Segment(_TAKEN, inks["data"]) if at in taken
+            else Segment(char, inks["faint"])
+            for at, char in enumerate(chars)
+        ),
+        Segment("▏", inks["faint"]),
+    ]  # fmt: skip
+
+
+def _edges(candidates: Sequence[Candidate]) -> list[float]:
+    """Where the shares end, laid end to end by the sampler's probability."""
+    shares = sorted((c.sampler_prob for c in candidates if c.sampler_prob > 0), reverse=True)
+    return list(accumulate(shares))
+
 
 DIM = Style(bold=False)
 """Of what might come, in a highlighted row too."""
@@ -56,21 +292,6 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     DEFAULT_CSS = panel_css("CandidatesPanel")
     NAME = "Next token"
-    HELP = f"""\
-# Next token
-What the model expected at the selected slot: **model** is its own probability, **sampler** the one after every stage of
-the sampler. A grey row was cut; the stage that cut it stands in place of the probability.
-
-- `▶` marks the token that stands there, or that **{key_for("step")}** will take
-- **↑ ↓** or a click highlights a row; **⏎** or a second click takes it, on a branch of its own
-- *others* is the rest of the vocabulary; the last line shows where the draw fell on the sampler's distribution
-- **{key_for("look_ahead")}** looks ahead: dim behind a token stands what greedy decoding would bring after it, and
-  *joint*, the probability
-  of all of it together; **{key_for("take_ahead")}** takes it
-- *model entropy* is how open the choice was to the model, before the sampler: 1 bit is a coin toss, 0 is no choice;
-  *sampler entropy*, in the frame's last line, is that of what is drawn from, after it
-- the first row and `▶` stay in sight; `⋮` marks a row before which some are left out
-"""
 
     highlighted: int = 0
     """Row that Enter takes; it begins at the slot's own token."""
@@ -122,6 +343,11 @@ the sampler. A grey row was cut; the stage that cut it stands in place of the pr
             self.highlighted = next((n for n, c in enumerate(self._rows) if c.id == taken), 0)
             self._top = 0
         super().show(timeline)
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        node, ahead = timeline.before, self.ahead
+        lines = (ahead.on, *ahead.lines(node).items(), ahead.waited_for(node)) if ahead is not None else ()
+        return *timeline.place, self.highlighted, lines
 
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):

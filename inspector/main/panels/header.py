@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from engine.records import ModelFacts
-from engine.setting_field import ORDERS
-from engine.settings import Settings, program
+from engine.protocol import ModelFacts
+from engine.setting_field import Field
+from engine.settings import BY_NAME, FIELDS, STAGES, Settings
 from inspector import scales
 from inspector.display import truncate, visible
 from inspector.keys import key_for
 from inspector.state.grammar import outside, warning
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.charts import bar
@@ -34,21 +34,6 @@ class HeaderLine(Canvas):
     """Model, phase, context and sampling; parts give way to a narrow screen."""
 
     DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
-    HELP = f"""\
-# The line at the top
-Which model, what it is doing, how much of its context window is used, and how it samples.
-
-- `● LOADING` the weights · `● PREFILL` the prompt goes through the model · `● DECODE` one token at a time · `● RUN`
-  without being asked for each · `● RECORDED` a replay: no model is there · `● RETURNING` on its way to be live
-- `● AWAY` the connection to an engine elsewhere was lost: it is tried again, `{key_for("connection")}` says more
-- **under L6 h1 off** this path is not the model's own: parts were switched off; `{key_for("interventions")}` then
-  `r` releases
-- **regex**, **json-schema**, ... the text must match a grammar: `{key_for("grammar_expects")}` shows what it
-  expects, `{key_for("grammar")}` changes it
-- **context** tokens in the KV cache / the most that the model was made for
-- **T** temperature, and every other setting that is on: `rep 1.05/64` is a repetition penalty of 1.05 over 64 tokens;
-  `+2` are two more, for which there is no room; *greedy* takes the most probable token
-"""
 
     settings = Settings()
     away = ""
@@ -63,6 +48,9 @@ Which model, what it is doing, how much of its context window is used, and how i
         """
         self.settings, self.away = settings or self.settings, away
         super().show(timeline)
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return *timeline.place, self.settings, self.away
 
     def draw(self, width: int, height: int) -> list[Row]:
         if self.timeline is None:
@@ -212,36 +200,29 @@ Which model, what it is doing, how much of its context window is used, and how i
 
 def settings_words(settings: Settings) -> list[str]:
     """Every setting that is on, the temperature and the grammar apart."""
-    return [*_shapes(settings), *(_filters(settings) if settings.temp else ())]
+    told = [*_GREEDY, *(_DRAWN if settings.temp else ())]
+    return [_words(field, settings) for field in told if field.on(settings)]
 
 
-def _shapes(settings: Settings) -> list[str]:
-    """What is on that changes logits, so that greedy decoding goes by it, too; and what ends the text."""
-    bias = scales.count(len(settings.logit_bias))
-    penalties = (
-        ("rep", settings.repetition_penalty, settings.repetition_context_size),
-        ("presence", settings.presence_penalty, settings.presence_context_size),
-        ("frequency", settings.frequency_penalty, settings.frequency_context_size),
-    )
-    return [
-        *[f"bias {bias}"] * bool(settings.logit_bias),
-        *[f"min-tokens {settings.min_tokens}"] * (settings.min_tokens > 0),
-        *(f"{name} {value:g}/{back}" for name, value, back in penalties if value),
-        *[f"stop {len(settings.stop)}"] * bool(settings.stop),
-    ]
+def _words(field: Field, settings: Settings) -> str:
+    if field.brief is not None:
+        return field.brief(settings)
+    name, value = field.stage.name if field.stage else field.label, getattr(settings, field.name)
+    return f"{name} {value}" if isinstance(value, int) else f"{name} {value:g}"
 
 
-def _filters(settings: Settings) -> list[str]:
-    """What is on that cuts tokens, and the order of the stages where it is none of mlx_lm's."""
-    least = f" ≥{settings.min_tokens_to_keep}" if settings.min_tokens_to_keep > 1 else ""
-    order = program(settings) if settings.sampler_order in ORDERS.values() else "own"
-    return [
-        *[f"top-p {settings.top_p:g}"] * (settings.top_p < 1),
-        *[f"min-p {settings.min_p:g}{least}"] * (settings.min_p > 0),
-        *[f"xtc {settings.xtc_probability:g}/{settings.xtc_threshold:g}"] * (settings.xtc_probability > 0),
-        *[f"top-k {settings.top_k}"] * (settings.top_k > 0),
-        *[f"order {order}"] * (order != "mlx-lm"),
-    ]
+_STAGES = [(stage.kind, BY_NAME[stage.setting]) for stage in STAGES.values() if stage.kind != "scale"]
+_OTHERS = [field for field in FIELDS if field.stage is None and field.brief is not None]
+_GREEDY = [
+    *(field for kind, field in _STAGES if kind == "logits"),
+    *(field for field in _OTHERS if field.kind == "texts"),
+]
+"""Settings that greedy decoding goes by, too: they change logits, or end the text."""
+_DRAWN = [
+    *(field for kind, field in _STAGES if kind != "logits"),
+    *(field for field in _OTHERS if field.kind != "texts"),
+]
+"""Settings that cut tokens, and the order of the stages where it is none of mlx_lm's."""
 
 
 def _type(facts: ModelFacts) -> str:

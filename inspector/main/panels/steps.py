@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -19,18 +20,16 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
+from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
-from inspector.keys import key_for
 from inspector.main.messages import SlotSelected, StepClicked
-from inspector.main.panels.series import Series, step_shown
-from inspector.main.panels.strip import StepStrip
 from inspector.state.mark_words import explained, signs
-from inspector.state.timeline import Timeline
-from inspector.state.trial import other
+from inspector.state.timeline import Timeline, other
 from inspector.widgets.canvas import (
     CONCEALED,
+    Canvas,
     Row,
     centred,
     colourful,
@@ -40,10 +39,121 @@ from inspector.widgets.canvas import (
     strip_of,
     why_empty,
 )
-from inspector.widgets.charts import bar
+from inspector.widgets.charts import area, bar, window
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import heat_style
+
+_LABEL = 12
+
+
+class StepStrip(Canvas):
+    """The strip under the table of steps."""
+
+    metric = scales.METRIC["surprisal"]
+    """What is drawn; `redraw` after another was set."""
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return *timeline.place, self.metric.name
+
+    def _window(self, timeline: Timeline, width: int) -> range:
+        """Indices of the steps that have a column."""
+        room = max(1, width - _LABEL)
+        return window(len(timeline.step_slots), room, timeline.steps_before(timeline.slot))
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        if timeline is None or not self.metric.steps or not timeline.step_slots:
+            return []
+        items = [timeline.items[timeline.step_slots[index]] for index in self._window(timeline, width)]
+        values = [self.metric.value(item) for item in items]
+        heights = [None if value is None else self.metric.height(value) for value in values]
+        top = self.metric.top or max(self.metric.height(self.metric.steps[-1]), *(h or 0.0 for h in heights))
+        inks = [self.data(self.metric.level(value)) for value in values]
+        current = next((n for n, item in enumerate(items) if item is timeline.step), -1)
+        if current >= 0:
+            inks[current] = (
+                Style(bgcolor=self.ink("row").bgcolor) + self.ink("accent").without_color + inks[current]
+            )
+        most = self.metric.format(max((value for value in values if value is not None), default=0.0))
+        rows = area(heights, height, top)
+        return [self._label(number, most) + _columns(row, inks) for number, row in enumerate(rows)]
+
+    def _label(self, row: int, most: str) -> Row:
+        """The metric's name, and under it the largest value shown."""
+        text = self.metric.name if row == 0 else f"≤ {most}" if row == 1 else ""
+        return [Segment(text[: _LABEL - 1].ljust(_LABEL), self.ink("muted"))]
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is None or self.timeline is None or at.x < _LABEL:
+            return
+        shown = self._window(self.timeline, self.size.width)
+        if at.x - _LABEL < len(shown):
+            self.post_message(StepClicked(shown[at.x - _LABEL]))
+
+
+def _columns(row: str, inks: list[Style]) -> Row:
+    return [Segment(char, ink) for char, ink in zip(row, inks, strict=True)]
+
+
+class Series:
+    """Values of the steps of the current path.
+
+    Args:
+        value: What to keep of a step.
+    """
+
+    def __init__(self, value: Callable[[Step], float]) -> None:
+        self.values: list[float] = []
+        self._value = value
+        self._generation = -1
+
+    def update(self, timeline: Timeline) -> None:
+        """Take in the steps that are new; all of them where the path was rebuilt."""
+        known = len(self.values)
+        if timeline.generation != self._generation or known > len(timeline.step_slots):
+            self._generation, known = timeline.generation, 0
+            self._clear()
+        for slot in timeline.step_slots[known:]:
+            item = timeline.items[slot]
+            assert isinstance(item, Step)
+            self._add(item)
+
+    def _clear(self) -> None:
+        self.values = []
+
+    def _add(self, step: Step) -> None:
+        self.values.append(self._value(step))
+
+
+class StepMs(Series):
+    """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda step: step.ms.total)
+        self._ordered: list[float] = []
+        self._sum = 0.0
+
+    def tpot(self) -> Tpot | None:
+        """Time per output token, None where there is no step or a cold start alone."""
+        return summary(self._ordered, self._sum) if self._ordered else None
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._ordered, self._sum = [], 0.0
+
+    def _add(self, step: Step) -> None:
+        super()._add(step)
+        if not step.ms.cold:
+            insort(self._ordered, step.ms.total)
+            self._sum += step.ms.total
+
+
+def step_shown(timeline: Timeline) -> int:
+    """Which of the path's steps is shown, from 0; -1 where none is."""
+    return -1 if timeline.step is None else timeline.steps_before(timeline.slot) - timeline.following
+
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
 _LEAST_PAIR = 20
@@ -275,26 +385,13 @@ class StepsPanel(Widget, can_focus=True):
     StepsPanel > StepStrip { height: 2; }
     StepsPanel.-short > StepStrip { height: 1; }
     StepsPanel.-plain > StepStrip { display: none; }
+    StepsPanel.-concealed > * { visibility: hidden; }
     """
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
     ]
-    HELP = f"""\
-# Steps
-One row for each token that was generated, and what it cost.
-
-- **p** the model's probability of it · **bits** its surprisal, -log2 p · **entropy** the model entropy there, in bits
-- **rank** its place among all tokens, 1 is the most probable · **ms** the whole step · **KV** bytes in use after it
-- `▶` is the step that all panels show; **click** a row or a column of the strip to look at it, **{key_for("jump")}**
-  jumps to a number
-- a wide panel has the probability as a bar, too
-- `≠` the sampling settings that are being tried would have picked this one instead
-- at the end of the token's column: `├` other branches leave here · `★` bookmark · `✎` name or note · `❝` caption; the
-  mouse on the row tells which
-- the strip draws the metric that **{key_for("metric")}** chose, and its column in the table has the same heat
-"""
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the metric of strip and heat, one of `scales.METRICS`."""
@@ -317,7 +414,7 @@ One row for each token that was generated, and what it cost.
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
         self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
-        self._table.visible = self._strip.visible = not concealed
+        self.set_class(concealed, "-concealed")
         self._summarise(timeline, concealed)
 
     def watch_metric(self, metric: str) -> None:

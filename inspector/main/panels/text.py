@@ -6,8 +6,12 @@ short one. Every cell knows its slot: a click selects it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
@@ -17,20 +21,330 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from engine.protocol import PromptToken, Step
 from inspector import scales
-from inspector.keys import key_for
+from inspector.config.preferences import VIEWS
+from inspector.display import hex_bytes, quoted, token_label, token_text, truncate, unfinished, visible
 from inspector.main.messages import SlotSelected
-from inspector.main.panels.text_lines import TextLines
-from inspector.main.panels.text_rows import INKS, TextRows, marked
-from inspector.main.panels.token_views import BORDERS, BYTES, IDS, OFF, facts
-from inspector.state.mark_words import explained
-from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import CONCEALED, colourful, is_dark, looks_same, strip_of
+from inspector.state.mark_words import BRANCHES, explained, signs
+from inspector.state.roles import role_slots
+from inspector.state.session_tree import Item
+from inspector.state.speculation import Speculation
+from inspector.state.timeline import Phase, Timeline, other
+from inspector.state.token_bytes import carried, shown_bytes, spaced_hex
+from inspector.widgets.canvas import (
+    CONCEALED,
+    Row,
+    centred,
+    colourful,
+    is_dark,
+    looks_same,
+    strip_of,
+    why_empty,
+)
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import legend
+from inspector.widgets.token_styles import TokenStyles, legend
+from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
 
-_CACHED_ROWS = 512
+OFF, BORDERS, IDS, BYTES = VIEWS
+TWO_ROWS = (IDS, BYTES)
+"""Those with a row under each line of the text."""
+_BYTES = 12
+"""Bytes that are shown under a token at most."""
+
+
+def under(view: str, items: Sequence[Item], slot: int) -> str:
+    """What stands under a token: its id or its bytes.
+
+    Args:
+        view: One of `VIEWS`.
+        items: The path.
+        slot: The token's place in it.
+    """
+    if view == IDS:
+        return str(items[slot].id)
+    if view != BYTES:
+        return ""
+    return shown_bytes(items, slot, _BYTES)
+
+
+def facts(items: Sequence[Item], slot: int) -> str:
+    """A token in a line: `“␣cat”: id 421, 4 bytes 20 63 61 74`."""
+    item, before = items[slot], carried(items, slot)
+    size = f"{len(item.raw)} byte{'s' * (len(item.raw) != 1)} {spaced_hex(item.raw, _BYTES)}".rstrip()
+    after = f" after {hex_bytes(before)}" if before else ""
+    return f"{quoted(token_label(item.text, item.raw))}: id {item.id}, {size}{after}"
+
+
+GUTTER = 2
+"""Cells at the left that distinguish the prompt from the completion."""
+BOUNDARY = "▏"
+
+Key = tuple[int, int, bool, str]
+"""What makes two tokens the same on screen: node, id, whether it is a step, and the signs of its marks."""
+
+
+class TextLines:
+    """The wrapped lines of one path; appending a token to a long text costs what it costs for a short one.
+
+    Args:
+        width: Cells of the panel's rows, the gutter included.
+        view: One of `preferences.VIEWS`.
+    """
+
+    def __init__(self, width: int, view: str = OFF) -> None:
+        self.width, self.view = width, view
+        self.height = 2 if view in TWO_ROWS else 1
+        """Rows of a line: the lower one has what stands under the tokens."""
+        bordered = view != OFF
+        self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
+        self._keys: list[Key] = []
+        self._version = (-1, -1)
+        """Of the path and of the marks on it."""
+        self.tail = ""
+        """After the last token: why the text ended, or drafts that were not taken; printable."""
+
+    # ---- laying out -------------------------------------------------------------------------
+
+    def update(self, timeline: Timeline) -> tuple[int, int] | None:
+        """Lay out what is new.
+
+        Returns:
+            The first row that may have changed and how many those are; None where none has.
+        """
+        before = len(self._wrap.lines)
+        first = before - 1
+        if self._version != _version(timeline) or len(timeline.items) < len(self._keys):
+            first = self._rewind(timeline)
+        fresh = len(self._wrap.line_of) < len(timeline.items)
+        self._append(timeline)
+        tail = finish_mark(timeline) or _ghosts(timeline)
+        if not fresh and first == before - 1 and tail == self.tail:
+            return None
+        self.tail = tail
+        return first * self.height, (max(before, len(self._wrap.lines)) + 1 - first) * self.height
+
+    def _rewind(self, timeline: Timeline) -> int:
+        """Keep what the old path and the new one have in common; the first line that may differ."""
+        common = 0
+        for slot in range(min(len(self._keys), len(timeline.items))):
+            if _key(timeline, slot) != self._keys[slot]:
+                break
+            common += 1
+        self._version = _version(timeline)
+        start = self._wrap.cut(common)
+        del self._keys[start:]
+        return len(self._wrap.lines) - 1
+
+    def _append(self, timeline: Timeline) -> None:
+        items, room = timeline.items, self._wrap.width
+        for slot in range(len(self._wrap.line_of), len(items)):
+            begins = slot and isinstance(items[slot], Step) != isinstance(items[slot - 1], Step)
+            key = _key(timeline, slot)
+            self._keys.append(key)
+            shown = truncate(under(self.view, items, slot), room)
+            self._wrap.append(_parts(items[slot]), (BOUNDARY if begins else "") + key[-1], shown)
+
+    # ---- places -----------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """Rows that the text takes, 0 where there is none."""
+        return len(self._wrap.lines) * self.height + self._overhang if self._keys else 0
+
+    @property
+    def _overhang(self) -> int:
+        """One more row where the tail doesn't fit the last line."""
+        room = self._wrap.width - self._wrap.lines[-1].cells
+        return int(bool(self.tail) and cell_len(self.tail) + 1 > room)
+
+    def line(self, y: int) -> WrappedLine | None:
+        """The line that a row shows, or that it is the lower row of; None below the text."""
+        number = y // self.height
+        return self._wrap.lines[number] if number < len(self._wrap.lines) else None
+
+    def is_lower(self, y: int) -> bool:
+        """Whether a row shows what stands under the tokens."""
+        return y % self.height == 1 and self.line(y) is not None
+
+    def ends(self, y: int) -> bool:
+        """Whether the caret is in a row."""
+        return y == (len(self._wrap.lines) - 1) * self.height
+
+    def tail_at(self, y: int) -> str:
+        """What a row shows of the tail, with the space before it."""
+        last = (len(self._wrap.lines) - 1) * self.height
+        if not self.tail or y != last + self._overhang * self.height:
+            return ""
+        return ("  " if self._overhang else " ") + self.tail
+
+    def span(self, slot: int) -> tuple[int, int]:
+        """First row of a slot, and how many rows it may take."""
+        line_of, last = self._wrap.line_of, len(self._wrap.lines)
+        first = line_of[slot] if slot < len(line_of) else last - 1
+        end = line_of[slot + 1] if slot + 1 < len(line_of) else last
+        return first * self.height, (end - first + 1) * self.height
+
+    def copied(self, selection: Selection) -> str:
+        """The selected text as it would be written: real newlines, and none where a line only wrapped."""
+        parts = []
+        for y, line in enumerate(self._wrap.lines):
+            span = selection.get_span(y * self.height)
+            if span is not None:
+                parts.append(_copied(line, span[0] - GUTTER, None if span[1] < 0 else span[1] - GUTTER))
+        return "".join(parts)
+
+
+def finish_mark(timeline: Timeline) -> str:
+    """Why the text ended; empty while it hasn't."""
+    finished = timeline.finished.get(timeline.tip)
+    if finished is None or timeline.running:
+        return ""
+    return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+
+
+def _ghosts(timeline: Timeline) -> str:
+    """What a draft proposed and no step took, while it was that of the latest round; empty for nothing."""
+    return "" if timeline.running else timeline.of(Speculation).ghost_words(timeline.tip)
+
+
+def _version(timeline: Timeline) -> tuple[int, int]:
+    return timeline.generation, timeline.tree.marks.version
+
+
+def _key(timeline: Timeline, slot: int) -> Key:
+    item = timeline.items[slot]
+    return item.node, item.id, isinstance(item, Step), signs(timeline, slot)
+
+
+def _parts(item: Item) -> list[str]:
+    """A token's display text, cut at its line breaks."""
+    lines = item.text.split("\n")
+    if len(lines) == 1:
+        return [token_text(item.text, item.raw, unfinished(item.raw))]
+    return [visible(line) for line in lines]
+
+
+def _copied(line: WrappedLine, start: int, end: int | None) -> str:
+    """What a copy takes of a line: its text between two columns, marks left out."""
+    parts, at = [" "] if line.gap and start <= 0 else [], 0
+    for piece in line.pieces:
+        if not piece.mark:
+            stop = len(piece.text) if end is None else end - at
+            parts.append(piece.text[max(0, start - at) : max(0, stop)])
+        at += len(piece.text) + piece.blank + piece.edge
+    text = "".join(parts)
+    return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
+
+
+INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row")
+"""Of the named inks, those that the text is drawn with; `base` is the panel's own style."""
+
+
+class TextRows:
+    """Draws single rows, for one metric and one theme.
+
+    Args:
+        inks: `base` and those of `INKS`.
+        metric: The heat.
+        dark: Whether the theme is dark.
+        colourful: Whether the terminal has colours for a scale.
+    """
+
+    def __init__(self, inks: Mapping[str, Style], metric: scales.Metric, dark: bool, colourful: bool) -> None:
+        self._inks = inks
+        self._styles = TokenStyles(inks, metric, dark, colourful)
+        self._roles_of: tuple[Timeline, int] | None = None
+        self._roles: dict[int, str] = {}
+        """Of the path that `_roles_of` has, by the slot at which a message begins."""
+
+    def notice(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
+        """All rows where there is no text: why, and what to do."""
+        failure = timeline.load_failure if timeline else None
+        texts = list(why_empty(timeline, "The text appears here, token by token."))
+        if failure is not None:
+            texts = [visible(failure.message), visible(failure.hint)]
+        inks = self._inks["base"], self._inks["muted"]
+        return centred(list(zip(texts, inks, strict=True)), width, height)
+
+    def row(self, y: int, lines: TextLines, timeline: Timeline) -> Row:
+        """One row of the text.
+
+        Args:
+            y: Which, from 0.
+            lines: Where the tokens lie.
+            timeline: What they are.
+        """
+        row: Row = []
+        if (line := lines.line(y)) is not None:
+            lower = lines.is_lower(y)
+            row = self._gutter(line, timeline)
+            row += self._under(line, timeline) if lower else self._tokens(line, timeline, lines.view != OFF)
+        if lines.ends(y):
+            row.append(self._caret(timeline))
+        if tail := lines.tail_at(y):
+            row.append(Segment(tail, self._inks["muted"]))
+        return row
+
+    def _gutter(self, line: WrappedLine, timeline: Timeline) -> Row:
+        pieces, items = line.pieces, timeline.items
+        role = self._role(line, timeline)
+        if role:
+            return [Segment(role[:1].upper() + " ", self._inks["accent"])]
+        prompt = pieces and pieces[0].slot < len(items) and isinstance(items[pieces[0].slot], PromptToken)
+        return [Segment("▎ " if prompt else "  ", self._inks["faint"])]
+
+    def _role(self, line: WrappedLine, timeline: Timeline) -> str:
+        """The role of the message that begins in a line; of several the last."""
+        generation = self._roles_of[1] if self._roles_of and self._roles_of[0] is timeline else -1
+        if generation != timeline.generation:
+            self._roles_of, self._roles = (timeline, timeline.generation), role_slots(timeline)
+        return next((self._roles[p.slot] for p in reversed(line.pieces) if p.slot in self._roles), "")
+
+    def _tokens(self, line: WrappedLine, timeline: Timeline, bordered: bool) -> Row:
+        done = timeline.held
+        draw = self._styles.bordered if bordered else self._styles.segments
+        row: Row = []
+        for piece in line.pieces:
+            if piece.slot >= len(timeline.items):
+                break  # the path became shorter while the panel was hidden: `on_show` lays it out
+            item = timeline.items[piece.slot]
+            differs = other(timeline.trial, item) is not None
+            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, differs)
+        return row
+
+    def _under(self, line: WrappedLine, timeline: Timeline) -> Row:
+        return [
+            part for piece in line.pieces for part in self._styles.under(piece, piece.slot == timeline.slot)
+        ]
+
+    def _caret(self, timeline: Timeline) -> Segment:
+        link = Style.from_meta({"slot": len(timeline.items)})
+        ink = self._inks["cursor" if timeline.following else "faint"]
+        goes_on = timeline.tree.children.get(timeline.tip)
+        return Segment(BRANCHES if goes_on else " " if timeline.following else "▁", ink + link)
+
+
+def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
+    """A row with the characters of a mouse selection in its style."""
+    if span is None:
+        return row
+    start, end = span[0], (sum(len(s.text) for s in row) if span[1] < 0 else span[1])
+    marked: Row = []
+    at = 0
+    for segment in row:
+        text, own = segment.text, segment.style or Style()
+        low, high = max(0, start - at), max(0, end - at)
+        for part, chosen in ((text[:low], False), (text[low:high], True), (text[max(low, high) :], False)):
+            if part:
+                marked.append(Segment(part, own + style if chosen else own))
+        at += len(text)
+    return marked
+
+
+_CACHED_ROWS = 256
+"""Rows that stay drawn: some 13 KB each, more than any screen shows."""
 _TITLES = {
     OFF: "Text",
     BORDERS: "Text, token by token",
@@ -53,24 +367,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         Binding("pageup", "page_up", "Page up", show=False),
         Binding("pagedown", "page_down", "Page down", show=False),
     ]
-    HELP = f"""\
-# Text
-The prompt (grey, with a bar at the left) and what the model wrote after it. `▏` stands where the completion begins;
-the block at the end is the token to come.
-
-- **← →** walk token by token; **click** a token to look at its step
-- **{key_for("metric")}** changes the heat: probability, surprisal, entropy, rank, off. A token the model was sure of
-  stays plain; the
-  frame names the thresholds, and the two hottest steps are underlined too
-- ~~struck through~~: the sampling settings that are being tried would have picked another token there
-- `↵` newline · `⇥` tab · `‹E2 9C›` bytes of an unfinished character · *special tokens* in a style of their own
-- **{key_for("tokens")}** draws each token's borders, then its id or its bytes under it, and then plain text again
-- before a token: `├` other branches leave here, **{key_for("previous_branch")}** and **{key_for("next_branch")}** go
-  to them · `★` bookmark · `✎` name or note · `❝`
-  caption. The mouse on it, or the status line on the selected token, tells which
-- dim behind the text, after a round of speculation: `✗` the draft that was refused, `?` those that nobody looked at
-- drag to select text, **{key_for("copy_selection")}** to copy it
-"""
 
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""

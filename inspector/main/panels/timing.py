@@ -2,25 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import Memory, Step, StepTimes
+from engine.frozen import frozen
+from engine.protocol import Memory, Prefilled, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
 from inspector.keys import key_for
-from inspector.main.panels.outliers import Outlier, outliers
-from inspector.main.panels.series import StepMs, step_shown
-from inspector.main.panels.time_facts import MOST, memory_facts, slow_steps
+from inspector.main.panels.steps import StepMs, step_shown
+from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import area, axis, shares, window
 from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
+
+TIMES = 2.0
+"""Of the median: a step that takes longer is an outlier."""
+SHARE = 0.3
+"""Of the time beyond the median: what took that much of it is named as the cause."""
+STEP_PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
+
+
+@frozen
+class Outlier:
+    """One slow step."""
+
+    place: int
+    """Among the steps of the path, from 0."""
+    number: int
+    """As the screen counts it, from 1."""
+    ms: float
+    times: float
+    """Of the median."""
+    cause: str
+
+
+def outliers(timeline: Timeline, median: float) -> list[Outlier]:
+    """The slow steps of the current path, in their order.
+
+    Args:
+        timeline: What is shown.
+        median: Milliseconds of a step.
+    """
+    if median <= 0:
+        return []
+    edge, before = TIMES * median, _allocated(timeline)
+    slow = []
+    for place, step in enumerate(timeline.steps):
+        if step.ms.total > edge:
+            cause = _cause(step, before, median)
+            slow.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
+        before = step.kv.allocated_bytes
+    return slow
+
+
+def slowest(slow: Sequence[Outlier], most: int) -> list[Outlier]:
+    """The worst of them, in their order."""
+    worst = sorted(slow, key=lambda outlier: -outlier.ms)[:most]
+    return sorted(worst, key=lambda outlier: outlier.place)
+
+
+def _allocated(timeline: Timeline) -> int:
+    """What the cache had allocated before the first step."""
+    prefilled: Prefilled | None = timeline.prompts.prefilled
+    return prefilled.kv.allocated_bytes if prefilled else 0
+
+
+def _cause(step: Step, allocated: int, median: float) -> str:
+    known = list(_known(step, allocated, median))
+    return " and ".join(known) if known else f"cause not known; most of it in {_where(step)}"
+
+
+def _known(step: Step, allocated: int, median: float) -> Iterator[str]:
+    if step.ms.cold:
+        yield f"{COLD}: the model's first step since it was loaded"
+    if (grown := step.kv.allocated_bytes - allocated) > 0 and not step.kv.passed_tokens:
+        yield f"the KV cache grew by {size(grown)}"
+    beyond = SHARE * (step.ms.total - median)
+    if step.ms.collecting > beyond:
+        yield f"garbage collection, {milliseconds(step.ms.collecting)}"
+    if step.ms.drawing > beyond:
+        yield f"the screen was drawn beside it, {milliseconds(step.ms.drawing)}"
+
+
+def _where(step: Step) -> str:
+    return max(STEP_PARTS, key=lambda part: float(getattr(step.ms, part[0])))[1]
+
+
+Fact = tuple[str, str]
+MOST = 3
+"""Slow steps that are listed one by one."""
+
+
+def slow_steps(slow: Sequence[Outlier], steps: int, most: int = MOST) -> Iterator[Fact]:
+    """How many steps were slow, and the worst of them.
+
+    Args:
+        slow: The slow ones.
+        steps: All of them.
+        most: Slow steps that are listed one by one, at most.
+    """
+    if not steps:
+        return
+    edge = f"more than {TIMES:g} times the median"
+    if not slow:
+        yield "slow steps", f"none of {count(steps)} took {edge}"
+        return
+    yield "slow steps", f"{count(len(slow))} of {count(steps)} took {edge}{_followed(len(slow), most)}"
+    for step in slowest(slow, most):
+        yield f"  step {step.number}", f"{milliseconds(step.ms)}, {step.times:.1f} times: {step.cause}"
+
+
+def _followed(slow: int, most: int) -> str:
+    """The end of the sentence before the list of the slowest."""
+    if not most:
+        return ""
+    if slow <= most:
+        return ":"
+    return f"; the {most} slowest:" if most > 1 else "; the slowest:"
+
+
+def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
+    """Who holds how much memory, and what bounds it.
+
+    Args:
+        timeline: What is shown.
+        memory: As it was at the selected step.
+        kept_bytes: What kept logits may take, None where it isn't known.
+    """
+    if memory is not None:
+        ready = f" · {size(memory.cache_bytes)} kept ready" if memory.cache_bytes else ""
+        yield (
+            "framework",
+            f"{size(memory.active_bytes)} in use{ready} · {size(memory.peak_bytes)} at its peak",
+        )
+        if memory.rss_bytes:
+            most = " at most so far" if sys.platform == "darwin" else ""
+            yield (
+                "process",
+                f"{size(memory.rss_bytes)} resident{most}, the program and its libraries included",
+            )
+    yield from _own(timeline, kept_bytes)
+
+
+def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
+    """What the inspector itself keeps."""
+    steps = timeline.steps
+    if not steps:
+        return
+    taken, per_step = (
+        sum(isinstance(item, Step) for item in timeline.tree.nodes.values()),
+        footprint(steps[-1]),
+    )
+    yield (
+        "records",
+        f"about {size(taken * per_step)}: {count(taken)} steps of {size(per_step)} each, none dropped",
+    )
+    if kept_bytes is not None and timeline.facts is not None:
+        rows = min((taken + 1) * timeline.facts.vocabulary * 4, kept_bytes)
+        yield "kept logits", f"about {size(rows)} of at most {size(kept_bytes)}; the oldest go first"
+
+
+def footprint(step: Step) -> int:
+    """Bytes of a step's record with all in it; what it was taken from is the step before's, and not counted."""
+    return _sizes(step, skip="choice")
+
+
+def _sizes(value: object, skip: str = "") -> int:
+    total = sys.getsizeof(value)
+    if is_dataclass(value):
+        return total + sum(_sizes(getattr(value, f.name)) for f in fields(value) if f.name != skip)
+    if isinstance(value, tuple):
+        return total + sum(map(_sizes, value))
+    return total
+
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
 """The parts of a step: name, line and heat of its colour."""
@@ -42,28 +204,8 @@ GAP = 2
 class TimingPanel(Canvas, can_focus=True):
     """TTFT, TPOT, throughput, and the split of the selected step."""
 
-    OF_RECORDS: ClassVar[bool] = True
     DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
-    HELP = f"""\
-# Time
-- **first token** (TTFT): the whole prompt through the model, and the first draw
-- **then** (TPOT): time per output token, mean, median (p50) and the slowest in twenty (p95); every step is fenced, so
-  that nothing of the next one runs inside it
-- **prompt** and **generation**: tokens a second. **prompt logprobs** (in the title): what it cost on top to tell how
-  probable the prompt's own tokens were; it is part of neither
-- **cold start**: the first of its kind since the model was loaded. What is done once may be in it, so that no rate,
-  mean or percentile counts it
-- the chart: ms of each step, from zero; the bar: what the selected step spent on the model (**forward**), on the
-  sampler (**sample**) and on what you see here (**inspect**)
-- memory as the framework reports it: now, and the most so far
-
-With room (`{key_for("enlarge")}`) it tells more: the slowest in a hundred (p99), the steps that took more than twice
-the median (`▲`) and
-why, where that is known, and what the framework, the process and the inspector itself hold. `{key_for("profile")}`
-takes one step apart,
-`{key_for("sweep")}` measures over lengths.
-"""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -75,6 +217,9 @@ takes one step apart,
         """Show the timing of the path, and of the selected step."""
         self._ms.update(timeline)
         super().show(timeline)
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return timeline.place
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
@@ -149,15 +294,18 @@ takes one step apart,
                     f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
                 )
             )
-        first = self._pairs(("first token", scales.milliseconds(prefilled.ttft_ms)))
-        first += [self._cold()] if prefilled.cold else []
-        return first + self._then(tpot, deep, width - Segment.get_line_length(first))
+        ttft = ("first token", scales.milliseconds(prefilled.ttft_ms))
+        first = self._pairs(ttft) + ([self._cold()] if prefilled.cold else [])
+        row = first + self._then(tpot, deep, width - Segment.get_line_length(first))
+        only = tpot is None and prefilled.cold and self._ms.values  # a step, that was cold as the prompt was
+        if only and Segment.get_line_length(row) > width + GAP:
+            row = [*self._pairs(ttft, self._cold_step()), self._cold("both ")]
+        return row
 
     def _then(self, tpot: Tpot | None, deep: bool, room: int) -> Row:
         """Time per output token; where the line is short, without what is told elsewhere too."""
         if tpot is None:
-            cold = self._pairs(*(("then", scales.milliseconds(value)) for value in self._ms.values[:1]))
-            return [*cold, self._cold()] if cold else []
+            return [*self._pairs(self._cold_step()), self._cold()] if self._ms.values else []
         pairs = {
             "then": scales.milliseconds(tpot.mean),
             "p50": scales.ms(tpot.p50),
@@ -172,8 +320,11 @@ takes one step apart,
                 break
         return row
 
-    def _cold(self) -> Segment:
-        return Segment(scales.COLD + " " * GAP, self.ink("warn"))
+    def _cold_step(self) -> tuple[str, str]:
+        return "then", scales.milliseconds(self._ms.values[0])
+
+    def _cold(self, which: str = "") -> Segment:
+        return Segment(which + scales.COLD + " " * GAP, self.ink("warn"))
 
     def _throughput(self, timeline: Timeline) -> Row:
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()

@@ -10,26 +10,129 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
-from engine.records import (
-    Distribution,
-    Marked,
-    ModelFacts,
-    PromptOpened,
-)
-from engine.trace import Kept, Unknown
-from inspector.recordings.unfit import UNFIT, unfit
-from inspector.session.replay.captions import LATE_CAPTION, Caption
-from inspector.session.replay.recorded_entries import RecordedEntries
-from inspector.session.transport import Telling
+from engine.errors import TraceError
+from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
+from engine.trace import Entry, Kept, TraceReader, Unknown, in_use
+from engine.trace.file import uncollected
+from inspector.recordings.recorder import UNFIT, unfit
+from inspector.session.replay.replay_backend import RecordedQuestions
+from inspector.session.replay.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
 
+LOOK_SECONDS = 2.0
+"""Between two looks whether a program still appends to the file."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""
 READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
 """Of a frame, while a recording is read, and while entries are caught up with."""
 LONGEST_PAUSE = 15.0
 """Seconds: a person who was away is not waited for any longer."""
+
+
+class RecordedEntries:
+    """One file, read a little at a time.
+
+    Args:
+        path: The trace.
+        follow: Whether to go on at its end while a program appends to it.
+
+    Raises:
+        TraceError: There is no such file, or it is no trace that this version reads.
+    """
+
+    def __init__(self, path: Path, follow: bool = False) -> None:
+        self.path = path
+        self.entries: list[Entry] = []
+        """Those that were read."""
+        self.reading = True
+        """Whether there is more of the file to come; what a program appends later aside."""
+        self.failure: TraceError | None = None
+        """Why the rest can't be read, if so; what was read before it stands."""
+        self.stopped = False
+        """Whether a person had the rest left unread."""
+        self.stops = Stops(self.entries)
+        """Where steps through it end."""
+        self.opened: list[int] = []
+        """Places after the prompts that begin a tree."""
+        self.questions = RecordedQuestions()
+        """Of a lesson, with their answers."""
+        self.captions = Captions()
+        self._reader = TraceReader(path, torn_ok=True, follow=follow)
+        self._looked, self._left = -math.inf, False
+
+    @property
+    def progress(self) -> float:
+        """How much of the file was read, 0 to 1."""
+        return self._reader.progress
+
+    @property
+    def torn(self) -> int:
+        """Bytes of an incomplete last line that were left out."""
+        return self._reader.torn
+
+    @property
+    def following(self) -> bool:
+        """Whether more may come at the end."""
+        return self._reader.follows
+
+    @property
+    def left(self) -> bool:
+        """Whether no program appends to a file that is followed, as far as was seen a moment ago."""
+        if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
+            self._looked, self._left = now, self.following and not in_use(self.path)
+        return self._left
+
+    def read(self, enough: Callable[[], bool]) -> None:
+        """Read on, entry by entry, until `enough` or the end."""
+        if not (self.reading or self.following):
+            return
+        try:
+            # a few entries now and then are no reason to freeze everything
+            with uncollected() if self.reading else nullcontext():
+                while not enough():
+                    entry = next(self._reader)
+                    self.entries.append(entry)
+                    self._note(entry)
+        except StopIteration:
+            self.reading = False
+        except TraceError as error:  # what was read before it stands
+            self.failure, self.reading = error, False
+
+    def stop(self) -> bool:
+        """Leave the rest of the file unread; returns whether there was any."""
+        if not self.reading:
+            return False
+        self.reading, self.stopped = False, True
+        self.close()
+        return True
+
+    def end_before(self, position: int, failure: TraceError) -> None:
+        """Have the recording end before an entry that can't be shown.
+
+        Args:
+            position: Entries up to it, itself among them.
+            failure: Why.
+        """
+        self.reading, self.failure = False, failure
+        self.close()
+        del self.entries[position - 1 :]
+        self.stops.cut()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._reader.close()
+
+    def _note(self, entry: Entry) -> None:
+        """Take in what has to be known before an entry is shown."""
+        place, value = len(self.entries), entry.value
+        if isinstance(value, PromptOpened) and value.new_tree:
+            self.opened.append(place)
+        self.stops.note(value)
+        if (speaks := self.captions.note(place, entry)) is not None:
+            self.stops.speak(speaks, self.captions)
+        self.questions.note(value)
 
 
 class Player:

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread
 
-from engine import commands, records
-from engine.commands import Command
-from engine.records import Candidate, Ended, Explained, Failure, Record, TokensFound
+from engine import protocol, wire
+from engine.errors import Cancelled, EngineError, StepError, WireError
+from engine.logits.recorded import RecordedLogits
+from engine.protocol import (
+    Candidate,
+    Command,
+    Ended,
+    Explained,
+    Failure,
+    QuestionAsked,
+    Record,
+    TokensFound,
+)
 from engine.settings import LoadSettings, Settings
-from engine.token_query import TokenQuery, read
-from engine.trace import Kept
-from inspector.keys import key_for
+from engine.task import Task
+from engine.token_texts import TokenQuery, read_query
+from engine.trace import Kept, Unknown
+from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
-from inspector.session.replay.questions import RecordedQuestions
-from inspector.session.replay.recorded_answers import RecordedAnswers
-from inspector.state.lockstep import plausible
-from inspector.state.measured import MEASUREMENTS, sound
-from inspector.state.speculation import ROUNDS
 from inspector.state.timeline import Timeline
 
-REFUSED = f"Recorded: no model is loaded. {key_for('go_live')} goes on live from here"
-_SEARCHES = (commands.SearchBeams.kind, commands.GoOnBeams.kind)
+REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
+_SEARCHES = (protocol.SearchBeams.kind, protocol.GoOnBeams.kind)
 _ANSWERS = (
-    records.WhatIfAnswered, records.TokensFound, records.GrammarExpected, records.Tokenized, records.PromptPreview,
-    records.Recalled, records.Measuring, records.Loading, records.DraftLoading, records.Restoring, records.TurnDiffers,
+    protocol.WhatIfAnswered, protocol.TokensFound, protocol.GrammarExpected, protocol.Tokenized, protocol.PromptPreview,
+    protocol.Recalled, protocol.Measuring, protocol.Loading, protocol.DraftLoading, protocol.Restoring,
+    protocol.TurnDiffers,
 )  # fmt: skip
 """Records that answered a question of the person who recorded: nobody waits for them here."""
+_RowsAnswer = Callable[[Callable[[], bool]], Record]
+_EDITED = "Take another copy of the recording."
 
 
 class ReplayBackend:
@@ -72,14 +82,12 @@ class ReplayBackend:
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
                 pass  # of a command that nobody waits for here
-            case _ if isinstance(value, (*MEASUREMENTS, *ROUNDS)) and not sound(value):
+            case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
                 pass  # no engine told it: it could not be drawn
-            case records.LockstepRead() if not plausible(value):
-                pass
             case _ if not isinstance(value, _ANSWERS):
-                if isinstance(value, records.ModelFacts) and self._controller.timeline.facts is not None:
+                if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
-                if isinstance(value, records.PromptOpened) and value.new_tree:
+                if isinstance(value, protocol.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
         self._answers.take(value)
@@ -96,7 +104,7 @@ class ReplayBackend:
 
     def send(self, command: Command) -> None:
         """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
-        if isinstance(command, commands.Cancel):
+        if isinstance(command, protocol.Cancel):
             self._answers.cancel(command.target)
         elif recorded := self.questions.answer(command):
             for record in recorded:
@@ -107,30 +115,30 @@ class ReplayBackend:
             self._answer_with(Ended(command.kind, cancelled=not done), command)
 
     def _answer_with(self, record: Record, command: Command) -> None:
-        """Emit a record in the name of the command that it answers."""
-        self._emit(records.addressed(record, command.id))
+        """Emit a record with the id of the command that it answers: a copy, as one that was recorded is shown again."""
+        self._emit(replace(record, request=command.id))
 
     def _do(self, command: Command) -> bool:
         """Do what can be done with the record alone; returns whether it was."""
         match command:
-            case commands.MoveTo():
+            case protocol.MoveTo():
                 return self._visit(command.node)
-            case commands.Choose():
+            case protocol.Choose():
                 return self._choose(command.node, command.token)
-            case commands.Explain():
+            case protocol.Explain():
                 self._answer_with(self._explain(command), command)
-            case commands.FindTokens():
+            case protocol.FindTokens():
                 self._answer_with(self._find(command), command)
-            case commands.LookAhead():
+            case protocol.LookAhead():
                 pass  # what was recorded of it is shown already
-            case commands.Tokenize() | commands.PreviewPrompt() | commands.WhatIf() | commands.ReadGrammar():
+            case protocol.Tokenize() | protocol.PreviewPrompt() | protocol.WhatIf() | protocol.ReadGrammar():
                 self._answer_with(_failure(command, "No model is loaded."), command)
-            case commands.SearchBeams() | commands.GoOnBeams():
+            case protocol.SearchBeams() | protocol.GoOnBeams():
                 self._answer_with(_failure(command, "No model is loaded."), command)
-            case commands.Measure() | commands.Sweep() | commands.StartBatch() | commands.DrawMany():
+            case protocol.Measure() | protocol.Sweep() | protocol.StartBatch() | protocol.DrawMany():
                 self._answer_with(_failure(command, "No model is loaded."), command)
             case _:
-                self._answer(self._controller.transport.bound or REFUSED)
+                self._answer(self._controller.transport.bound or with_keys(REFUSED))
                 return False
         return True
 
@@ -159,7 +167,7 @@ class ReplayBackend:
             else f" {key_for('go_live')} goes on live, then every way is open"
         )
 
-    def _explain(self, command: commands.Explain) -> Explained | Failure:
+    def _explain(self, command: protocol.Explain) -> Explained | Failure:
         """What was recorded of the distribution on show; not of one of other settings, before or after."""
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
@@ -168,12 +176,12 @@ class ReplayBackend:
                     return found
         return _failure(command, "The sampler's stages were not recorded here.")
 
-    def _find(self, command: commands.FindTokens) -> TokensFound | Failure:
+    def _find(self, command: protocol.FindTokens) -> TokensFound | Failure:
         """Search among the candidates that were recorded."""
         timeline = self._controller.timeline
         if timeline.before != command.node or not timeline.candidates:
             return _failure(command, "No candidates were recorded here.")
-        query = read(command.query)
+        query = read_query(command.query)
         found = tuple(each for each in timeline.candidates if _matches(each, query))
         return TokensFound(
             command.node, command.query, found[: command.limit], len(found), sum(each.prob for each in found)
@@ -207,3 +215,107 @@ def _harmless(load: LoadSettings) -> LoadSettings:
     starts the program may."""
     blas = load.blas if load.blas in ("auto", "bundled") else "auto"
     return replace(load, trust_remote_code=False, blas=blas, ranks=1, hostfile="")
+
+
+class RecordedQuestions:
+    """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[Record]] = {}
+        """By the question, as `QuestionAsked` has it in this version."""
+        self._reading: list[Record] | None = None
+        """The answer that is being read."""
+        self._kind = ""
+        """Of the question that it answers."""
+
+    def note(self, value: Kept | Unknown) -> None:
+        """Take in an entry: an answer is all up to the end of its command."""
+        if isinstance(value, QuestionAsked):
+            words, self._kind = _as_asked_now(value.command)
+            self._reading = self._answers[words] = []
+        elif isinstance(value, Ended | Failure) and value.command != self._kind:
+            pass  # of what was asked meanwhile, or before
+        elif isinstance(value, Ended):
+            self._reading = None
+        elif self._reading is not None and not isinstance(value, Unknown | Settings | LoadSettings):
+            self._reading.append(value)
+
+    def answer(self, command: Command) -> list[Record]:
+        """What was answered to a question; empty where it was not asked."""
+        return self._answers.get(wire.encode(replace(command, id=0)).decode(), []) if self._answers else []
+
+
+def _as_asked_now(question: str) -> tuple[str, str]:
+    """A recorded question as this version words it, and its kind: an earlier one lacks fields that were added since."""
+    try:
+        command = wire.decode(question.encode(), recorded=True)
+        return wire.encode(command).decode(), getattr(command, "kind", "")
+    except WireError:  # of a later version, or nobody's: it is not asked here
+        return question, ""
+
+
+class RecordedAnswers:
+    """Answers from recorded rows of logits, one question after another.
+
+    In threads: what a long text would have been takes longer than a frame.
+
+    Args:
+        emit: Receives the answers, and an `Ended` after each, as from an engine.
+    """
+
+    def __init__(self, emit: Callable[[Record], None]) -> None:
+        self._emit = emit
+        self._logits = RecordedLogits()
+        self._tasks: dict[int, Task] = {}
+        """Those that have not ended, by the id of their command."""
+        self._last: Thread | None = None
+        """Answers the latest question, once those before it are answered."""
+
+    def begin(self) -> None:
+        """The recording is shown anew: forget what it told."""
+        self._logits = RecordedLogits()
+
+    def take(self, value: Record | Settings | LoadSettings) -> None:
+        """Take in what an entry tells."""
+        self._logits.take(value)
+
+    def ask(self, command: Command) -> bool:
+        """Have a command answered where there are rows for it; returns whether there are."""
+        if not self._logits.answers(command):
+            return False
+        task = self._tasks[command.id] = Task(command)
+        arguments = (task, self._logits.question(command), self._last)
+        self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
+        self._last.start()
+        return True
+
+    def cancel(self, id: int) -> None:
+        """Give up a command that was asked, if it hasn't ended."""
+        if (task := self._tasks.get(id)) is not None:
+            task.cancel.set()
+
+    def close(self) -> None:
+        """Give up everything."""
+        for task in list(self._tasks.values()):
+            task.cancel.set()
+
+    # ---- in the threads ---------------------------------------------------------------------
+
+    def _work(self, task: Task, answer: _RowsAnswer, before: Thread | None) -> None:
+        if before is not None:
+            before.join()
+        command, cancelled = task.command, False
+        try:
+            self._emit(replace(answer(task.cancel.is_set), request=command.id))
+        except Cancelled:
+            cancelled = True
+        except EngineError as error:
+            self._fail(command, error)
+        except Exception as error:  # only a file made to mislead: ids or nodes that its rows haven't
+            told = f"What was recorded doesn't hold together here: {type(error).__name__}."
+            self._fail(command, StepError(told, _EDITED))
+        del self._tasks[command.id]
+        self._emit(Ended(command.kind, cancelled, request=command.id))
+
+    def _fail(self, command: Command, error: EngineError) -> None:
+        self._emit(Failure(command.kind, error.message, error.hint, request=command.id))

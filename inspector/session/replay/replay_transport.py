@@ -6,46 +6,22 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-from engine.records import (
-    BatchCompared,
-    BatchEnded,
-    BatchStep,
-    BeamEnded,
-    BeamStep,
-    DrawsCounted,
-    KVCompared,
-    Profiled,
-    RaceStep,
-    RooflineMeasured,
-    Swept,
-)
 from engine.settings import LoadSettings
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.going_live import GoingLive
-from inspector.session.replay.captions import Caption
 from inspector.session.replay.player import Player
-from inspector.session.transport import Telling
+from inspector.session.replay.stops import Caption, Telling
+from inspector.session.transport import Transport
+from inspector.state.capabilities import STATES
 
-LIVE = f"{key_for('go_live')} goes on live"
-_ELSEWHERE: dict[type, str] = {
-    BeamStep: f"A beam search is here: {key_for('beams')} shows it",
-    BeamEnded: f"A beam search is over here: {key_for('beams')} shows it",
-    RaceStep: f"A race is here: {key_for('race')} shows it",
-    Profiled: f"A step was taken apart here: {key_for('profile')} shows it",
-    RooflineMeasured: f"The roofline was measured here: {key_for('profile')} shows it",
-    KVCompared: f"Quantized KV was compared here: {key_for('compare_kv')} shows it",
-    BatchStep: f"A batch is here: {key_for('batch')} shows it",
-    BatchEnded: f"A batch ended here: {key_for('batch')} shows it",
-    BatchCompared: f"A batch was compared here: {key_for('batch')} shows it",
-    DrawsCounted: f"Draws were counted here: {key_for('draws')} shows them",
-    Swept: f"Sweeps were measured here: {key_for('sweep')} shows them",
-}
+LIVE = "{go_live} goes on live"
+_SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
 """What the main screen doesn't show of an entry, and the key that does."""
 
 
-class ReplayTransport:
+class ReplayTransport(Transport):
     """Plays one recording, until it is gone on with live.
 
     Args:
@@ -71,11 +47,6 @@ class ReplayTransport:
     def ready(self) -> frozenset[str]:
         """Both ways, though nothing is on show yet; none on the way to a live session."""
         return frozenset(() if self.going.under_way else ("on", "back"))
-
-    @property
-    def whereabouts(self) -> str:
-        """The status line's other end says how far it is."""
-        return ""
 
     def step(self, telling: Telling = ()) -> str:
         """Pause, show the next change of the picture, or walk forward at an older token."""
@@ -193,8 +164,8 @@ class ReplayTransport:
                 f"Recorded, at its end. {key_for('run')} plays it, ← → walk, {key_for('take_back')} "
                 f"goes back{self._live}"
             )
-        if (elsewhere := _ELSEWHERE.get(type(player.last))) is not None:
-            return f"Recorded, {shown:,} of {there:,}. {elsewhere}, {key_for('step')} goes on"
+        if (elsewhere := _SHOWN_BY.get(type(player.last))) is not None:
+            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} goes on"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
             return (
@@ -208,7 +179,7 @@ class ReplayTransport:
 
     @property
     def _live(self) -> str:
-        return "" if self.bound else f", {LIVE}"
+        return "" if self.bound else f", {with_keys(LIVE)}"
 
     @property
     def _following(self) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from engine.commands import ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
-from inspector.session.answers import Answers
+from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
 from inspector.session.client import EngineClient
+from inspector.session.requests import Replies
 from inspector.tools.attention.weights import ORDERS, Head, columns, ranked, score, telling
 
 
@@ -17,12 +16,12 @@ class AttentionControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.rows = Answers(client, ReadAttention, AttentionRead, lambda answer: answer.node)
+        self.rows = Replies(client, AttentionRead, lambda answer: answer.node)
         """Where all heads look, by node."""
-        self.triangles = Answers(
-            client, ReadTriangle, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
+        self.triangles = Replies(
+            client, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
-        self.scores = Answers(client, ScoreHeads, HeadsScored, lambda answer: (answer.node,))
+        self.scores = Replies(client, HeadsScored, lambda answer: (answer.node,))
         """These and the triangles by the last node of their path."""
         self.order = 0
         """Place in `ORDERS`."""

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.records import AttentionLayer, Candidate, HeadScore
+from engine.protocol import AttentionLayer, Candidate, HeadScore
 from inspector.display import pad, token_label
 from inspector.scales import bits, percent
 from inspector.state.session_tree import Item

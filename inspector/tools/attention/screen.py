@@ -8,24 +8,34 @@ from typing import Any, ClassVar, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
 
-from engine.commands import TRIANGLE_TOKENS, Command, ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionRead, Failure, HeadScore, HeadsScored, TriangleRead
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    AttentionRead,
+    Command,
+    Failure,
+    HeadScore,
+    HeadsScored,
+    ReadAttention,
+    ReadTriangle,
+    ScoreHeads,
+    TriangleRead,
+)
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.inside.notices import refused, told
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import size
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.attention.control import AttentionControl
 from inspector.tools.attention.details import LOW, QUIET, HeadDetails
 from inspector.tools.attention.maps import head_maps, ranking
+from inspector.tools.attention.tool import ATTENTION_SCREEN
 from inspector.tools.attention.triangle import Triangle
 from inspector.tools.attention.weights import ORDERS, Head, weights_of
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
-from inspector.widgets.key_hints import KeyHint
 
 Known = TypeVar("Known", TriangleRead, HeadsScored)
 DETAILS = (36, 46)
@@ -47,17 +57,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     """
 
     TOOL: ClassVar[str] = "attention"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "layer(1)", "Later layer", tooltip="Choose a later layer; in a ranking the head before.",
-                priority=True),
-        Binding("down", "layer(-1)", "Earlier layer", tooltip="Choose an earlier layer; in a ranking the next head.",
-                priority=True),
-        Binding("left_square_bracket,comma", "head(-1)", "Head before", tooltip="Choose the head before."),
-        Binding("right_square_bracket,full_stop", "head(1)", "Next head",
-                tooltip="Choose the next head; after the last come the mean and the maximum of the layer."),
-        Binding("s", "sort", "Sort", tooltip="Sort the heads: by place, or by what they do over the text."),
-        Binding("a", "triangle", "All tokens", tooltip="Show where the head looks from each token, or from this one."),
-    ]  # fmt: skip
+    ACTIONS: ClassVar[ActionTable] = ATTENTION_SCREEN
 
     def __init__(self, host: Host, control: AttentionControl) -> None:
         super().__init__(host, control.rows)
@@ -84,14 +84,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         ):
             control.triangles.want((self.end, *head), ReadTriangle(self.end, *head))
 
-    def leave_for(self, key: str) -> None:
+    def drop(self) -> None:
         self.control.drop()
-        super().leave_for(key)
-
-    def action_leave(self) -> None:
-        """Go back; what is computed stops."""
-        self.control.drop()
-        super().action_leave()
+        super().drop()
 
     @property
     def end(self) -> int:
@@ -100,7 +95,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
-    def _over(self, answers: Answers[Known], *head: int) -> Known | None:
+    def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path that the token is in: the one on show, or one that ended before."""
         ends = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
         known = (answers.get((end, *head)) for end in ends)
@@ -160,15 +155,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         weights = weights_of(self.control.layer(answer, chosen), chosen.head, answer.tokens)
         return f"{chosen.name} looks from {label}: % under each token", weights
 
-    def hints(self) -> Sequence[KeyHint]:
-        updown = "rank" if self.control.order and not self.control.triangle else "layer"
-        return (
-            ("↑↓", updown, 8), ("[ ]", "head", 8), ("s", "sort", 5),
-            ("a", self._next_view, 6),
-        )  # fmt: skip
-
     @property
-    def _next_view(self) -> str:
+    def next_view(self) -> str:
         """What the key of the triangle shows next."""
         if not self.control.triangle:
             return "all tokens"
@@ -178,10 +166,10 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         control = self.control
         if control.triangle and (head := self._single) is not None:
             whole = self._over(control.triangles, *head)
-            return told(control.triangles, (whole.node if whole else self.end, *head))
+            return told(control.triangles, (whole.node if whole else self.end, *head), self.status_room)
         if control.order and not control.triangle:
             scored = self._over(control.scores)
-            return told(control.scores, (scored.node if scored else self.end,))
+            return told(control.scores, (scored.node if scored else self.end,), self.status_room)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
@@ -226,7 +214,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return ranking(answer, self.scores, control.order, chosen, on, width, height)
         return head_maps(answer, chosen, on, width, height)
 
-    def _absent(self, answers: Answers[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
+    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
         """Why something about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
@@ -251,30 +239,26 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def action_layer(self, by: int) -> None:
+    def turn_layer(self, by: int) -> None:
         """Choose another layer, or another place in the ranking."""
         if self.control.order and self.scores and not self.control.triangle:
             self.control.turn_rank(self.scores, -by)
         elif self.answer is not None:
             self.control.turn_layer(self.answer, by)
-        self.changed()
 
-    def action_head(self, by: int) -> None:
+    def turn_head(self, by: int) -> None:
         """Choose another head of the layer."""
         if self.answer is not None:
             self.control.turn_head(self.answer, by)
-        self.changed()
 
-    def action_sort(self) -> None:
+    def sort(self) -> None:
         """Sort the heads in the next way; the first of them is chosen."""
         self.control.sort()
         self.control.triangle, self._sorted = False, False
-        self.changed()
 
-    def action_triangle(self) -> None:
+    def turn_triangle(self) -> None:
         """Show where the head looks from each token, then all of that at once, then from this token alone."""
         self.control.turn_triangle(self._fits)
-        self.changed()
 
 
 def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) -> list[Row]:

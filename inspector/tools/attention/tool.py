@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from inspector.keys import KEYS
-from inspector.main.inside.help import SHARED
-from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.tool import LOOK, Host, Tool, ToolActions
 from inspector.tools.attention.control import AttentionControl
 from inspector.tools.attention.weights import Head
+from inspector.widgets.actions import Action, Needs, both
 
 
 class AttentionActions(ToolActions):
@@ -20,9 +20,7 @@ class AttentionActions(ToolActions):
         """Look at the heads of the selected token."""
         from inspector.tools.attention.screen import AttentionScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(AttentionScreen(self.host, self.control))
+        self.open_screen(AttentionScreen(self.host, self.control))
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer."""
@@ -30,32 +28,37 @@ class AttentionActions(ToolActions):
         self.control.choose(Head(layer - 1, head - 1))
 
 
+ATTENTION_SCREEN = inside_table(
+    "While attention is looked at",
+    *walking("Look from another token; the head stays."),
+    *both(("attention.later_layer", "attention.earlier_layer"), ("Later layer", "Earlier layer"),
+          "Choose a later layer, or an earlier one. In a ranking: the head before, or the next.",
+          lambda own, by: own.turn_layer(by), by=(1, -1), worth=8,
+          hint=lambda own: "rank" if own.control.order and not own.control.triangle else "layer"),
+    *both(("attention.head_before", "attention.next_head"), ("Head before", "Next head"),
+          "Choose the head before, or the next. After the last head come mean and maximum.",
+          lambda own, by: own.turn_head(by), hint="head", worth=8),
+    Action("attention.sort", "Sort",
+           "Sort the heads: by place, previous token, same token again (induction), first token, widest.",
+           lambda own: own.sort(), hint="sort", worth=5),
+    Action("attention.triangle", "All tokens",
+           "Show where the head looks from each token; where that is too large, again shows all at once.",
+           lambda own: own.turn_triangle(), hint=lambda own: own.next_view, worth=6),
+    SCROLLS,
+    text="The numbers under the text and the colours are shares of the head's attention, in percent. The view begins "
+    "with the head that looks most at a single token, neither the first nor the last two. Where a head looks is no "
+    "explanation of what the model says.",
+)  # fmt: skip
 ATTENTION = Tool(
     "attention",
     "Attention",
     AttentionActions,
     screen=True,
     family="inside",
-    keys=(
-        Key("attention", *KEYS["attention"], "Attention", LOOK,
-            "Show where each attention head of each layer looks from this token.",
-            AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any),
+    actions=(
+        Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
+            AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
+            group=LOOK, synonyms="heads saliency where looks attention map pattern"),
     ),
-    help=(
-        HelpSection(
-            "While attention is looked at",
-            (
-                ("`←` `→` `home` `end`", "Look from another token; the head stays."),
-                ("`↑` `↓`", "Choose a later layer, or an earlier one. In a ranking: the head before, or the next."),
-                ("`[` `]` `,` `.`", "Choose the head before, or the next. After the last head come mean and maximum."),
-                ("`s`", "Sort the heads: by place, previous token, same token again (induction), first token, widest."),
-                ("`a`", "Show where the head looks from each token; where that is too large, again shows all at once."),
-                ("`pgup` `pgdn`", "Scroll."),
-                *SHARED,
-            ),
-            "The numbers under the text and the colours are shares of the head's attention, in percent. The view "
-            "begins with the head that looks most at a single token, neither the first nor the last two. Where a head "
-            "looks is no explanation of what the model says.",
-        ),
-    ),
+    owners=(ATTENTION_SCREEN,),
 )  # fmt: skip

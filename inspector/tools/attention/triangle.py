@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from engine.records import TriangleRead
+from engine.protocol import TriangleRead
 from inspector.display import pad, token_label
 from inspector.state.session_tree import Item
 from inspector.tools.attention.shades import Shades

@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import NamedTuple
 
-from engine.records import AttentionLayer, AttentionRead, HeadScore
+from engine.protocol import AttentionLayer, AttentionRead, HeadScore
 
 MEAN, MAX = -2, -1
 """In the place of a head: the mean of a layer's heads, and for each token the largest of their weights."""

@@ -9,10 +9,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import AttributedToken, AttributionRead
+from engine.protocol import AttributedToken, AttributionRead
 from inspector.display import pad, quoted, token_label, visible
 from inspector.scales import count, percent
-from inspector.state.inside.contributions import ContributionRow, head_rows
+from inspector.state.contributions import ContributionRow, head_rows
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
-
-from engine.commands import Attribute, Command
-from engine.records import AttributionRead
+from engine.protocol import Attribute, AttributionRead, Command
 from inspector.display import quoted, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
-from inspector.state.inside.contributions import ContributionRow, compared, heads_of, ranked, rows_of
+from inspector.session.requests import Replies
+from inspector.state.contributions import ContributionRow, compared, heads_of, ranked, rows_of
 from inspector.tools.attribution.bars import Chart
 from inspector.tools.attribution.choices import AttributionChoices
+from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
-from inspector.widgets.key_hints import KeyHint
 
 BRIEF = 76
 """Cells of a screen below which the heading is short."""
@@ -33,20 +31,9 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     """
 
     TOOL: ClassVar[str] = "attribution"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "row(-1)", "Part before", tooltip="Look at the part before.", priority=True),
-        Binding("down", "row(1)", "Next part", tooltip="Look at the next part.", priority=True),
-        Binding("enter", "unfold", "Heads", tooltip="Show the heads of this attention, or fold them."),
-        Binding("h", "unfold_all", "All heads", tooltip="Show the heads of every attention, or fold them."),
-        Binding("s", "sort", "Sort", tooltip="Sort by size, or in the order of the layers."),
-        Binding("f", "follow(1)", "Next token", tooltip="Look at the logit of another candidate."),
-        Binding("F", "follow(-1)", "Token before", tooltip="Look at the logit of the candidate before."),
-        Binding("c", "compare(1)", "Compare", tooltip="Compare it with another candidate."),
-        Binding("C", "compare(-1)", "Compare back", tooltip="Compare it with the candidate before."),
-        Binding("o", "alone", "One or two", tooltip="Look at one token alone, or at two."),
-    ]  # fmt: skip
+    ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_SCREEN
 
-    def __init__(self, host: Host, answers: Answers[AttributionRead], choices: AttributionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[AttributionRead], choices: AttributionChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
         self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None
@@ -100,14 +87,6 @@ class AttributionScreen(InsideScreen[AttributionRead]):
             texts |= {each.id: token_label(each.text) for each in answer.tokens if each.id not in texts}
         return texts.get(id, f"token {id}")
 
-    def hints(self) -> Sequence[KeyHint]:
-        choices = self.choices
-        return (
-            ("↑↓", "part", 4), ("⏎", "heads", 7), ("s", "by layer" if choices.by_size else "by size", 5),
-            ("f", "other", 5), ("c", "against", 5), ("o", "two" if choices.alone else "alone", 3),
-            ("h", "all heads", 2),
-        )  # fmt: skip
-
     def draw(self, answer: AttributionRead, on: Canvas, width: int, height: int) -> list[Row]:
         rows = self._rows(answer)
         return Chart(answer, rows, self._at(rows), self.choices.by_size, on).draw(width, height)
@@ -130,17 +109,12 @@ class AttributionScreen(InsideScreen[AttributionRead]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def action_row(self, by: int) -> None:
+    def turn_row(self, by: int) -> None:
         """Look at another part."""
         if (answer := self.answer) is not None and (rows := self._rows(answer)):
             self.choices.row = rows[max(0, min(len(rows) - 1, self._at(rows) + by))].key
-            self.changed()
 
-    def action_scroll(self, by: int) -> None:
-        """Look at a part further down or up."""
-        self.action_row(by)
-
-    def action_unfold(self) -> None:
+    def unfold(self) -> None:
         """Show the heads of the attention that is looked at, or fold them."""
         if (answer := self.answer) is None or not (rows := self._rows(answer)):
             return
@@ -148,21 +122,18 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         if heads_of(answer, answer.parts[row.part]):
             self.choices.unfolded ^= {row.part}
             self.choices.row = row.key
-            self.changed()
 
-    def action_unfold_all(self) -> None:
+    def unfold_all(self) -> None:
         """Show the heads of every attention; where they are shown, fold them."""
         if (answer := self.answer) is not None:
             every = {place for place, part in enumerate(answer.parts) if heads_of(answer, part)}
             self.choices.unfolded = set() if every <= self.choices.unfolded else every
-            self.changed()
 
-    def action_sort(self) -> None:
+    def sort(self) -> None:
         """Sort by size, or in the order of the layers."""
         self.choices.by_size = not self.choices.by_size
-        self.changed()
 
-    def action_follow(self, by: int) -> None:
+    def follow_other(self, by: int) -> None:
         """Look at the logit of another candidate; what it is compared with stays, where it can."""
         tokens, known = self.tokens, ranked(self.timeline)
         others = [id for id in known if self.choices.alone or id not in tokens[1:]]
@@ -170,9 +141,8 @@ class AttributionScreen(InsideScreen[AttributionRead]):
             if not self.choices.alone and len(tokens) == 2:
                 self.choices.against = tokens[1]
             self.choices.token = _next(others, tokens[0], by)
-            self.changed()
 
-    def action_compare(self, by: int) -> None:
+    def compare_with(self, by: int) -> None:
         """Compare with another candidate."""
         self.choices.alone = False
         tokens = self.tokens
@@ -180,12 +150,10 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         if others:
             self.choices.token = tokens[0]
             self.choices.against = _next(others, tokens[-1], by)
-        self.changed()
 
-    def action_alone(self) -> None:
+    def turn_alone(self) -> None:
         """Look at one token alone, or at two."""
         self.choices.alone = not self.choices.alone
-        self.changed()
 
 
 def _next(ids: Sequence[int], now: int, by: int) -> int:

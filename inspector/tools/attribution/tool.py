@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from engine.commands import Attribute
-from engine.records import AttributionRead
-from inspector.keys import KEYS
-from inspector.main.inside.help import SHARED, WALK
-from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.answers import Answers
-from inspector.state.inside.contributions import compared
+from engine.protocol import AttributionRead
+from inspector.main.inside.keys import inside_table, walking
+from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.session.requests import Replies
+from inspector.state.contributions import compared
 from inspector.tools.attribution.choices import AttributionChoices
+from inspector.widgets.actions import Action, Needs, both
 
 
 class AttributionActions(ToolActions):
@@ -17,48 +16,59 @@ class AttributionActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[AttributionRead] = Answers(
-            host.controller.client, Attribute, AttributionRead,
+        self.answers = Replies(
+            host.controller.client,
+            AttributionRead,
             lambda answer: (answer.node, tuple(token.id for token in answer.tokens)),
-        )  # fmt: skip
+        )
         self.choices = AttributionChoices()
 
     def open(self) -> None:
         """Take a logit of the selected token apart: against the highlighted candidate, where that is another one."""
         from inspector.tools.attribution.screen import AttributionScreen
 
-        self.controller.client.pause()
-        self.host.answer()
         highlighted, choices = self.host.candidate, self.choices.at(self.timeline.before)
         if highlighted is not None and highlighted.id not in compared(self.timeline)[:1]:
             choices.against = highlighted.id
-        self.host.open(AttributionScreen(self.host, self.answers, choices))
+        self.open_screen(AttributionScreen(self.host, self.answers, choices))
 
 
+_PART = "Look at another part: the line under the bars tells it in words."
+ATTRIBUTION_SCREEN = inside_table(
+    "In the contributions",
+    *both(("attribution.part_before", "attribution.next_part"), ("Part before", "Next part"), _PART,
+          lambda own, by: own.turn_row(by), hint="part", worth=4),
+    *both(("attribution.ten_before", "attribution.ten_after"), ("Ten before", "Ten after"), _PART,
+          lambda own, by: own.turn_row(by), by=(-10, 10)),
+    Action("attribution.heads", "Heads",
+           "Show the heads of the attention that is looked at, or fold them. `{attribution.all_heads}` does so for "
+           "all.",
+           lambda own: own.unfold(), hint="heads", worth=7),
+    Action("attribution.all_heads", "All heads", "Show the heads of every attention, or fold them.",
+           lambda own: own.unfold_all(), hint="all heads", worth=2, place=1, listed=False),
+    Action("attribution.sort", "Sort", "Sort by size, heads in their attention's place, or in the order of the layers.",
+           lambda own: own.sort(), hint=lambda own: "by layer" if own.choices.by_size else "by size", worth=5),
+    *both(("attribution.next_token", "attribution.token_before"), ("Next token", "Token before"),
+          "Take another candidate's logit apart.", lambda own, by: own.follow_other(by), by=(1, -1), hint="other",
+          worth=5, one=True),
+    *both(("attribution.compare", "attribution.compare_back"), ("Compare", "Compare back"),
+          "Compare it with another candidate; first the one highlighted on the main screen.",
+          lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=5, one=True),
+    Action("attribution.alone", "One or two", "Look at one token alone, or at the difference of two.",
+           lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
+    *walking(),
+)  # fmt: skip
 ATTRIBUTION = Tool(
     "attribution",
     "Contributions",
     AttributionActions,
     screen=True,
     family="inside",
-    keys=(
-        Key("attribution", *KEYS["attribution"], "Contributions", LOOK,
-            "Show what each layer, attention, MLP and head adds to the logit of a token.",
-            AttributionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
+    actions=(
+        Action("attribution", "Contributions",
+            "Show what each layer, attention, MLP and head adds to the logit of a token.", AttributionActions.open,
+            Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
+            synonyms="direct logit attribution contributions importance saliency heads"),
     ),
-    help=(
-        HelpSection(
-            "In the contributions",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Look at another part: the line under the bars tells it in words."),
-                ("`⏎`", "Show the heads of the attention that is looked at, or fold them. `h` does so for all."),
-                ("`s`", "Sort by size, heads in their attention's place, or in the order of the layers."),
-                ("`f` `F`", "Take another candidate's logit apart."),
-                ("`c` `C`", "Compare it with another candidate; first the one highlighted on the main screen."),
-                ("`o`", "Look at one token alone, or at the difference of two."),
-                WALK,
-                *SHARED,
-            ),
-        ),
-    ),
+    owners=(ATTRIBUTION_SCREEN,),
 )  # fmt: skip

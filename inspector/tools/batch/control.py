@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from engine.commands import (
+from engine.protocol import (
     AddLanes,
     AdvanceBatch,
+    BatchOpened,
     CompareBatch,
-    DrawMany,
     LanePrompt,
     Prefill,
+    Prefilled,
+    Record,
     RemoveLane,
     StartBatch,
     Take,
 )
-from engine.records import BatchOpened, Ended, Prefilled, Record
-from inspector.config.prompt_lines import lanes
+from inspector.config.presets import lanes
 from inspector.session.controller import Controller
-from inspector.session.job import Job
-from inspector.session.prefill import Prompt
+from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS
-from inspector.state.batch import BatchSoFar, LaneSoFar
+from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Lanes at once."""
@@ -40,17 +41,16 @@ class BatchControl:
         """Of the next batch."""
         self.prompts: list[LanePrompt] = []
         """Those of the lanes of the batch that was begun here, by number."""
-        self.job = Job(
-            controller.client, StartBatch, AdvanceBatch, CompareBatch, DrawMany, AddLanes, RemoveLane
-        )
-        self._then: tuple[Prefill, tuple[int, ...]] | None = None
-        """The prompt of a lane that is opened, and the ids to be taken after it."""
-        """Tokens to take after the prompt that is being read."""
+        self._begun = 0
+        """Id of the command that began it."""
+        self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
+        controller.client.listeners.append(self._receive)
 
     @property
     def batch(self) -> BatchSoFar | None:
-        """The last batch, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.batches.last
+        """The last batch of prompts; in a recording of draws alone their continuations."""
+        batches = self.controller.timeline.of(Batches)
+        return batches.last or (batches.continued if self.controller.transport.recorded else None)
 
     @property
     def running(self) -> bool:
@@ -71,22 +71,24 @@ class BatchControl:
         self.job.stop()
         prompts = tuple(prompts)
         self.prompts = list(prompts)
-        self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
+        begin = StartBatch(prompts, self.size, self.static, steps=0)
+        self._begun = begin.id
+        self.job.start(begin)
 
     def add(self, prompts: Sequence[LanePrompt]) -> None:
-        """Add prompts to the batch, while the others go on; begin one where there is none."""
-        if self.batch is None or self.batch.opened.node is not None:
+        """Add prompts to the batch, while the others go on; begin one where there is none to add to."""
+        if self.batch is None or self.batch.replaced:
             self.begin(prompts)
             return
         self.prompts += prompts
         self.job.failures.clear()
-        self.controller.client.ask(AddLanes(tuple(prompts)))
+        self.job.start(AddLanes(tuple(prompts)))
         if self.batch.over:
             self.job.start(AdvanceBatch(steps=0))
 
     def remove(self, lane: int) -> None:
         """Take a lane out, while the others go on."""
-        self.controller.client.ask(RemoveLane(lane))
+        self.job.start(RemoveLane(lane))
 
     def step(self) -> None:
         """Let every lane grow by a token, or pause."""
@@ -102,11 +104,11 @@ class BatchControl:
 
     @property
     def _goes_on(self) -> bool:
-        return self.batch is not None and not self.batch.over
+        return self.batch is not None and not (self.batch.over or self.batch.replaced)
 
     def compare(self) -> None:
         """Run each prompt alone, or stop that."""
-        if not self.job.stop() and self.batch is not None and self.batch.over:
+        if not self.job.stop() and self.batch is not None and self.batch.over and not self.batch.replaced:
             self.job.start(CompareBatch())
 
     def resize(self, by: int) -> None:
@@ -116,29 +118,18 @@ class BatchControl:
     def open_lane(self, lane: LaneSoFar) -> None:
         """Have the session go to the end of a lane: by its prompt and its ids, so that all panels show it."""
         self.job.stop()
-        ids, batch = tuple(token.id for token in lane.tokens), self.batch
+        ids = tuple(token.id for token in lane.tokens)
         self.controller.timeline.select(None)
-        if batch is not None and batch.opened.node is not None:
-            self.controller.client.do(Take(batch.opened.node, ids))
-            return
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
-        self.controller.setup.give(Prompt(known.text, known.chat, known.system, options=known.options))
-        prefills = self.controller.client.under_way(Prefill)
-        self._then = (prefills[-1], ids) if prefills else None
+        prompt = Prefill(known.text, known.chat, known.system, options=known.options)
+        self.controller.setup.give(prompt, partial(self._take_lane, ids))
 
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)
-        if self._then is not None:
-            self._open(record, *self._then)
-        if isinstance(record, BatchOpened) and len(record.lanes) != len(self.prompts):
-            self.prompts = []  # it was not begun here
-
-    def _open(self, record: Record, prefill: Prefill, ids: tuple[int, ...]) -> None:
-        """Take the ids of a lane once its prompt, and no other, was read."""
-        if isinstance(record, Prefilled) and self.controller.client.doing is prefill:
-            self._then = None
+    def _take_lane(self, ids: tuple[int, ...], record: Record) -> None:
+        """Take the ids of a lane once its prompt was read."""
+        if isinstance(record, Prefilled):
             self.controller.client.do(Take(record.next.node, ids))
-        elif isinstance(record, Ended) and record.id == prefill.id:
-            self._then = None
+
+    def _receive(self, record: Record) -> None:
+        if isinstance(record, BatchOpened) and record.node is None and record.request != self._begun:
+            self.prompts = []  # it was not begun here

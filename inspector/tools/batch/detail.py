@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.content import Content
 
-from engine.records import Candidate, Distribution
+from engine.protocol import Candidate, Distribution
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import BatchSoFar, LaneSoFar

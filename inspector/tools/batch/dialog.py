@@ -11,10 +11,10 @@ from textual.widgets import Button, TextArea
 
 from engine.errors import EngineError
 from engine.frozen import frozen
-from inspector.config.prompt_lines import FORM
+from inspector.config.presets import FORM
 from inspector.display import visible
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.typed_area import TypedTextArea
 
 KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
@@ -44,9 +44,14 @@ class BatchDialog(Dialog[TypedPrompts]):
         how: How they are given to the model, and how many run at once, in a sentence.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among the prompts of a batch",
+        note("enter", hint="use", worth=6),
+        note("ctrl+n", hint="new line", worth=5),
+        told=False,
+    )
     HEADING: ClassVar[str] = "Prompts of a batch"
     APPLY: ClassVar[str] = "Use"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "use", 6), ("ctrl+n", "new line", 5))
 
     def __init__(self, text: str, check: Callable[[Sequence[str]], object], begins: bool, how: str) -> None:
         super().__init__()
@@ -79,10 +84,7 @@ class BatchDialog(Dialog[TypedPrompts]):
         self.query_one("#batch-remark", Remark).say(f"{told}. {KEYS}" if count else KEYS)
 
     @on(TypedTextArea.TextSubmitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Use what was typed, unless it is nothing."""
         remark = self.query_one("#batch-remark", Remark)
         if not self.typed.prompts:
@@ -95,6 +97,6 @@ class BatchDialog(Dialog[TypedPrompts]):
         else:
             self.dismiss(self.typed)
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(TypedPrompts(self.typed.text, False))

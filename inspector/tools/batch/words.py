@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import LaneCompared
+from engine.protocol import LaneCompared
 from inspector.display import quoted, token_label, visible
 from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import BatchSoFar, LaneSoFar

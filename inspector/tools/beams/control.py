@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.beam_settings import BeamSettings
-from engine.commands import GoOnBeams, MoveTo, SearchBeams
+from engine.protocol import GoOnBeams, MoveTo, SearchBeams
+from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS
-from inspector.state.beams import BeamSearch
+from inspector.state.beams import BeamHistory, BeamSearch
 
 
 class BeamControl:
@@ -24,7 +25,7 @@ class BeamControl:
     @property
     def search(self) -> BeamSearch | None:
         """The search that was begun last."""
-        return self.controller.timeline.beams.search
+        return self.controller.timeline.of(BeamHistory).search
 
     @property
     def start(self) -> int:
@@ -37,17 +38,16 @@ class BeamControl:
     @property
     def running(self) -> bool:
         """Whether a search goes on by itself."""
-        return any(command.steps is None for command in self._out())
+        return any(each.command.steps is None for each in self._out())
 
     @property
     def busy(self) -> bool:
         """Whether the engine has beams to see to."""
         return bool(self._out())
 
-    def _out(self) -> list[SearchBeams | GoOnBeams]:
+    def _out(self) -> list[Request[SearchBeams | GoOnBeams]]:
         """What is asked for and neither ended nor cancelled."""
-        client = self.controller.client
-        return [*client.under_way(SearchBeams), *client.under_way(GoOnBeams)]
+        return self.controller.client.under_way(SearchBeams, GoOnBeams)
 
     def begin(self, settings: BeamSettings) -> None:
         """Begin a search and take its first step; the session stands afterwards where it stood."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from engine.frozen import frozen
-from engine.records import Beam, BeamEnded, BeamStep, Hypothesis
+from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis
 from engine.tree import common_prefix
 from inspector.display import visible
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch

@@ -82,11 +82,6 @@ class BeamForm(Container):
         id: Of the widget.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Field before", show=False),
-        Binding("down", "app.focus_next", "Next field", show=False),
-    ]
-
     class FormSubmitted(Message):
         """A search is to begin."""
 

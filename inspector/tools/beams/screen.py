@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import events, getters, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
+from engine import protocol
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.control import BeamControl
 from inspector.tools.beams.cursor import follow
 from inspector.tools.beams.entries import BeamEntry, compare_with_greedy, entries, passing
 from inspector.tools.beams.excerpt import pieces
 from inspector.tools.beams.form import BeamForm
 from inspector.tools.beams.phrases import counts, greedy_sentence, name_of, settings_phrase
-from inspector.tools.beams.status import begun_after, hints, situation
+from inspector.tools.beams.status import begun_after, situation
 from inspector.tools.beams.table import BeamTable
 from inspector.tools.beams.text_panel import BeamTextPanel
+from inspector.tools.beams.tool import BEAM_FORM, BEAM_SCREEN
 from inspector.tools.beams.tree import BeamTree
+from inspector.widgets.actions import ActionTable, KeyLine
 
 ABOUT = (
     "Several continuations at once, the best of them kept",
@@ -33,6 +36,7 @@ ABOUT = (
     "What comes of it is ranked beside greedy decoding.",
     "",
 )
+GO = next(each for each in BEAM_SCREEN.actions if each.id == "beams.go")
 LOW, TALL = 22, 32
 """Rows from which the list is above the tree, and from which the text of a beam has room too."""
 
@@ -49,31 +53,9 @@ class BeamScreen(ToolScreen[int]):
         "host", "control", "at", "node", "listed", "said", "_place", "_view", "_rows", "_setting",
     )  # fmt: skip
     TOOL: ClassVar[str] = "beams"
-    KEYS: ClassVar[str] = "#beam-keys"
+    ACTIONS: ClassVar[ActionTable] = BEAM_SCREEN
     MEASURES: ClassVar[str] = "A search"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.BeamStep, records.BeamEnded)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "step", "Step", tooltip="Let every beam grow by a token; while it runs, pause."),
-        Binding("r", "run", "Run", tooltip="Search to the end; again to pause."),
-        Binding("up", "highlight(-1)", "Beam above", tooltip="Highlight the beam above."),
-        Binding("down", "highlight(1)", "Beam below", tooltip="Highlight the beam below."),
-        Binding("left", "look(-1)", "Step before", tooltip="See the search as it was a step before."),
-        Binding("right", "look(1)", "Next step", tooltip="See the search as it was a step after."),
-        Binding("pageup", "look(-10)", "Ten before", tooltip="See the search as it was ten steps before."),
-        Binding("pagedown", "look(10)", "Ten after", tooltip="See the search as it was ten steps after."),
-        Binding("home", "first", "First step", tooltip="See the search after its first step."),
-        Binding("end", "last", "Last step", tooltip="See the search as it stands."),
-        Binding("enter", "go", "Go there", tooltip="Go to the highlighted beam: a branch of the tree."),
-        Binding("n", "new", "New search", tooltip="Set up another search."),
-        Binding("tab", "turn(1)", "Next view", tooltip="Change between list, tree and text."),
-        Binding("shift+tab", "turn(-1)", "View before", tooltip="Change back between list, tree and text."),
-        Binding(
-            "escape,B,q",
-            "leave",
-            "Back",
-            tooltip=f"Go back; the search waits and goes on with {key_for('beams')}.",
-        ),
-    ]
+    TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (protocol.BeamStep, protocol.BeamEnded)
     AUTO_FOCUS = ""
 
     form = getters.query_one("#beam-form", BeamForm)
@@ -104,13 +86,13 @@ class BeamScreen(ToolScreen[int]):
         yield BeamTextPanel(id="beam-reading")
         yield Static(id="beam-against")
         yield Static(id="beam-status")
-        yield Static(id="beam-keys")
+        yield KeyLine(id="beam-keys")
 
     def begin(self) -> None:
         """Begin with the settings, where there is no search."""
         super().begin()
         self.form.put(self.control.settings)
-        self.host.controller.timeline.beams.refused = None  # it was reported then
+        self.host.controller.timeline.of(BeamHistory).refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
 
@@ -118,11 +100,12 @@ class BeamScreen(ToolScreen[int]):
         """Another size may have room for both list and tree."""
         self.changed()
 
-    # ---- showing ----------------------------------------------------------------------------
+    @property
+    def tables(self) -> Sequence[ActionTable]:
+        """The form's come first while it is shown."""
+        return (BEAM_FORM, *super().tables)
 
-    def receive(self, record: records.Record) -> None:
-        """Take in one record."""
-        self.changed()
+    # ---- showing ----------------------------------------------------------------------------
 
     @property
     def setting(self) -> bool:
@@ -139,7 +122,7 @@ class BeamScreen(ToolScreen[int]):
         """Show everything, now."""
         if not (self.is_current and self.query("#beam-keys")):
             return  # it is left, or not there yet: records come all the time
-        beams = self.host.controller.timeline.beams
+        beams = self.host.controller.timeline.of(BeamHistory)
         self.listed = entries(beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, beams)
         self._arrange()
@@ -162,7 +145,7 @@ class BeamScreen(ToolScreen[int]):
         if self.recorded:
             return f"No step of one was recorded up to here. {self.needs_model}."
         return (
-            "Press ⏎ to start, then space for one step, r to run."
+            f"Press ⏎ to start, then {key_for('beams.step')} for one step, {key_for('beams.run')} to run."
             if self.setting
             else "The first step is under way."
         )
@@ -175,18 +158,17 @@ class BeamScreen(ToolScreen[int]):
     def _write(self) -> None:
         """The lines around the panels."""
         width, entry = self.size.width - 2, self.entry
-        search, beams = self.control.search, self.host.controller.timeline.beams
+        search, beams = self.control.search, self.host.controller.timeline.of(BeamHistory)
         self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
         settings = settings_phrase(search, width < 64) if search else ""
         self.query_one("#beam-asked", Static).update(Content(settings))
         against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(against))
         needs = self.needs_model if self.recorded else ""
-        sentence = situation(self.control, self.setting, self.at, needs, self.keeps("⏎"))
+        sentence = situation(self.control, self.setting, self.at, needs, self.keeps(GO))
         status = self.query_one("#beam-status", Static)
         status.update(Content(self.said or sentence.text))
         status.set_class(sentence.wrong or bool(self.said), "-answer")
-        self.show_keys(hints(self.control, self.setting, self.replay_keys() if self.recorded else ()))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
@@ -222,30 +204,27 @@ class BeamScreen(ToolScreen[int]):
         self.set_focus(None)
         self.say()
 
-    def action_new(self) -> None:
+    def set_up(self) -> None:
         """Set up another search."""
-        if self.refused():
-            return
         self._setting = True
-        self.say()
         self.call_after_refresh(self.form.begin)
 
-    def action_replay(self, what: str) -> None:
-        """As on every screen; at an older step of the search space walks forward, which `action_step` does."""
-        if what == "step" and self.at is not None:
-            self.action_look(1)
+    def step_replay(self) -> None:
+        """As on every screen; at an older step of the search it walks forward, as `take_step` does."""
+        if self.at is not None:
+            self.look(1)
         else:
-            super().action_replay(what)
+            super().step_replay()
 
-    def action_step(self) -> None:
+    def take_step(self) -> None:
         """Take a step, walk forward at an older one, or pause."""
         if self.at is not None:
-            self.action_look(1)
+            self.look(1)
         else:
             self.control.step()
             self.say(self._idle())
 
-    def action_run(self) -> None:
+    def run_search(self) -> None:
         """Search to the end, or pause."""
         self.at = None
         self.control.run()
@@ -255,46 +234,38 @@ class BeamScreen(ToolScreen[int]):
         """Why nothing happens, where nothing does."""
         search = self.control.search
         over = search is not None and search.over and not self.control.busy
-        return "This search is over. Press n to set up another one" if over else ""
+        return f"This search is over. Press {key_for('beams.new')} to set up another one" if over else ""
 
     # ---- looking ----------------------------------------------------------------------------
 
-    def action_highlight(self, by: int) -> None:
+    def highlight(self, by: int) -> None:
         """Highlight another beam."""
         if self.listed:
             place = max(0, min(len(self.listed) - 1, self._place + by))
             self.node = self.listed[place].node if place else None
-        self.say()
 
     @on(BeamTable.BeamClicked)
     def _pointed(self, message: BeamTable.BeamClicked) -> None:
         if self.entry is not None and message.node == self.entry.node:
-            self.action_go()
+            self.go()
         elif any(entry.node == message.node for entry in self.listed):
             self.node = message.node
             self.say()
 
-    def action_look(self, by: int) -> None:
+    def look(self, by: int) -> None:
         """See the search as it was some steps before or after."""
         steps = len(self.control.search.steps) if self.control.search else 0
         at = max(1, min(steps, self.step + by))
         self.at = at if at < steps else None
-        self.say()
 
-    def action_first(self) -> None:
-        """See the search after its first step."""
-        self.action_look(-self.step)
-
-    def action_last(self) -> None:
+    def to_last(self) -> None:
         """Show the last step of the search."""
         self.at = None
-        self.say()
 
-    def action_turn(self, by: int) -> None:
+    def turn(self, by: int) -> None:
         """Change between list, tree and text; among the settings, go to another field."""
         if not self.setting:
             self._view += by
-            self.changed()
         elif by > 0:
             self.focus_next()
         else:
@@ -302,20 +273,17 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_go(self) -> None:
-        """Leave for the highlighted beam; begin, where the form is shown."""
-        if self.setting:
-            self.form.submit()
-        elif self.entry is not None:
+    def go(self) -> None:
+        """Leave for the highlighted beam."""
+        if self.entry is not None:
             self.control.pause()
             self.dismiss(self.entry.node)
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave the settings for the search that there is, or go back; what runs is paused."""
         if self.setting and self.control.search is not None:
             self._setting = False
             self.set_focus(None)
-            self.say()
             return
         self.control.pause()
         self.dismiss(None)

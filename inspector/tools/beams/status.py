@@ -6,29 +6,14 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.scales import milliseconds
-from inspector.state.beams import BeamSearch
-from inspector.state.branch import ROOT
+from inspector.state.beams import BeamHistory, BeamSearch
+from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
 from inspector.tools.beams.control import BeamControl
-
-Hint = tuple[str, str, int]
-SETTING: tuple[Hint, ...] = (
-    ("⏎", "start", 9),
-    ("↑↓", "field", 7),
-    ("←→", "on or off", 4),
-    ("esc", "back", 8),
-)
-VIEWING: tuple[Hint, ...] = (
-    ("space", "step", 10), ("r", "run", 9), ("↑↓", "beam", 6), ("⏎", "go there", 7), ("←→", "steps", 5),
-    ("n", "new", 6), ("⇥", "view", 4), ("?", "help", 1), ("esc", "back", 8),
-)  # fmt: skip
-RUNNING: tuple[Hint, ...] = (
-    ("space", "pause", 10),
-    *(hint for hint in VIEWING if hint[0] not in ("space", "r")),
-)
 
 
 @frozen
@@ -37,21 +22,6 @@ class BeamStatus:
 
     text: str
     wrong: bool = False
-
-
-def hints(control: BeamControl, setting: bool, replay: tuple[Hint, ...] = ()) -> tuple[Hint, ...]:
-    """The keys that mean something now.
-
-    Args:
-        control: Knows the search.
-        setting: Whether the form is shown.
-        replay: In a replay the keys that move it on and back.
-    """
-    if replay:
-        return (*replay, *(hint for hint in VIEWING if hint[0] not in ("space", "r", "n")))
-    if setting:
-        return SETTING
-    return RUNNING if control.running else VIEWING
 
 
 def situation(
@@ -68,7 +38,7 @@ def situation(
     """
     if recorded:
         return BeamStatus(_recorded(control.search, at, recorded))
-    beams = control.controller.timeline.beams
+    beams = control.controller.timeline.of(BeamHistory)
     if beams.refused is not None:
         return _failed("No search was begun", beams.refused.message, beams.refused.hint)
     search = beams.search
@@ -80,7 +50,7 @@ def situation(
         return BeamStatus(f"Looking at step {at} of {len(search.steps)}. end goes back to the last one")
     if search.ended is not None:
         going = "⏎ goes to the highlighted beam, " if goes else ""
-        return BeamStatus(f"{_over(search)}. {going}n sets up another search")
+        return BeamStatus(f"{_over(search)}. {going}{key_for('beams.new')} sets up another search")
     return BeamStatus(_under_way(control, search))
 
 
@@ -110,13 +80,14 @@ def _over(search: BeamSearch) -> str:
 def _under_way(control: BeamControl, search: BeamSearch) -> str:
     step, most = len(search.steps), search.opened.max_tokens
     if control.running:
-        return f"Searching: step {step} of at most {most}. space pauses"
+        return f"Searching: step {step} of at most {most}. {key_for('beams.step')} pauses"
     if search.step is None:
         return "Beginning"
     alone = "" if search.step.live else " Only greedy decoding goes on."
     note = f" {visible(search.opened.note)}" if search.opened.note else ""
     cost = milliseconds(search.step.ms)
-    return f"Step {step} of at most {most}, {cost}.{alone} space steps, r runs to the end.{note}"
+    keys = f"{key_for('beams.step')} steps, {key_for('beams.run')} runs to the end"
+    return f"Step {step} of at most {most}, {cost}.{alone} {keys}.{note}"
 
 
 # ---- where beams begin --------------------------------------------------------------------------

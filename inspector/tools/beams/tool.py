@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from inspector.keys import key_for
+from inspector.main.tool import BRANCH, Host, Tool, ToolActions
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.control import BeamControl
+from inspector.widgets.actions import HELP, THEME, Action, ActionTable, Needs, back, both, note, screen_table
 
 
 class BeamActions(ToolActions):
@@ -18,9 +24,7 @@ class BeamActions(ToolActions):
         """Open the beam search; a search that waits goes on there."""
         from inspector.tools.beams.screen import BeamScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(BeamScreen(self.host, self.control), self._left)
+        self.open_screen(BeamScreen(self.host, self.control), self._left)
 
     def _left(self, node: int | None) -> None:
         """Go to the end of the beam that was chosen."""
@@ -33,33 +37,64 @@ class BeamActions(ToolActions):
         )
 
 
+_LOOK_BACK = "See the search as it was a step before or after, or ten of them."
+_LOOK_ENDS = "See it after its first step, or as it stands."
+
+
+def _viewing(word: str) -> Callable[[Any], str]:
+    """A word for the line of keys, but while the form is shown."""
+    return lambda own: "" if own.setting else word
+
+
+BEAM_SCREEN = screen_table(
+    "In a beam search",
+    Action("beams.step", "Step", "Let every beam grow by a token; while the search runs, pause.",
+           lambda own: own.take_step(), Needs.ENGINE, worth=10,
+           hint=lambda own: "" if own.setting else "pause" if own.control.running else "step"),
+    Action("beams.run", "Run", "Search to the end; again to pause.", lambda own: own.run_search(), Needs.ENGINE,
+           worth=9, hint=lambda own: "" if own.setting or own.control.running else "run"),
+    *both(("beams.above", "beams.below"), ("Beam above", "Beam below"), "Highlight another beam.",
+          lambda own, by: own.highlight(by), hint=_viewing("beam"), worth=6),
+    Action("beams.go", "Go there", "Go to the highlighted beam: it is a branch of the tree.", lambda own: own.go(),
+           hint=_viewing("go there"), worth=7),
+    *both(("beams.step_before", "beams.next_step"), ("Step before", "Next step"), _LOOK_BACK, lambda own,
+          by: own.look(by), hint=_viewing("steps"), worth=5),
+    *both(("beams.ten_before", "beams.ten_after"), ("Ten before", "Ten after"), _LOOK_BACK, lambda own,
+          by: own.look(by), by=(-10, 10)),
+    Action("beams.first", "First step", _LOOK_ENDS, lambda own: own.look(-own.step)),
+    Action("beams.last", "Last step", _LOOK_ENDS, lambda own: own.to_last()),
+    *both(("beams.next_view", "beams.view_before"), ("Next view", "View before"), "Change between list, tree and text.",
+          lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=4, place=2, one=True),
+    Action("beams.new", "New search", "Set up another search; `{beams.go}` starts it.", lambda own: own.set_up(),
+           Needs.ENGINE, hint=_viewing("new"), worth=6, place=1),
+    replace(THEME, hint=""),
+    replace(HELP, hint=_viewing("help"), worth=1),
+    back("beams.leave", "Go back; the search waits, and `{beams}` goes on with it."),
+    priority=False,
+)  # fmt: skip
+BEAM_FORM = ActionTable(
+    "While a beam search is set up",
+    (
+        Action("beams.start", "Start", run=lambda own: own.form.submit(), hint="start", worth=9),
+        *both(("beams.field_above", "beams.field_below"), ("Field above", "Field below"), "",
+              lambda own, by: own.app.action_focus_next() if by > 0 else own.app.action_focus_previous(), hint="field",
+              worth=7),
+        note("left right", hint="on or off", worth=4),
+    ),
+    when=lambda own: own.setting, told=False,
+)  # fmt: skip
 BEAMS = Tool(
     "beams",
     "Beam search",
     BeamActions,
     screen=True,
-    keys=(
-        Key("beams", *KEYS["beams"], "Beam search", BRANCH,
+    actions=(
+        Action("beams", "Beam search",
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
             "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.beams.search is not None),
+            recorded=lambda own: own.timeline.of(BeamHistory).search is not None, hint="beams", worth=2, place=110,
+            group=BRANCH,
+            synonyms="search hypotheses n best"),
     ),
-    hints=(Hint(11, ("beams",), "beams", 2),),
-    help=(
-        HelpSection(
-            "In a beam search",
-            (
-                ("`space`", "Let every beam grow by a token; while the search runs, pause."),
-                ("`r`", "Search to the end; again to pause."),
-                ("`↑` `↓`", "Highlight another beam."),
-                ("`⏎`", "Go to the highlighted beam: it is a branch of the tree."),
-                ("`←` `→` `pgup` `pgdn`", "See the search as it was a step before or after, or ten of them."),
-                ("`home` `end`", "See it after its first step, or as it stands."),
-                ("`tab`", "Change between list, tree and text."),
-                ("`n`", "Set up another search; `⏎` starts it."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", f"Go back; the search waits, and `{key_for('beams')}` goes on with it."),
-            ),
-        ),
-    ),
+    owners=(BEAM_FORM, BEAM_SCREEN),
 )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container, HorizontalGroup
 from textual.content import Content
 from textual.widget import Widget
@@ -17,9 +16,10 @@ from textual.widgets import Button, Input, Label
 from engine.breakpoints import BY_NAME, CONDITIONS, Breakpoints, Condition
 from engine.errors import SettingsError
 from inspector.display import visible
+from inspector.tools.breakpoints.tool import BREAKPOINT_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
@@ -65,16 +65,10 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         problems: What is wrong with the file that keeps them, one sentence each.
     """
 
+    ACTIONS: ClassVar[ActionTable] = BREAKPOINT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("points", "_problems")
     HEADING: ClassVar[str] = "Breakpoints: where runs stop"
     APPLY: ClassVar[str] = "Apply"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "field", 6), ("ctrl+d", "clear all", 4))
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
-        Binding("down", "app.focus_next", "Field below", show=False, priority=True),
-        Binding("enter", "apply", "Apply", show=False),
-        Binding("ctrl+d", "clear", "Clear all", tooltip="Turn every breakpoint off.", priority=True),
-    ]
 
     def __init__(self, points: Breakpoints, problems: Iterable[str] = ()) -> None:
         super().__init__()
@@ -100,7 +94,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         )
 
     def extra(self) -> Iterable[Button]:
-        yield Button(Content("Clear  ctrl+d"), id="clear", compact=True)
+        yield ActionButton("breakpoints.clear", "Clear", id="clear")
 
     def begin(self) -> None:
         """Begin in the first field."""
@@ -169,24 +163,16 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         assert isinstance(field, SafeInput)
         return condition.parse(unescaped(field.value) if condition.kind == "text" else field.value)
 
-    def action_clear(self) -> None:
+    def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self._fill(replace(Breakpoints(), all_of=bool(self.query_one("#break-all_of", Choice).chosen)))
         self.query_one("#breaks-remark", Remark).say(
             "All are off now. Apply keeps it so, esc leaves them as they were."
         )
 
-    @on(Button.Pressed, "#clear")
-    def _clear_pressed(self) -> None:
-        self.action_clear()
-
     # ---- leaving ----------------------------------------------------------------------------
 
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Apply the breakpoints, if all of them are right."""
         if (points := self.read()) is not None:
             self.dismiss(points)

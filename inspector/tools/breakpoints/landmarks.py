@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from engine.frozen import frozen
-from engine.records import Candidate, Step
+from engine.protocol import Candidate, Step
 from inspector.display import quoted, token_label
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

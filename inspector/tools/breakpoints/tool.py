@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 from inspector.display import visible
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import LOOK, STEP, Host, Key, Needs, Tool, ToolActions
+from inspector.keys import key_for
+from inspector.main.tool import LOOK, STEP, Host, Tool, ToolActions
 from inspector.state.breakpoints import conditions
+from inspector.widgets.actions import Action, Needs, dialog_table, fields, taking
 
 
 class BreakpointActions(ToolActions):
@@ -28,10 +29,6 @@ class BreakpointActions(ToolActions):
     def _left(self, points: Breakpoints | None) -> None:
         if points is not None:
             self.host.answer(f"{_told(points)}{self.controller.runs.break_at(points)}")
-
-    def skip(self) -> None:
-        """Run over sure tokens, or pause."""
-        self.host.answer(self.controller.transport.run(over_sure=True))
 
     def surprise(self, by: int) -> None:
         """Look at the surprise before or after."""
@@ -60,27 +57,37 @@ def _kept(points: Breakpoints) -> str:
         return f". Not remembered: {visible(str(error))}"
 
 
+BREAKPOINT_KEYS = dialog_table(
+    "Among the breakpoints",
+    *fields(),
+    taking(),
+    Action("breakpoints.clear", "Clear all", "Turn every breakpoint off.", lambda own: own.clear_all(),
+           hint="clear all", worth=4, priority=True),
+    told=False,
+)  # fmt: skip
 BREAKPOINTS = Tool(
     "breakpoints",
     "Breakpoints",
     BreakpointActions,
-    keys=(
-        Key("skip", *KEYS["skip"], "Skip sure tokens", STEP,
+    actions=(
+        Action("skip", "Skip sure tokens",
             "Run over the tokens that the model is sure of, to where the one to come has less than 50 %: less than all "
             "others together. Breakpoints and stops hold too; again to pause.",
-            BreakpointActions.skip, Needs.DISTRIBUTION | Needs.ENGINE),
-        Key("breakpoints", *KEYS["breakpoints"], "Breakpoints", STEP,
+            lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
+            Needs.DISTRIBUTION | Needs.ENGINE, group=STEP, synonyms="next uncertain interesting"),
+        Action("breakpoints", "Breakpoints",
             "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
-            BreakpointActions.open, Needs.ENGINE),
-        Key("previous_surprise", *KEYS["previous_surprise"], "Surprise before", LOOK,
+            BreakpointActions.open, Needs.ENGINE, group=STEP, synonyms="stop debug condition pause until"),
+        Action("previous_surprise", "Surprise before",
             "Look at the surprise before: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
-            lambda own: own.surprise(-1), Needs.DISTRIBUTION),
-        Key("next_surprise", *KEYS["next_surprise"], "Next surprise", LOOK,
-            "Look at the next surprise.", lambda own: own.surprise(1), Needs.DISTRIBUTION),
-        Key("previous_fork", *KEYS["previous_fork"], "Fork point before", LOOK,
+            lambda own: own.surprise(-1), Needs.DISTRIBUTION, group=LOOK),
+        Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.surprise(1),
+            Needs.DISTRIBUTION, group=LOOK),
+        Action("previous_fork", "Fork point before",
             "Look at the fork point before: less than 10 % between the first two candidates, or branches.",
-            lambda own: own.fork(-1), Needs.DISTRIBUTION),
-        Key("next_fork", *KEYS["next_fork"], "Next fork point", LOOK,
-            "Look at the next fork point.", lambda own: own.fork(1), Needs.DISTRIBUTION),
+            lambda own: own.fork(-1), Needs.DISTRIBUTION, group=LOOK),
+        Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.fork(1),
+            Needs.DISTRIBUTION, group=LOOK),
     ),
+    owners=(BREAKPOINT_KEYS,),
 )  # fmt: skip

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from engine.frozen import frozen
-from engine.records import Step
+from engine.protocol import Step
 from engine.timing import warm
 from inspector.scales import METRIC
-from inspector.state.branch import ROOT
+from inspector.state.branches import ROOT
 from inspector.state.session_tree import Item, shared
 from inspector.state.timeline import Timeline
 from inspector.tools.compare.alignment import MOST, Meeting, Pair, meetings, pairs

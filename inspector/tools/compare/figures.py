@@ -25,6 +25,8 @@ _FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
 """From the filled part of a cell to the free one."""
 _ROOMY = 40
 """Cells from which a panel uses its long texts."""
+_LEAST = 7
+"""Cells of a figure at least."""
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -199,10 +201,17 @@ class TotalsPanel(Canvas):
             return []
         left, right = self.comparison.totals
         kept = sorted(FIGURES, key=lambda figure: -figure.worth)[: max(1, height - 1)]
-        named = 13 if width >= _ROOMY else 11
-        cells = max(7, (width - named) // 3)
+        names = {figure: f"{figure.name} {figure.unit}".rstrip() for figure in kept}
+        if max(map(len, names.values())) + 3 * _LEAST >= width:
+            names = {figure: figure.name for figure in kept}
+        named = max(map(len, names.values())) + 1
+        cells = max(_LEAST, (width - named) // 3)
         rows = [self._head(named, cells)]
-        rows += [self._row(figure, left, right, named, cells) for figure in FIGURES if figure in kept]
+        rows += [
+            self._row(figure, names[figure], left, right, named, cells)
+            for figure in FIGURES
+            if figure in kept
+        ]
         if (unknown := left.unknown + right.unknown) and len(rows) < height:
             rows.append(
                 [Segment(truncate(f"{unknown} without a logprob are left out", width), self.ink("warn"))]
@@ -214,13 +223,14 @@ class TotalsPanel(Canvas):
         text = " " * named + "".join(pad(head, cells, True) for head in heads)
         return [Segment(text, self.ink("muted"))]
 
-    def _row(self, figure: ComparedFigure, left: Totals, right: Totals, named: int, cells: int) -> Row:
+    def _row(
+        self, figure: ComparedFigure, name: str, left: Totals, right: Totals, named: int, cells: int
+    ) -> Row:
         one, other = figure.value(left), figure.value(right)
         numbers = "".join(
             pad("–" if value is None else figure.format(value), cells, True) for value in (one, other)
         )
         differs = "" if one is None or other is None else signed(one - other, figure.digits)
-        name = f"{figure.name} {figure.unit}" if named > 11 else figure.name
         return [
             Segment(pad(name, named), self.ink("muted")),
             Segment(numbers),

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import events, getters, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
@@ -23,14 +22,11 @@ from inspector.tools.compare.comparison import Comparison, compare, nearest, oth
 from inspector.tools.compare.figures import GapChart, TotalsPanel
 from inspector.tools.compare.lines import LEFT, RIGHT
 from inspector.tools.compare.table import CompareTable
+from inspector.tools.compare.tool import COMPARE_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
-HINTS = (
-    ("↑↓", "walk", 4), ("⇥", "side", 5), ("⏎", "go there", 6), ("[ ]", "other branch", 7), ("n N", "meetings", 3),
-    ("pgup pgdn", "page", 1), ("?", "help", 2), ("esc", "back", 8),
-)  # fmt: skip
-"""Keys, what they do, and their worth: the least worthy goes first where there is no room."""
 ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
 
 
@@ -53,24 +49,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     """
 
     TOOL: ClassVar[str] = "compare"
-    KEYS: ClassVar[str] = "#compare-keys"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "walk(-1)", "Up", tooltip="Walk one token up.", priority=True),
-        Binding("down", "walk(1)", "Down", tooltip="Walk one token down.", priority=True),
-        Binding("pageup", "page(-1)", "Page up", tooltip="Walk a page up.", priority=True),
-        Binding("pagedown", "page(1)", "Page down", tooltip="Walk a page down.", priority=True),
-        Binding("home", "parting", "Parting", tooltip="Go to the parting, then to the first token.", priority=True),
-        Binding("end", "end", "End", tooltip="Go to the last token.", priority=True),
-        Binding("n", "meeting(1)", "Next meeting", tooltip="Go to where they meet or part next."),
-        Binding("N", "meeting(-1)", "Meeting before", tooltip="Go to where they met or parted before."),
-        Binding("tab,shift+tab", "side", "Other side", tooltip="Go to the other side.", priority=True),
-        Binding("left", "side(0)", "Left", tooltip="Go to the left side.", priority=True),
-        Binding("right", "side(1)", "Right", tooltip="Go to the right side.", priority=True),
-        Binding("left_square_bracket", "other(-1)", "Branch before", tooltip="Compare with the branch before."),
-        Binding("right_square_bracket", "other(1)", "Next branch", tooltip="Compare with the next branch."),
-        Binding("enter", "go", "Go there", tooltip="Go to the token under the cursor.", priority=True),
-        Binding("escape,c,q", "leave", "Back", tooltip="Go back; nothing has changed."),
-    ]  # fmt: skip
+    ACTIONS: ClassVar[ActionTable] = COMPARE_SCREEN
     AUTO_FOCUS = "#compare-table"
 
     table = getters.query_one("#compare-table", CompareTable)
@@ -96,7 +75,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             yield GapChart(id="compare-gap")
             yield TotalsPanel(id="compare-totals")
         yield Static(id="compare-status")
-        yield Static(id="compare-keys")
+        yield KeyLine(id="compare-keys")
 
     def on_mount(self) -> None:
         """Begin where they part; go on looking whether the tree grows."""
@@ -108,10 +87,6 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         """As much as there is room for."""
         self.set_class(event.size.height < 16, "-low")
         super().on_resize(event)
-
-    def show(self) -> None:
-        """Show the keys; the rest is shown as the cursor moves."""
-        self.show_keys(HINTS)
 
     # ---- what is compared -------------------------------------------------------------------
 
@@ -197,28 +172,20 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self.status.update(Content(words))
         self.status.set_class(answer, "-answer")
 
-    def action_walk(self, by: int) -> None:
+    def walk(self, by: int) -> None:
         """Walk up or down."""
         self._point(self.table.cursor + by)
 
-    def action_page(self, by: int) -> None:
-        """Walk a page up or down."""
-        self._point(self.table.cursor + by * self.table.page)
-
-    def action_parting(self) -> None:
+    def go_to_parting(self) -> None:
         """Go to the first token after the parting; from there to the first of all."""
         shared = self.comparison.shared if self.comparison else 0
         self._point(0 if self.table.cursor == shared else shared)
 
-    def action_end(self) -> None:
-        """Go to the last token."""
-        self._point(len(self.table.lines))
-
-    def action_side(self, side: int | None = None) -> None:
+    def go_to_side(self, side: int | None = None) -> None:
         """Go to a side, or to the other one."""
         self._point(self.table.cursor, 1 - self.table.side if side is None else side)
 
-    def action_meeting(self, by: int) -> None:
+    def go_to_meeting(self, by: int) -> None:
         """Go to where they meet or part next, or did before."""
         turns = self.comparison.turns if self.comparison else ()
         here = self.table.cursor
@@ -235,7 +202,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     # ---- branches ---------------------------------------------------------------------------
 
-    def action_other(self, by: int) -> None:
+    def compare_with(self, by: int) -> None:
         """Compare with a neighbouring branch."""
         ends = others(self.timeline)
         if len(ends) < 2:
@@ -246,7 +213,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self._compare()
         self._begin()
 
-    def action_go(self) -> None:
+    def go(self) -> None:
         """Leave for the token under the cursor."""
         comparison, pair, side = self.comparison, self.table.pair, self.table.side
         slot = None if pair is None else pair.left if side == LEFT else pair.right
@@ -254,10 +221,6 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             self._say("There is no token on this side here. tab goes to the other one", answer=True)
         else:
             self.dismiss(ComparedPlace(None if side == LEFT else self.other, slot))
-
-    def action_leave(self) -> None:
-        """Go back."""
-        self.dismiss(None)
 
 
 def _tokens(count: int) -> str:

@@ -61,16 +61,6 @@ class CompareTable(ScrollView, Inked, can_focus=True):
     """Both continuations, token for token, with a cursor on one side."""
 
     DEFAULT_CSS = panel_css("CompareTable") + "CompareTable { overflow-x: hidden; scrollbar-gutter: stable; }"
-    HELP = """\
-# Compare
-Both branches, token for token: what they share first, then where they part.
-
-- **p** the model's probability · **bits** its surprisal · **rank** its place among all tokens · **sum** the logprob of
-  all tokens since the parting
-- `═` both have it: what they share, or at least three tokens in a row where they meet again, however far one of them is
-  shifted · `=` the same token by itself
-- `▶` the cursor: `tab` takes it to the other side, `⏎` goes to the token that it is on
-"""
 
     class PairClicked(Message):
         """A token was clicked."""

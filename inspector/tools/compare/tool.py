@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.commands import MoveTo
-from inspector.keys import KEYS
-from inspector.main.tool import BRANCH, HelpSection, Hint, Key, Needs, Tool, ToolActions, When
+from engine.protocol import MoveTo
+from inspector.main.tool import BRANCH, Tool, ToolActions, replayed
+from inspector.tools.compare.lines import LEFT, RIGHT
+from inspector.widgets.actions import THEME, Action, Needs, back, both, screen_table
 
 if TYPE_CHECKING:
     from inspector.tools.compare.screen import ComparedPlace
@@ -39,29 +41,40 @@ class CompareActions(ToolActions):
         self.host.answer()
 
 
+_WALK = "Walk through the tokens."
+_PARTING = "Go to where they part, then to the first token; to the last one."
+_SIDE = "Go to the other side."
+COMPARE_SCREEN = screen_table(
+    "While branches are compared",
+    *both(("compare.up", "compare.down"), ("Up", "Down"), _WALK, lambda own, by: own.walk(by), hint="walk", worth=4,
+          place=1),
+    *both(("compare.page_up", "compare.page_down"), ("Page up", "Page down"), _WALK,
+          lambda own, by: own.walk(by * own.table.page), hint="page", worth=1, place=6),
+    Action("compare.parting", "Parting", _PARTING, lambda own: own.go_to_parting()),
+    Action("compare.end", "End", _PARTING, lambda own: own.walk(len(own.table.lines))),
+    *both(("compare.next_meeting", "compare.meeting_before"), ("Next meeting", "Meeting before"),
+          "Go to where they meet or part next, or did before.", lambda own, by: own.go_to_meeting(by), by=(1, -1),
+          hint="meetings", worth=3, place=5),
+    Action("compare.other_side", "Other side", _SIDE, lambda own: own.go_to_side(), hint="side", worth=5, place=2),
+    *both(("compare.left", "compare.right"), ("Left", "Right"), _SIDE, lambda own, side: own.go_to_side(side),
+          by=(LEFT, RIGHT)),
+    *both(("compare.branch_before", "compare.next_branch"), ("Branch before", "Next branch"),
+          "Compare with the branch before or the next one.", lambda own, by: own.compare_with(by), hint="other branch",
+          worth=7, place=4),
+    Action("compare.go", "Go there", "Go to the token under the cursor, on its branch.", lambda own: own.go(),
+           hint="go there", worth=6, place=3),
+    replace(THEME, hint=""),
+    back("compare.leave", "Go back."),
+)  # fmt: skip
 COMPARE = Tool(
     "compare",
     "Compare branches",
     CompareActions,
-    keys=(
-        Key("compare", *KEYS["compare"], "Compare", BRANCH,
+    actions=(
+        Action("compare", "Compare",
             "Set the current path against another branch, token for token: where they part, where they meet "
-            "again, and what each is worth.", CompareActions.open, Needs.DISTRIBUTION),
+            "again, and what each is worth.", CompareActions.open, Needs.DISTRIBUTION, hint=replayed("compare"),
+            worth=4, place=130, group=BRANCH, synonyms="diff branches difference two side by side"),
     ),
-    hints=(Hint(13, ("compare",), "compare", 4, When.REPLAY),),
-    help=(
-        HelpSection(
-            "While branches are compared",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Walk through the tokens."),
-                ("`home` `end`", "Go to where they part, then to the first token; to the last one."),
-                ("`n` `N`", "Go to where they meet or part next, or did before."),
-                ("`tab` `←` `→`", "Go to the other side."),
-                ("`[` `]`", "Compare with the branch before or the next one."),
-                ("`⏎`", "Go to the token under the cursor, on its branch."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `c` `q`", "Go back."),
-            ),
-        ),
-    ),
+    owners=(COMPARE_SCREEN,),
 )  # fmt: skip

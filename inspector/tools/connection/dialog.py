@@ -6,27 +6,24 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from textual import on
-from textual.binding import Binding, BindingType
-from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button
 
-from engine.remote.connection import Connection
-from inspector.keys import key_for
+from engine.remote.client import Connection
+from inspector.keys import with_keys
 from inspector.session.connection import EngineConnection
+from inspector.tools.connection.tool import CONNECTION_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
-from inspector.widgets.dialog import Dialog
+from inspector.widgets.dialog import ActionButton, Dialog
 from inspector.widgets.fact_table import fact_rows
-from inspector.widgets.key_hints import KeyHint
 
 _STAGES = {
     "starting": "is being made",
     "connected": "holds{}",
     "away": "is lost{}, and tried again by itself. What ran is paused; the session stays with the engine",
     "gone": (
-        f"is lost for good. The session is shown as a replay; {key_for('go_live')} goes on live "
-        "with a fresh engine"
+        "is lost for good. The session is shown as a replay; {go_live} goes on live with a fresh engine"
     ),
 }
 
@@ -40,7 +37,7 @@ def facts(now: Connection, far: bool, at: float) -> Iterator[tuple[str, str]]:
         at: The time, on the clock of `time.monotonic`.
     """
     yield "engine", now.where
-    yield "connection", _STAGES[now.stage].format(f" for {_duration(at - now.since)}")
+    yield "connection", with_keys(_STAGES[now.stage]).format(f" for {_duration(at - now.since)}")
     if now.why:
         yield "why", now.why
     if now.stage == "away":
@@ -80,13 +77,9 @@ class ConnectionDialog(Dialog[None]):
         connection: The connection.
     """
 
+    ACTIONS: ClassVar[ActionTable] = CONNECTION_KEYS
     HEADING: ClassVar[str] = "Engine"
     LEAVE: ClassVar[str] = "Close"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("t", "try now", 6), ("x", "give up", 6))
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("t", "try_now", "Try now", tooltip="Try to connect now."),
-        Binding("x", "give_up", "Give up", tooltip="Try no more; the session goes on as a replay."),
-    ]
 
     def __init__(self, connection: EngineConnection) -> None:
         super().__init__()
@@ -97,17 +90,15 @@ class ConnectionDialog(Dialog[None]):
 
     def extra(self) -> Iterable[Button]:
         away = self._connection.now.stage == "away"
-        yield Button(Content("Try now  t"), id="try-now", compact=True, disabled=not away)
-        yield Button(Content("Give up  x"), id="give-up", compact=True, disabled=not away)
+        yield ActionButton("connection.try_now", "Try now", id="try-now", disabled=not away)
+        yield ActionButton("connection.give_up", "Give up", id="give-up", disabled=not away)
 
-    @on(Button.Pressed, "#try-now")
-    def action_try_now(self) -> None:
+    def try_now(self) -> None:
         """Try to connect now."""
         self._connection.retry()
         self.dismiss(None)
 
-    @on(Button.Pressed, "#give-up")
-    def action_give_up(self) -> None:
+    def give_up(self) -> None:
         """Try no more, where the connection is lost."""
         if self._connection.now.stage == "away":
             self._connection.give_up()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import SET_UP, HelpSection, Key, Tool, ToolActions
+from inspector.main.tool import SET_UP, Tool, ToolActions
+from inspector.widgets.actions import Action, dialog_table
 
 HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
 
@@ -22,23 +22,22 @@ class ConnectionActions(ToolActions):
             self.host.open(ConnectionDialog(connection))
 
 
+CONNECTION_KEYS = dialog_table(
+    "With an engine elsewhere",
+    Action("connection.try_now", "Try now", "Try a lost connection now, rather than in some seconds.",
+           lambda own: own.try_now(), hint="try now", worth=6, written="`{connection}` then `{connection.try_now}`"),
+    Action("connection.give_up", "Give up",
+           "Give it up: the session goes on as a replay, `{go_live}` begins with a fresh engine.",
+           lambda own: own.give_up(), hint="give up", worth=6, written="`{connection}` then `{connection.give_up}`"),
+)  # fmt: skip
 CONNECTION = Tool(
     "connection",
     "Engine",
     ConnectionActions,
-    keys=(
-        Key("connection", *KEYS["connection"], "Engine", SET_UP,
+    actions=(
+        Action("connection", "Engine",
             "Show how it stands with an engine elsewhere: try a lost connection again now, or give it up.",
-            ConnectionActions.open),
+            ConnectionActions.open, group=SET_UP, synonyms="remote server connect network"),
     ),
-    help=(
-        HelpSection(
-            "With an engine elsewhere",
-            (
-                (f"`{key_for('connection')}` then `t`", "Try a lost connection now, rather than in some seconds."),
-                (f"`{key_for('connection')}` then `x`",
-                 f"Give it up: the session goes on as a replay, `{key_for('go_live')}` begins with a fresh engine."),
-            ),
-        ),
-    ),
+    owners=(CONNECTION_KEYS,),
 )  # fmt: skip

@@ -10,16 +10,17 @@ from textual import events
 from textual.widget import Widget
 
 from inspector.display import pad
-from inspector.keys import key_for
+from inspector.keys import with_keys
 from inspector.tools.copy.texts import Copyable
+from inspector.tools.copy.tool import COPY_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pick_list import PickDialog, PickList
 
 WHERE = (
-    "To the clipboard of this terminal (OSC 52). Where that has no effect, as in macOS Terminal, or in tmux without "
-    f"set-clipboard on, {key_for('export')} writes files."
+    "To the clipboard of this terminal (OSC 52), and of a Mac where its Terminal takes none. Where that has no effect, "
+    "as in tmux without set-clipboard on, {export} writes files."
 )
 _KEY, _NAME = 3, 29
 """Cells of the letter and of the name."""
@@ -59,9 +60,9 @@ class CopyDialog(PickDialog[Copyable]):
         copyables: What there is.
     """
 
+    ACTIONS: ClassVar[ActionTable] = COPY_KEYS
     HEADING: ClassVar[str] = "Copy"
     APPLY: ClassVar[str] = "Copy"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "choose", 5), ("⏎", "copy", 6))
     AUTO_FOCUS = ""
 
     def __init__(self, copyables: Sequence[Copyable]) -> None:
@@ -70,7 +71,7 @@ class CopyDialog(PickDialog[Copyable]):
 
     def body(self) -> Iterable[Widget]:
         yield CopyList(self._copyables)
-        yield Remark(WHERE)
+        yield Remark(with_keys(WHERE))
 
     def on_key(self, event: events.Key) -> None:
         """A letter takes its row."""
@@ -80,7 +81,7 @@ class CopyDialog(PickDialog[Copyable]):
             event.stop()
             self.dismiss(found)
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Take the highlighted row."""
         if self._copyables:
             self.dismiss(self._copyables[self.picks.highlighted])

@@ -10,20 +10,18 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from engine.frozen import frozen
-from engine.records import Candidate, PromptToken, Step
+from engine.protocol import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.scales import METRIC
-from inspector.state.branch import made
+from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, made_with
+from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
-Json = dict[str, Any]
 COLUMNS = (
     "position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made", "made_with",
 )  # fmt: skip
@@ -135,10 +133,8 @@ def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -
     """A path as one JSON object; numbers that JSON lacks are null, bytes are hexadecimal."""
     branch: Json = {
         "model": timeline.facts.name if timeline.facts else None,
-        "fingerprint": timeline.facts.fingerprint if timeline.facts else None,
-        "dtype": timeline.facts.dtype if timeline.facts else None,
-        "quantization": timeline.facts.quantization if timeline.facts else None,
-        "settings": asdict(timeline.tree.settings.get(timeline.tip, settings)),
+        **pick(timeline.facts, "fingerprint", "dtype", "quantization"),
+        "settings": record_json(timeline.tree.settings.get(timeline.tip, settings)),
         "made_with": [each.sentence for each in made_with(timeline.tree, items)],
         "text": _text(items),
         "tokens": [
@@ -151,24 +147,15 @@ def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -
 
 def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
     shown: Json = {
-        "node": item.node,
-        "position": item.position,
-        "id": item.id,
-        "text": item.text,
+        **pick(item, "node", "position", "id", "text"),
         "bytes": item.raw.hex(),
-        "special": item.special,
+        **pick(item, "special"),
         "made": made(item),
-        "logprob": _number(item.logprob),
-        "prob": _number(item.prob),
-        "rank": item.rank,
-        "entropy_bits": _number(METRIC["entropy"].value(item)),
+        **pick(item, "logprob", "prob", "rank"),
+        "entropy_bits": number(METRIC["entropy"].value(item)),
     }
     if isinstance(item, Step):
-        shown |= {"step": item.index + 1, "sampler_prob": _number(item.sampler_prob)}
+        shown |= {"step": item.index + 1, **pick(item, "sampler_prob")}
     if (mark := timeline.tree.marks.of.get(item.node)) is not None:
-        shown["marks"] = {name: value for name, value in asdict(mark).items() if value and name != "node"}
+        shown["marks"] = {name: value for name, value in record_json(mark, node={}).items() if value}
     return shown
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
+from inspector.keys import key_for, with_keys
+from inspector.main.tool import LOOK, Tool, ToolActions
 from inspector.scales import size
 from inspector.state.conditions import in_short, made_with
+from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
 if TYPE_CHECKING:
     from inspector.tools.copy.texts import Copyable
@@ -16,8 +17,8 @@ MOST_BYTES = 74_994
 """Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
 around the text, and 4 for every 3 of the text's own."""
 NOTHING_SELECTED = (
-    f"Nothing is selected to copy: drag over the text, or press {key_for('copy')} for a menu. "
-    f"{key_for('quit')} quits, ctrl+q from everywhere; esc or {key_for('step')} pauses a run."
+    "Nothing is selected to copy: drag over the text, or press {copy} for a menu. "
+    "{quit} quits, ctrl+q from everywhere; esc or {step} pauses a run."
 )
 
 
@@ -42,7 +43,7 @@ class CopyActions(ToolActions):
         if text := self.host.clipboard.selected:
             self._copy(text, "the selection")
         else:
-            self.host.announce(NOTHING_SELECTED, "Still here")
+            self.host.announce(with_keys(NOTHING_SELECTED), "Still here")
 
     def _copy(self, text: str, name: str, made: str = "") -> None:
         sent = self.host.clipboard.copy(text)
@@ -57,25 +58,22 @@ class CopyActions(ToolActions):
         self.host.answer(told)
 
 
+COPY_KEYS = dialog_table(
+    "While something is copied",
+    *picking("Go through what can be copied.", "choose"),
+    taking("Copy it to the terminal's clipboard.", "copy", written="`⏎`, or the letter before it"),
+    leaves("Leave."),
+)
 COPY = Tool(
     "copy",
     "Copy",
     CopyActions,
-    keys=(
-        Key("copy", *KEYS["copy"], "Copy", LOOK,
+    actions=(
+        Action("copy", "Copy",
             "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            CopyActions.open, Needs.DISTRIBUTION),
-        Key("copy_selection", *KEYS["copy_selection"], "Copy selection", LOOK,
-            "Copy what was selected in the text by dragging with the mouse.", CopyActions.selection),
+            CopyActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="clipboard"),
+        Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
+            CopyActions.selection, group=LOOK),
     ),
-    help=(
-        HelpSection(
-            "While something is copied",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Go through what can be copied."),
-                ("`⏎`, or the letter before it", "Copy it to the terminal's clipboard."),
-                ("`esc`", "Leave."),
-            ),
-        ),
-    ),
+    owners=(COPY_KEYS,),
 )  # fmt: skip

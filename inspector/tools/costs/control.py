@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
-from engine.records import KVCompared, Profiled, Record, RooflineMeasured
+from engine.protocol import (
+    CompareKV,
+    KVCompared,
+    Measure,
+    MeasureRoofline,
+    Profile,
+    Profiled,
+    RooflineMeasured,
+)
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
+from inspector.state.measured import Measured
 
 
 class CostControl:
@@ -23,17 +31,17 @@ class CostControl:
     @property
     def profiled(self) -> Profiled | None:
         """The parts of a step."""
-        return self.controller.timeline.measured.profiled
+        return self.controller.timeline.of(Measured).profiled
 
     @property
     def roofline(self) -> RooflineMeasured | None:
         """Prefill and decode against the machine's limits."""
-        return self.controller.timeline.measured.roofline
+        return self.controller.timeline.of(Measured).roofline
 
     @property
     def compared(self) -> KVCompared | None:
         """The KV cache at fewer bits."""
-        return self.controller.timeline.measured.compared
+        return self.controller.timeline.of(Measured).compared
 
     @property
     def recorded(self) -> bool:
@@ -46,7 +54,7 @@ class CostControl:
             return
         if self._node != self.controller.timeline.tip:
             self._node = self.controller.timeline.tip
-            measured = self.controller.timeline.measured
+            measured = self.controller.timeline.of(Measured)
             measured.profiled = measured.roofline = measured.compared = None
             self.job.failures.clear()
 
@@ -69,7 +77,3 @@ class CostControl:
         """Measure again."""
         self.job.stop()
         self.job.start(*(kind() for kind in kinds))
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)

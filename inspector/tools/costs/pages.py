@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.records import KVCompared, KVCost, Profiled, RooflineMeasured, Work
+from engine.protocol import KVCompared, KVCost, Profiled, RooflineMeasured, Work
 from inspector.display import pad, visible
 from inspector.scales import amount, count, milliseconds, size
 from inspector.tools.costs.tables import NAMES, ROLES, by_role, works
@@ -89,6 +89,7 @@ def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
         "computes",
         f"{amount(work.flops)} operations: {work.gflops:.3g} of {roofline.matmul_gflops:.3g} GFLOP/s",
     )
+    yield from (("note", note) for note in roofline.notes)
 
 
 def layers_page(on: Canvas, profiled: Profiled, width: int) -> list[Row]:

@@ -6,17 +6,19 @@ from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
-from engine.commands import CompareKV, Measure, MeasureRoofline, Profile
+from engine import protocol
+from engine.protocol import CompareKV, Measure, MeasureRoofline, Profile
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.costs.control import CostControl
 from inspector.tools.costs.pages import bits_page, layers_page, parts_page, roofline_page
+from inspector.tools.costs.tool import COST_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.page_view import PageView
@@ -44,33 +46,19 @@ class ProfileScreen(ToolScreen[None]):
     """
 
     TOOL: ClassVar[str] = "costs"
-    KEYS: ClassVar[str] = "#cost-keys"
+    ACTIONS: ClassVar[ActionTable] = COST_SCREEN
     MEASURES: ClassVar[str] = "A profile"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (
-        records.Profiled,
-        records.RooflineMeasured,
-        records.KVCompared,
+    TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (
+        protocol.Profiled,
+        protocol.RooflineMeasured,
+        protocol.KVCompared,
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab,right", "turn(1)", "Next page", tooltip="Show the next page.", priority=True),
-        Binding("shift+tab,left", "turn(-1)", "Page before", tooltip="Show the page before.", priority=True),
-        Binding("1", "page(0)", "Parts", tooltip="Show the parts of a step.", show=False),
-        Binding("2", "page(1)", "Layers", tooltip="Show the layers.", show=False),
-        Binding("3", "page(2)", "Roofline", tooltip="Show the roofline.", show=False),
-        Binding("4,Q", "page(3)", "Bits", tooltip="Show the KV cache at fewer bits.", show=False),
-        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
-        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
-        Binding("pageup", "scroll(-10)", "Page up", tooltip="Scroll up by ten lines.", priority=True),
-        Binding("pagedown", "scroll(10)", "Page down", tooltip="Scroll down by ten lines.", priority=True),
-        Binding("r,space", "again", "Again", tooltip="Measure again; while it is measured, stop."),
-        Binding("escape,P,q", "leave", "Back", tooltip="Go back; what is measured stops."),
-    ]
     AUTO_FOCUS = "#cost-view"
 
     view = getters.query_one("#cost-view", PageView)
 
     def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
         self.page = page
 
@@ -78,7 +66,7 @@ class ProfileScreen(ToolScreen[None]):
         yield Static(id="cost-place")
         yield PageView(id="cost-view")
         yield Static(id="cost-status")
-        yield Static(id="cost-keys")
+        yield KeyLine(id="cost-keys")
 
     def on_mount(self) -> None:
         """Ask for what the page needs."""
@@ -87,25 +75,10 @@ class ProfileScreen(ToolScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: records.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
-
     def show(self) -> None:
         """Show everything, now."""
-        self.query_one("#cost-place", Static).update(self._tabs())
         self.view.put(PAGES[self.page], self._draw)
-        status = self.query_one("#cost-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self._failure is not None, "-answer")
-        again = (("r", "stop" if self.control.job.running else "again", 6),)
-        doing = self.replay_keys() if self.recorded else again
-        hints = (
-            ("⇥", "page", 9), ("↑↓", "scroll", 5), *doing, ("T", "theme", 1), ("?", "help", 2),
-            ("esc", "back", 8),
-        )  # fmt: skip
-        self.show_keys(hints)
+        self.write("cost", self._tabs(), self._failure is not None)
 
     def _tabs(self) -> Content:
         """The pages, the present one reversed."""
@@ -139,16 +112,19 @@ class ProfileScreen(ToolScreen[None]):
         elif self.control.job.running:
             texts = [("Being measured, on a copy of the KV cache.", on.rich_style)]
         else:
-            texts = [("Nothing was measured.", on.rich_style), ("Press r to measure.", on.ink("muted"))]
+            texts = [
+                ("Nothing was measured.", on.rich_style),
+                (f"Press {key_for('costs.again')} to measure.", on.ink("muted")),
+            ]
         return centred(texts, width, height)
 
     @property
-    def _failure(self) -> records.Failure | None:
+    def _failure(self) -> protocol.Failure | None:
         return self.control.job.failures.get(NEEDS[self.page][0].kind)
 
     def situation(self) -> str:
         """What is going on."""
-        control = self.control
+        control, again = self.control, f"Press {key_for('costs.again')} to measure again"
         if self.recorded:
             return self._recorded()
         if control.job.running:
@@ -161,8 +137,8 @@ class ProfileScreen(ToolScreen[None]):
             return visible(self._failure.message)
         if self.page in (PARTS, LAYERS) and control.profiled is not None:
             done = control.profiled
-            return f"The step after {done.tokens:,} tokens, {done.repeats} times. Press r to measure again"
-        return "Press r to measure again"
+            return f"The step after {done.tokens:,} tokens, {done.repeats} times. {again}"
+        return again
 
     def _recorded(self) -> str:
         """After how many tokens what is shown was measured."""
@@ -170,34 +146,21 @@ class ProfileScreen(ToolScreen[None]):
         found = (control.profiled, control.profiled, control.roofline, control.compared)[self.page]
         if found is None:
             return self.needs_model
-        tokens = found.decode.context - 1 if isinstance(found, records.RooflineMeasured) else found.tokens
+        tokens = found.decode.context - 1 if isinstance(found, protocol.RooflineMeasured) else found.tokens
         return f"Recorded after {tokens:,} tokens. {self.needs_model}"
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def action_turn(self, by: int) -> None:
+    def turn(self, by: int) -> None:
         """Show a neighbouring page."""
-        self.action_page((self.page + by) % len(PAGES))
+        self.show_page((self.page + by) % len(PAGES))
 
-    def action_page(self, page: int) -> None:
+    def show_page(self, page: int) -> None:
         """Show a page, and ask for what it needs."""
         self.page = page
         self.control.want(*NEEDS[page])
-        self.say()
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll the page."""
-        self.view.move(by)
-
-    def action_again(self) -> None:
+    def measure_again(self) -> None:
         """Measure again, or stop."""
-        if self.refused():
-            return
         if not self.control.job.stop():
             self.control.again(*NEEDS[self.page])
-        self.changed()
-
-    def action_leave(self) -> None:
-        """Go back; what is measured stops."""
-        self.control.job.stop()
-        self.dismiss(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import KVCompared, KVCost, Profiled, Role, RooflineMeasured, Work
+from engine.protocol import KVCompared, KVCost, Profiled, Role, RooflineMeasured, Work
 from inspector.scales import amount, ms, size
 from inspector.widgets.charts import bar
 

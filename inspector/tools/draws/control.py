@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from engine.commands import DrawMany
-from engine.records import DrawsCounted
+from engine.protocol import DrawMany, DrawsCounted
 from inspector.session.controller import Controller
-from inspector.session.job import Job
-from inspector.state.batch import BatchSoFar
+from inspector.session.requests import Job
+from inspector.state.batch import Batches, BatchSoFar
 
 COUNTS = (10, 40, 200, 1000, 2000, 10_000)
 LENGTHS = (1, 2, 4, 8, 16, 32)
@@ -27,13 +26,12 @@ class DrawControl:
     @property
     def drawn(self) -> DrawsCounted | None:
         """What came last, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.batches.drawn
+        return self.controller.timeline.of(Batches).drawn
 
     @property
     def continued(self) -> BatchSoFar | None:
         """The continuations of those draws; None where they have only a first token."""
-        last, drawn = self.controller.timeline.batches.last, self.drawn
-        return last if last is not None and drawn is not None and last.opened.node == drawn.node else None
+        return self.controller.timeline.of(Batches).continued
 
     def toggle(self) -> None:
         """Draw after the token that is looked at, or stop."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from engine.records import DrawnToken, DrawsCounted
+from engine.protocol import DrawnToken, DrawsCounted
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import percent
 from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree

@@ -7,21 +7,21 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import BatchEnded, BatchStep, DrawsCounted, Record
+from engine.protocol import BatchEnded, BatchStep, DrawsCounted, Record
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.draws.control import DrawControl
 from inspector.tools.draws.report import frequency_lines, tree_lines, verdict
+from inspector.tools.draws.tool import DRAWS_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css
-from inspector.widgets.key_hints import KeyHint
 
 ABOUT = (
     "The sampler states a probability for each token. How often does it come?",
@@ -64,27 +64,16 @@ class DrawsScreen(ToolScreen[None]):
     """
 
     TOOL: ClassVar[str] = "draws"
-    KEYS: ClassVar[str] = "#draws-keys"
+    ACTIONS: ClassVar[ActionTable] = DRAWS_SCREEN
     MEASURES: ClassVar[str] = "A count of draws"
     TELLING: ClassVar[tuple[type[Record], ...]] = (DrawsCounted, BatchStep, BatchEnded)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "space,r,enter", "go", "Draw", tooltip="Draw after the token that is looked at; again to stop."
-        ),
-        Binding("left", "count(-1)", "Fewer", tooltip="Fewer draws."),
-        Binding("right", "count(1)", "More", tooltip="More draws."),
-        Binding("down", "lengthen(-1)", "Shorter", tooltip="Shorter continuations."),
-        Binding("up", "lengthen(1)", "Longer", tooltip="Longer continuations: a tree of what came."),
-        Binding("tab", "turn", "Next panel", tooltip="Where there is room for one panel, show the other."),
-        Binding("escape,number_sign,q", "leave", "Back", tooltip="Go back."),
-    ]
     AUTO_FOCUS = ""
 
     table = getters.query_one("#draws-table", LinesPanel)
     grown = getters.query_one("#draws-tree", LinesPanel)
 
     def __init__(self, host: Host, control: DrawControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
         self._view = 0
 
@@ -94,7 +83,7 @@ class DrawsScreen(ToolScreen[None]):
             yield LinesPanel(id="draws-table")
             yield LinesPanel(id="draws-tree")
         yield Static(id="draws-status")
-        yield Static(id="draws-keys")
+        yield KeyLine(id="draws-keys")
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -110,7 +99,11 @@ class DrawsScreen(ToolScreen[None]):
             width, height = self.table.size
             test = [*([""] if height >= LOW // 2 else []), *wrapped(verdict(drawn), max(20, width))]
             lines = [*frequency_lines(drawn, width, height - len(test))[:-1], *test]
-        advice = self.needs_model if self.recorded else f"Press space for {self.control.draws:,} draws."
+        advice = (
+            self.needs_model
+            if self.recorded
+            else f"Press {key_for('draws.go')} for {self.control.draws:,} draws."
+        )
         self.table.put("First tokens", lines, (*ABOUT, advice))
         self.grown.put(
             "What came", tree_lines(continued, max(20, self.grown.size.width)) if continued else []
@@ -128,11 +121,7 @@ class DrawsScreen(ToolScreen[None]):
         )
         name = visible(timeline.facts.name) if timeline.facts else ""
         parts = ("Draws", "recorded" if self.recorded else where, name, self._asked())
-        self.query_one("#draws-place", Static).update(Content(" · ".join(filter(None, parts))))
-        status = self.query_one("#draws-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
-        self.show_keys(self._hints())
+        self.write("draws", " · ".join(filter(None, parts)))
 
     def _asked(self) -> str:
         """What the next draws are."""
@@ -151,46 +140,10 @@ class DrawsScreen(ToolScreen[None]):
             return f"Drawing, {done} of {control.draws:,} done" if continued else "Drawing"
         if self.host.controller.setup.settings.temp == 0:
             return f"Greedy takes one token always: esc, then {key_for('sampling')} for a temperature above 0"
-        return f"Press space for {self._asked()}, ← → for their number, ↑ ↓ for longer ones"
-
-    def _hints(self) -> tuple[KeyHint, ...]:
-        last: tuple[KeyHint, ...] = (
-            ("⇥", "panel", 3),
-            ("T", "theme", 1),
-            ("?", "help", 2),
-            ("esc", "back", 8),
-        )
-        if self.recorded:
-            return (*self.replay_keys(), *last)
-        doing = "stop" if self.control.job.running else "draw"
-        return (("space", doing, 9), ("←→", "number", 6), ("↑↓", "length", 6), *last)
+        return f"Press {key_for('draws.go')} for {self._asked()}, ← → for their number, ↑ ↓ for longer ones"
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def action_go(self) -> None:
-        """Draw, or stop."""
-        if not self.refused():
-            self.control.toggle()
-            self.say()
-
-    def action_count(self, by: int) -> None:
-        """Draw more, or fewer."""
-        if not self.refused():
-            self.control.count(by)
-            self.say()
-
-    def action_lengthen(self, by: int) -> None:
-        """Draw longer continuations, or shorter ones."""
-        if not self.refused():
-            self.control.lengthen(by)
-            self.say()
-
-    def action_turn(self) -> None:
+    def turn(self) -> None:
         """Show the other panel, where one is shown at a time."""
         self._view += 1
-        self.changed()
-
-    def action_leave(self) -> None:
-        """Go back; what runs stops."""
-        self.control.job.stop()
-        self.dismiss(None)

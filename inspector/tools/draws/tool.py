@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from inspector.keys import KEYS
-from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.state.batch import Batches
 from inspector.tools.draws.control import DrawControl
+from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
 
 class DrawsActions(ToolActions):
@@ -13,42 +14,41 @@ class DrawsActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = DrawControl(host.controller)
-        host.controller.client.listeners.append(self.control.job.receive)
 
     def open(self) -> None:
         """Open the draws after the token that is looked at."""
         from inspector.tools.draws.screen import DrawsScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(DrawsScreen(self.host, self.control))
+        self.open_screen(DrawsScreen(self.host, self.control))
 
 
+DRAWS_SCREEN = screen_table(
+    "In many draws",
+    Action("draws.go", "Draw", "Draw; again to stop.", lambda own: own.control.toggle(), Needs.ENGINE,
+           hint=lambda own: "stop" if own.control.job.running else "draw", worth=9),
+    *both(("draws.fewer", "draws.more"), ("Fewer", "More"), "Fewer draws, or more.",
+          lambda own, by: own.control.count(by), needs=Needs.ENGINE, hint="number", worth=6),
+    *both(("draws.longer", "draws.shorter"), ("Longer", "Shorter"),
+          "Longer continuations, or shorter ones: from two tokens on a tree of what came.",
+          lambda own, by: own.control.lengthen(by), by=(1, -1), needs=Needs.ENGINE, hint="length", worth=6),
+    Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
+           hint="panel", worth=3),
+    back("draws.leave", "Go back."),
+    text="`stated` is the sampler's probability, `came` the share of the draws, and 95 % of it Wilson's interval: "
+    "where the stated probability lies outside of it, a `!` says so (one in twenty does by chance). Chi-square tells "
+    "of all of them at once.",
+)  # fmt: skip
 DRAWS = Tool(
     "draws",
     "Draws",
     DrawsActions,
     screen=True,
-    keys=(
-        Key("draws", *KEYS["draws"], "What are the odds", LOOK,
+    actions=(
+        Action("draws", "What are the odds",
             "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.batches.drawn is not None),
+            recorded=lambda own: own.timeline.of(Batches).drawn is not None, group=LOOK,
+            synonyms="odds frequency frequencies sample many times statistics random"),
     ),
-    help=(
-        HelpSection(
-            "In many draws",
-            (
-                ("`space` `r` `⏎`", "Draw; again to stop."),
-                ("`←` `→`", "Fewer draws, or more."),
-                ("`↑` `↓`", "Longer continuations, or shorter ones: from two tokens on a tree of what came."),
-                ("`tab`", "Where there is room for one panel, show the other."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `#` `q`", "Go back."),
-            ),
-            "`stated` is the sampler's probability, `came` the share of the draws, and 95 % of it Wilson's interval: "
-            "where the stated probability lies outside of it, a `!` says so (one in twenty does by chance). Chi-square "
-            "tells of all of them at once.",
-        ),
-    ),
+    owners=(DRAWS_SCREEN,),
 )  # fmt: skip

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.records import Candidate, Distribution, PromptToken, Step
+from engine.protocol import AttentionRead, Candidate, Distribution, PromptToken, Step
 from inspector.display import hex_bytes, token_label, visible
 from inspector.scales import KL_BITS, METRIC, others_prob
-from inspector.state.branch import ROOT, made
+from inspector.state.branches import ROOT, made
 from inspector.state.conditions import TextCondition, by_token
+from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
-from inspector.tools.export import figures, lockstep
-from inspector.tools.export.looks import looks
-from inspector.tools.export.numbers import millionths, number
-from inspector.tools.export.paths import Path, left_out, paths
-from inspector.tools.export.recording import Recording
+from inspector.tools.export import figures
+from inspector.tools.export.evidence import beside_column
+from inspector.tools.export.markup import millionths, number
+from inspector.tools.export.recording import Recording, TreePath, left_out, paths
 
 Json = dict[str, Any]
 CANDIDATES = 200_000
@@ -38,7 +38,7 @@ def data(recording: Recording) -> Json:
     listed = paths(recording)
     rows = _rows(listed)
     places = places_of(rows)
-    second = lockstep.column(recording, places)
+    second = beside_column(recording, places)
     return {
         "title": figures.title(recording),
         "source": figures.source(recording),
@@ -51,7 +51,7 @@ def data(recording: Recording) -> Json:
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),
-        "inside": looks(recording.timeline.looks, places),
+        "inside": looks(recording.timeline.of(Looks), places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
 
@@ -66,7 +66,7 @@ def places_of(rows: Iterable[Item]) -> dict[int, int]:
     return {item.node: place for place, item in enumerate(rows)}
 
 
-def _rows(paths: Iterable[Path]) -> list[Item]:
+def _rows(paths: Iterable[TreePath]) -> list[Item]:
     """Every token of some paths, parents before their children."""
     items = {item.node: item for path in paths for item in path.items}
     return list(items.values())
@@ -77,7 +77,7 @@ def _metric(name: str) -> Json:
     return {"name": name, "steps": metric.steps, "falling": metric.falling}
 
 
-def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
+def _path(recording: Recording, path: TreePath, places: Mapping[int, int]) -> Json:
     return {
         "tip": places[path.items[-1].node] if path.items else -1,
         "title": path.title,
@@ -92,13 +92,10 @@ def _path(recording: Recording, path: Path, places: Mapping[int, int]) -> Json:
 
 def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
     """Row, name, bookmarked, note, caption; in the order in which the nodes came to be."""
-    marked = sorted(
-        (mark for mark in recording.timeline.tree.marks.of.values() if mark.node in places),
-        key=lambda m: m.node,
-    )
     return [
-        [places[m.node], visible(m.name), int(m.bookmarked), visible(m.note), visible(m.caption)]
-        for m in marked
+        [places[node], visible(mark.name), int(mark.bookmarked), visible(mark.note), visible(mark.caption)]
+        for node, mark in sorted(recording.timeline.tree.marks.of.items())
+        if node in places
     ]
 
 
@@ -127,7 +124,7 @@ class _Tokens:
             "parent": [self._places.get(self._parent(item), -1) for item in rows],
             "id": [item.id for item in rows],
             "text": [running(item) for item in rows],
-            "label": [_label(item) for item in rows],
+            "label": [label(item) for item in rows],
             "special": [place for place, item in enumerate(rows) if item.special],
             "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
             "with": [self._with(each) for each in by_token(self._timeline.tree, rows)],
@@ -157,9 +154,7 @@ class _Tokens:
 
     def _candidates(self, item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""
-        recorded: Sequence[Candidate] = (
-            item.candidates if isinstance(item, PromptToken) else item.choice.candidates
-        )
+        recorded = item.candidates if isinstance(item, PromptToken) else item.choice.candidates
         if not recorded:
             return None
         kept = [c for place, c in enumerate(recorded) if place < self._most or c.id == item.id]
@@ -206,7 +201,8 @@ def running(item: Item) -> str:
     return shown + (hex_bytes(pending) if pending else "")
 
 
-def _label(item: Item) -> str:
+def label(item: Item) -> str:
+    """A token as a label, with the bytes that wait for their character."""
     return token_label(item.text, item.raw, item.pending if isinstance(item, Step) else b"")
 
 
@@ -224,3 +220,31 @@ def _times(step: Step | None) -> list[Any] | None:
     values = [number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
     marks = [int(ms.pipelined), int(ms.cold)] if ms.cold else [1] if ms.pipelined else []
     return [*values, *marks]
+
+
+LEAST = 0.004
+"""Weights below are left out: no token's colour shows them."""
+
+
+def looks(looks: Looks, places: Mapping[int, int]) -> list[list[Any]]:
+    """Rows of the tokens that were looked at, each with its attention.
+
+    Args:
+        looks: Of the session.
+        places: Row of each node.
+    """
+    return [[places[node], _attention(read)] for node, read in looks.attention.items() if node in places]
+
+
+def _attention(read: AttentionRead) -> list[Any]:
+    """For each head its layer and number, from 1, then pairs of a place in the path and a weight in per mille."""
+    return [
+        [layer.layer + 1, head + 1, *_weights(layer.over(head, read.tokens))]
+        for layer in read.layers
+        for head in range(layer.heads)
+    ]
+
+
+def _weights(row: tuple[float, ...]) -> list[int]:
+    pairs = [(place, round(weight * 1000)) for place, weight in enumerate(row) if weight >= LEAST]
+    return [number for pair in pairs for number in pair]

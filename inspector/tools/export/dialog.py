@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
@@ -16,10 +15,10 @@ from engine.errors import PathError
 from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
+from inspector.widgets.actions import ActionTable, dialog_table, fields, taking
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.safety import SafeInput
 
 PICTURE = "svg"
@@ -55,14 +54,9 @@ class ExportDialog(Dialog[Wanted]):
         lesson: Whether a lesson's recording is on show.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table("In an export", *fields(), taking(), told=False)
     HEADING: ClassVar[str] = "Export"
     APPLY: ClassVar[str] = "Export"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "field", 6),)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
-        Binding("down", "app.focus_next", "Field below", show=False, priority=True),
-        Binding("enter", "apply", "Export", show=False),
-    ]
 
     def __init__(self, name: str, stem: str, lesson: bool = False) -> None:
         super().__init__()
@@ -98,11 +92,7 @@ class ExportDialog(Dialog[Wanted]):
     def _typed(self) -> None:
         self.query_one("#export-remark", Remark).say(visible(directory_hint()))
 
-    @on(Input.Submitted, "#export-path")
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
         typed = self.query_one("#export-path", SafeInput).value.strip()
         name = NAMES[self.query_one("#export-what", Choice).chosen]

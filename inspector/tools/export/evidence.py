@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from xml.etree.ElementTree import Element
 
-from engine.records import (
+from engine.protocol import (
     AttentionRead,
     AttributionRead,
+    Candidate,
     CaptureFacts,
     HeadsSwept,
     Intervened,
+    LensColumn,
     LensRead,
+    LockstepSpan,
     SweptUnit,
 )
-from inspector.display import quoted, token_label
+from inspector.display import quoted, token_label, visible
 from inspector.scales import KL_BITS, bits, count, percent
-from inspector.state.inside.checks import checks_words
-from inspector.state.inside.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.contributions import ContributionRow, head_rows, part_rows
+from inspector.state.divergence import Divergences, mean
+from inspector.state.inside import Looks, checks_words, interventions_words
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.tools.export.element import element, row
+from inspector.tools.export.figures import Figure
+from inspector.tools.export.markup import element, hint, millionths, number, row, table
 from inspector.tools.export.recording import Recording
 
 MOST = 24
@@ -52,18 +58,10 @@ def evidence(recording: Recording, places: Mapping[int, int]) -> list[Element]:
         recording: Whose views they are.
         places: Row of each node.
     """
-    seen = recording.timeline.looks
-    nodes = {
-        *seen.attention,
-        *seen.lens,
-        *seen.contributions,
-        *seen.sweeps,
-        *(node for node, _, _ in seen.tried),
-    }
-    return [
-        _article(recording, places, node)
-        for node in sorted(nodes & places.keys(), key=lambda each: places[each])
-    ]
+    seen = recording.timeline.of(Looks)
+    tried = (node for node, _, _ in seen.tried)
+    nodes = {*seen.attention, *seen.lens, *seen.contributions, *seen.sweeps, *tried} & places.keys()
+    return [_article(recording, places, node) for node in sorted(nodes, key=lambda each: places[each])]
 
 
 def _article(recording: Recording, places: Mapping[int, int], node: int) -> Element:
@@ -89,7 +87,7 @@ def _named(item: Item) -> str:
 def _looks(recording: Recording, places: Mapping[int, int], node: int) -> Iterator[tuple[str, Look]]:
     """The views of one token, each with the name of its kind."""
     timeline = recording.timeline
-    seen = timeline.looks
+    seen = timeline.of(Looks)
     if (read := seen.attention.get(node)) is not None:
         yield "attention", ("Where the model looked", attention(read, timeline.tree.path(node)))
     if (lens := seen.lens.get(node)) is not None:
@@ -102,12 +100,9 @@ def _looks(recording: Recording, places: Mapping[int, int], node: int) -> Iterat
         yield f"tried-{place}", effect(tried)
 
 
-def _hint(*texts: str) -> Element:
-    return element("p", " ".join(filter(None, texts)), class_="hint")
-
-
-def _checked(facts: CaptureFacts) -> str:
-    return f"Checked: {checks_words(facts)}." if facts.checks else ""
+def _looked(told: str, facts: CaptureFacts, *shown: Element | None) -> Element:
+    """What is shown of a look, and below it what to know of it and how it was checked."""
+    return element("div", *shown, hint(told, f"Checked: {checks_words(facts)}." if facts.checks else ""))
 
 
 def _signed(value: float) -> str:
@@ -132,19 +127,14 @@ def attention(read: AttentionRead, path: Sequence[Item]) -> Element:
         reverse=True,
     )
     rows = [
-        row(
-            f"L{layer + 1} h{head + 1}",
-            _label(path[place].text, path[place].raw),
-            f"token {place + 1}",
-            percent(weight),
-        )
-        for weight, layer, head, place in found[:STRONGEST]
+        row(f"L{layer + 1} h{head + 1}", _label(path[at]), f"token {at + 1}", percent(weight))
+        for weight, layer, head, at in found[:STRONGEST]
     ]
-    table = _table(("head", "looks at", "", "weight"), rows)
     told = (
         "The strongest weights, the first token aside. Where a head looks does not tell what it does with it."
     )
-    return element("div", table, _hint(told, _checked(read.facts)))
+    head_names = ("head", "looks at", "", "weight")
+    return _looked(told, read.facts, table("", head_names, rows, class_="figured"))
 
 
 def lens_table(read: LensRead, recording: Recording, places: Mapping[int, int]) -> Element | None:
@@ -154,24 +144,24 @@ def lens_table(read: LensRead, recording: Recording, places: Mapping[int, int]) 
         return None
     nodes = recording.timeline.tree.nodes
     heads = [nodes[column.node].text if column.node in places else "" for column in read.columns]
-    rows = []
-    for layer in reversed(range(depth)):
-        cells = []
-        for column in read.columns:
-            cell = column.cells[layer] if layer < len(column.cells) else None
-            if cell is None or not cell.top:
-                cells.append(element("td"))
-                continue
-            leads = "leads" if cell.final_rank == 1 else None
-            label = token_label(cell.top[0].text)
-            cells.append(element("td", label, class_=leads, title=f"{label} {percent(cell.top[0].prob)}"))
-        rows.append(element("tr", element("th", str(layer) if layer else "emb", scope="row"), *cells))
+    rows = [
+        element("tr", element("th", str(layer or "emb"), scope="row"), *(_lens_cell(c, layer) for c in read.columns))
+        for layer in reversed(range(depth))
+    ]  # fmt: skip
     names = (element("th", token_label(text) if text else "", scope="col") for text in heads)
-    table = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
+    shown = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
     told = (
         "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."
     )
-    return element("div", element("div", table, class_="lens"), _hint(told, _checked(read.facts)))
+    return _looked(told, read.facts, element("div", shown, class_="lens"))
+
+
+def _lens_cell(column: LensColumn, layer: int) -> Element:
+    cell = column.cells[layer] if layer < len(column.cells) else None
+    if cell is None or not cell.top:
+        return element("td")
+    label, leads = token_label(cell.top[0].text), "leads" if cell.final_rank == 1 else None
+    return element("td", label, class_=leads, title=f"{label} {percent(cell.top[0].prob)}")
 
 
 # ---- contributions ------------------------------------------------------------------------------
@@ -197,12 +187,8 @@ def contributions(read: AttributionRead) -> Look:
         f"In {unit}; the model's own {logit.removeprefix('the ')} is {_signed(read.reached)}. Direct effect alone: "
         "what a part does through later layers is in their bars."
     )
-    return what, element(
-        "div",
-        _table(("writer", "", "adds"), rows, "bars"),
-        _heads(read, parts),
-        _hint(told, _checked(read.facts)),
-    )
+    bars = table("", ("writer", "", "adds"), rows, class_="figured bars")
+    return what, _looked(told, read.facts, bars, _heads(read, parts))
 
 
 def _writer(part: ContributionRow, low: float, high: float) -> Element:
@@ -242,18 +228,13 @@ def sweep(swept: HeadsSwept) -> Look:
         for each in strongest
     ]  # fmt: skip
     head = ("off", "KL bits", f"logit of {token_label(swept.text)}", "then leads")
-    legend = [
-        element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}")
-        for step, edge in enumerate(KL_BITS, 1)
-    ]
-    told = (
-        "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all "
-        "probabilities move."
-    )
-    return heading, element(
-        "div", _map(units), element("p", "KL in bits ", *legend, class_="legend"), _table(head, rows),
-        _hint(told, _checked(swept.facts)),
-    )  # fmt: skip
+    edges = enumerate(KL_BITS, 1)
+    legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
+    told = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
+           "probabilities move."  # fmt: skip
+    listed = table("", head, rows, class_="figured")
+    named = element("p", "KL in bits ", *legend, class_="legend")
+    return heading, _looked(told, swept.facts, _map(units), named, listed)
 
 
 def _map(units: Sequence[SweptUnit]) -> Element:
@@ -262,14 +243,10 @@ def _map(units: Sequence[SweptUnit]) -> Element:
     heads = sorted({each.intervention.head for each in units if each.intervention.head is not None})
     kinds = [kind for kind in _PARTS if any(each.intervention.kind == kind for each in units)]
     font = 6.5 * max(1.0, len(heads) / _ROOMY)
-    left, top, wide = (
-        4 * font,
-        6 * font,
-        max(_CELL, round(1.3 * font)),
-    )  # a part's column has room for its name
-    across: dict[tuple[str, int | None], float] = {
-        ("head", head): left + place * _CELL for place, head in enumerate(heads)
-    }
+    left, top = 4 * font, 6 * font
+    wide = max(_CELL, round(1.3 * font))  # a part's column has room for its name
+    across: dict[tuple[str, int | None], float]
+    across = {("head", head): left + place * _CELL for place, head in enumerate(heads)}
     begin = left + len(heads) * _CELL + _GAP * bool(heads)
     across |= {(kind, None): begin + place * wide for place, kind in enumerate(kinds)}
     down = {layer: top + place * _CELL for place, layer in enumerate(layers)}
@@ -316,23 +293,15 @@ def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Elemen
 def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
     step = _step(unit)
     said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {_signed(unit.logit_change)}"
-    return element(
-        "rect",
-        element("title", said),
-        class_=f"cell heat{step}",
-        x=x,
-        y=y,
-        width=width - 1,
-        height=_CELL - 1,
-        rx=1.5,
-    )
+    side = {"x": x, "y": y, "width": width - 1, "height": _CELL - 1, "rx": 1.5}
+    return element("rect", element("title", said), class_=f"cell heat{step}", **side)
 
 
 def effect(tried: Intervened) -> Look:
     """The candidates without and with what was switched off together."""
     scope = "in the whole context" if tried.scope == "context" else "in this token's forward"
     rows = [
-        row(_label(each.before.text, each.before.raw), percent(each.before.prob), percent(each.after.prob),
+        row(_label(each.before), percent(each.before.prob), percent(each.after.prob),
             _signed(each.logit_change))
         for each in tried.candidates
     ]  # fmt: skip
@@ -340,21 +309,115 @@ def effect(tried: Intervened) -> Look:
         f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
         f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
     )
-    table = _table(("candidate", "without", "with", "logit"), rows)
-    return f"With {interventions_words(tried.interventions)}", element(
-        "div", table, _hint(told, _checked(tried.facts))
-    )
+    listed = table("", ("candidate", "without", "with", "logit"), rows, class_="figured")
+    return f"With {interventions_words(tried.interventions)}", _looked(told, tried.facts, listed)
 
 
-def _label(text: str, raw: bytes) -> Element:
-    return element("span", token_label(text, raw), class_="label")
+def _label(of: Item | Candidate) -> Element:
+    return element("span", token_label(of.text, of.raw), class_="label")
 
 
-def _table(head: Sequence[str], rows: Sequence[Element], name: str = "") -> Element:
-    columns = (element("th", each, scope="col") for each in head)
+# ---- beside a second model -------------------------------------------------------------------
+
+BESIDE_CANDIDATES = 6
+"""Of each model at a token."""
+BESIDE_LISTED = 12
+"""Tokens that the two part over most."""
+
+
+def _spans(recording: Recording) -> dict[int, LockstepSpan]:
+    """What was read of the exported path, by the last node of each span; nothing without a second model."""
+    known = recording.timeline.of(LockstepSoFar)
+    if known.opened is None:
+        return {}
+    return {span.node: span for span in known.along(recording.items) if span is not None}
+
+
+def beside_column(recording: Recording, places: Mapping[int, int]) -> dict[str, Any]:
+    """The numbers of each token, by its row; empty without a second model.
+
+    Of each: KL in bits, both probabilities and ranks, and both models' candidates, each a label and a probability.
+    """
+    found = {
+        places[node]: [
+            number(span.kl_bits, 4), _share(span.logprob, span), _share(span.other_logprob, span), span.rank,
+            span.other_rank, _listed(span.candidates), _listed(span.other_candidates),
+        ]
+        for node, span in _spans(recording).items()
+        if node in places
+    }  # fmt: skip
+    if not found:
+        return {}
+    return {"names": list(_names(recording)), "rows": found}
+
+
+def _names(recording: Recording) -> tuple[str, str]:
+    facts, opened = recording.timeline.facts, recording.timeline.of(LockstepSoFar).opened
+    first = visible(facts.name) if facts else "first model"
+    return first, visible(opened.title) if opened else "second model"
+
+
+def _share(logprob: float | None, span: LockstepSpan) -> float | int | None:
+    """The probability that a model gives the span's tokens together."""
+    return None if logprob is None or not span.whole else millionths(math.exp(min(0.0, logprob)))
+
+
+def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
+    first = candidates[:BESIDE_CANDIDATES]
+    return [[token_label(each.text, each.raw), millionths(each.prob)] for each in first]
+
+
+def _beside_figures(recording: Recording) -> Iterator[Figure]:
+    """What the two came to over the path."""
+    found = _spans(recording)
+    if not found:
+        return
+    first, second = _names(recording)
+    yield "models", f"{first} (P) and {second} (Q)"
+    known = Divergences()
+    known.add(found.values())
+    if known.kl:
+        together = mean(known.kl)
+        yield "mean KL(P||Q)", f"{bits(together.value)} bits over {count(len(known.kl))} tokens"
+    if known.tops:
+        yield "same top token", f"{100 * known.same_top.value:.1f} %"
+    if all(known.scored):
+        yield "perplexity", " and ".join(f"{each.value:.2f}" for each in known.perplexities)
+
+
+def beside_section(recording: Recording) -> Element | None:
+    """The figures and the tokens that the two part over most, for print and where no script runs."""
+    pairs = list(_beside_figures(recording))
+    if not pairs:
+        return None
+    listed = sorted(_spans(recording).values(), key=_apart, reverse=True)[:BESIDE_LISTED]
+    rows = [
+        row(token_label(span.text, span.raw), "" if span.kl_bits is None else bits(span.kl_bits),
+            _percent(span.logprob, span), _percent(span.other_logprob, span), likeliest(span.candidates),
+            likeliest(span.other_candidates))
+        for span in listed
+        if _apart(span) > 0
+    ]  # fmt: skip
+    terms = (element("div", element("dt", name), element("dd", value)) for name, value in pairs)
+    head = ("token", "KL bits", "P", "Q", "P has first", "Q has first")
     return element(
-        "table",
-        element("thead", element("tr", *columns)),
-        element("tbody", *rows),
-        class_=f"figured {name}".strip(),
-    )
+        "article", element("h3", "Beside a second model"), element("dl", *terms, class_="figures"),
+        table("Where the two part most", head, rows, class_="figured") if rows else None, class_="looked",
+    )  # fmt: skip
+
+
+def _apart(span: LockstepSpan) -> float:
+    """How far the two are apart at a span: the divergence, or else the change of the logprob."""
+    for value in (span.kl_bits, span.logprob_change):
+        if value is not None and not math.isnan(value):
+            return abs(value)
+    return 0.0
+
+
+def _percent(logprob: float | None, span: LockstepSpan) -> str:
+    return "" if logprob is None or not span.whole else percent(math.exp(min(0.0, logprob)))
+
+
+def likeliest(candidates: Sequence[Candidate]) -> str:
+    """The first of some candidates with its probability; empty where there are none."""
+    return "".join(f"{token_label(each.text, each.raw)} {percent(each.prob)}" for each in candidates[:1])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from engine import records
-from engine.records import PromptToken, Step
+from engine import protocol
+from engine.protocol import PromptToken, Step
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
 from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
-from inspector.state.branch import ROOT
+from inspector.state.branches import ROOT
 from inspector.state.conditions import draft, in_short, made_with
 from inspector.state.session_tree import Item
-from inspector.state.speculation_words import figures as speculation_figures
-from inspector.state.speculation_words import verdict
+from inspector.state.speculation import Speculation, verdict
+from inspector.state.speculation import figures as speculation_figures
 from inspector.state.timeline import Timeline
 from inspector.tools.export.recording import Recording
 
@@ -106,10 +106,10 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     """What rounds of speculative decoding came to, on the path that has their end."""
-    rounds = timeline.speculation.rounds
+    rounds = timeline.of(Speculation).rounds
     if not rounds or all(item.node != rounds[-1].end for item in items):
         return
-    last, totals = rounds[-1], timeline.speculation.totals
+    last, totals = rounds[-1], timeline.of(Speculation).totals
     yield (
         "speculation",
         f"{draft(last.settings.name).short}, {last.settings.num_draft_tokens} tokens a round",
@@ -144,7 +144,7 @@ def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
     yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
 
 
-def kv(reading: records.KVReading) -> str:
+def kv(reading: protocol.KVReading) -> str:
     """What the cache holds; without one, what the last pass ran and dropped."""
     if reading.passed_tokens:
         return f"off: the last pass ran {count(reading.passed_tokens)} tokens"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.paths import replacing, shorter
+from engine.files import replacing, shorter
 from inspector.display import visible
-from inspector.keys import KEYS
 from inspector.lessons.catalogue import of_recording
-from inspector.main.tool import SET_UP, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import SET_UP, Host, Tool, ToolActions
 from inspector.scales import size
 from inspector.version import program
+from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
     from inspector.tools.export.dialog import Wanted
@@ -63,10 +63,9 @@ class ExportActions(ToolActions):
     def _make(self, wanted: Wanted) -> None:
         from inspector.tools.export import figures
         from inspector.tools.export.dialog import LESSON, PICTURE
-        from inspector.tools.export.formats import FORMATS
-        from inspector.tools.export.lesson import page
+        from inspector.tools.export.documents import FORMATS, alone
+        from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
-        from inspector.tools.export.svg import alone
 
         if wanted.name == PICTURE:
             shown = line(Recording(self.timeline))
@@ -107,9 +106,10 @@ EXPORT = Tool(
     "export",
     "Export",
     ExportActions,
-    keys=(
-        Key("export", *KEYS["export"], "Export", SET_UP,
+    actions=(
+        Action("export", "Export",
             "Make a document of the session: a web page to share, Markdown, CSV, plain text, or a picture of the "
-            "screen.", ExportActions.open, Needs.DISTRIBUTION),
+            "screen.", ExportActions.open, Needs.DISTRIBUTION, group=SET_UP,
+            synonyms="save share html page markdown csv svg picture report"),
     ),
 )  # fmt: skip

@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
-from engine.commands import FindTokens
 from engine.errors import COMPUTE_AGAIN
 from engine.frozen import frozen
-from engine.records import Failure, TokensFound
-from engine.token_query import read
+from engine.protocol import Failure, FindTokens, TokensFound
+from engine.token_texts import read_query
 from inspector import scales
 from inspector.display import hex_bytes, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.tools.find.match_list import MatchList
+from inspector.tools.find.tool import FIND_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pick_list import PickDialog
 from inspector.widgets.safety import SafeInput
 
@@ -68,29 +68,21 @@ class FindDialog(PickDialog[VocabularySearch]):
         lookup: Asks the engine.
         place: Returns where to search, now.
         vocabulary: Tokens of the model.
-        recall: Has logits that are not kept computed again; on a `Recalled`, the caller calls `recalled`.
+        recall: Has logits that are not kept computed again, and then calls `recalled`.
     """
 
+    ACTIONS: ClassVar[ActionTable] = FIND_KEYS
     KEPT: ClassVar[tuple[str, ...]] = (
         "query_text", "lookup", "vocabulary", "_place", "_recall",
         "_pending", "_waiting", "_hasty", "_dropped", "_recalled",
     )  # fmt: skip
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("↑↓", "match", 6),
-        ("ctrl+r", "compute logits", 4),
-        ("ctrl+f", "in the text instead", 3),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+f", "in_text", "In the text instead", show=False, priority=True),
-        Binding("ctrl+r", "recall", "Compute logits", show=False, priority=True),
-    ]
 
     def __init__(
         self,
         query: str,
-        lookup: Lookup[TokensFound],
+        lookup: Latest,
         place: Callable[[], FindPlace],
         vocabulary: int,
         recall: Callable[[int], None],
@@ -115,7 +107,6 @@ class FindDialog(PickDialog[VocabularySearch]):
     def begin(self) -> None:
         """Begin in the field, and look up its text."""
         super().begin()
-        self.lookup.tell = self._answered
         field = self.query_one("#find-query", SafeInput)
         self.set_focus(field)
         with self.prevent(Input.Changed):
@@ -153,20 +144,21 @@ class FindDialog(PickDialog[VocabularySearch]):
         question = FindTokens(place.node, self.typed, LIMIT)
         if question != self._pending:
             self._pending, self._waiting, self._hasty = question, True, False
-            self.lookup.ask(question)
+            self.lookup.ask(question, self._answered)
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def _answered(self, answer: TokensFound | Failure) -> None:
+    def _answered(self, request: Request[FindTokens]) -> None:
         self._waiting = self._dropped = False
-        if isinstance(answer, Failure):
-            self._failed(answer)
+        if request.failure is not None:
+            self._failed(request.failure)
+        if (answer := request.reply(TokensFound)) is None:
             return
         self._list.put(answer.matches, self._place().taken)
         said = " ".join(filter(None, (answer_sentence(answer, self.vocabulary), visible(answer.note))))
         self._say(said, wrong=not answer.total)
         if self._hasty:
-            self.action_apply()
+            self.apply()
 
     def _failed(self, failure: Failure) -> None:
         place = self._place()
@@ -178,7 +170,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         elif self._recalled == place.node:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
-            text += " Press ctrl+r to compute them."
+            text += f" Press {key_for('find.recall')} to compute them."
         self._say(text, wrong=True)
 
     def recalled(self) -> None:
@@ -196,7 +188,7 @@ class FindDialog(PickDialog[VocabularySearch]):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def action_recall(self) -> None:
+    def recall(self) -> None:
         """Have logits computed again that are not kept."""
         node = self._place().node
         if self._dropped and self._recalled != node:
@@ -204,7 +196,7 @@ class FindDialog(PickDialog[VocabularySearch]):
             self._say("Computing the logits …")
             self._recall(node)
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Choose the highlighted match; where the answer to what was typed is still to come, its first one."""
         self._follow()
         match = self._list.match
@@ -213,11 +205,11 @@ class FindDialog(PickDialog[VocabularySearch]):
         elif match is not None:
             self.dismiss(VocabularySearch(self.typed, match.id))
 
-    def action_in_text(self) -> None:
+    def in_text(self) -> None:
         """Leave, and look for the same in the text."""
         self.dismiss(VocabularySearch(self.typed, None, in_text=True))
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was looked for is remembered."""
         self.dismiss(VocabularySearch(self.typed, None))
 
@@ -231,7 +223,7 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     """
     if not answer.query:
         return WAYS
-    query = read(answer.query)
+    query = read_query(answer.query)
     if query.kind == "id":
         ids = f"0 to {vocabulary - 1:,}"
         return (

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import Candidate
+from engine.protocol import Candidate
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.widgets.canvas import Row

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.containers import HorizontalGroup
 from textual.widget import Widget
 from textual.widgets import Input
@@ -17,11 +16,12 @@ from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
 from inspector.state.timeline import Timeline
 from inspector.tools.find.text_search import TextPlace, TextPlaces, TextSearch, excerpt, search
+from inspector.tools.find.tool import TEXT_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.around import around
 from inspector.widgets.canvas import Row
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pick_list import PickDialog, PickList
 from inspector.widgets.safety import SafeInput
 
@@ -87,16 +87,9 @@ class TextSearchDialog(PickDialog[TextSearch]):
         look: Has the text show a slot of the path.
     """
 
+    ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
     HEADING: ClassVar[str] = "Find in the text"
     APPLY: ClassVar[str] = "Go there"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("↑↓", "place", 6),
-        ("⏎", "go there", 7),
-        ("ctrl+f", "path or all", 4),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+f", "scope", "All branches", show=False, priority=True),
-    ]
 
     def __init__(
         self, search: TextSearch, timeline: Callable[[], Timeline], look: Callable[[int | None], None]
@@ -153,17 +146,17 @@ class TextSearchDialog(PickDialog[TextSearch]):
         on_path = place is not None and place.on_path and place.first in timeline.tree.branches
         self._look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
 
-    def action_scope(self) -> None:
+    def change_scope(self) -> None:
         """Search the path, or all branches."""
         self.query_one("#text-scope", Choice).action_turn(1)
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Go to the highlighted place."""
         typed, place = self._typed, self.query_one(PlaceList).place
         if place is not None:
             self.dismiss(TextSearch(typed.query, typed.everywhere, place))
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Go back to where the person was; what was looked for is remembered."""
         if self._now().generation == self._path:
             self._look(self._from)
@@ -177,7 +170,7 @@ def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
     where = "in any branch" if typed.everywhere else "on this path"
     part = f"‹{truncate(visible(typed.query), 24)}›"
     if not found.total:
-        more = "" if typed.everywhere else " ctrl+f searches all branches."
+        more = "" if typed.everywhere else f" {key_for('find.scope')} searches all branches."
         return (
             f"{part} stands nowhere {where}.{more} To look up what could stand at a token, leave and press "
             f"{key_for('find')}."

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from engine.frozen import frozen
-from engine.token_query import TokenQuery, read
+from engine.token_texts import TokenQuery, read_query
 from inspector.display import token_label, visible
-from inspector.state.branch import Branch
-from inspector.state.branches import Branches
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
 
 LIMIT = 500
@@ -67,7 +67,7 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> TextPlaces:
     """
     if not typed:
         return TextPlaces((), 0)
-    query = read(typed)
+    query = read_query(typed)
     path = [item.node for item in timeline.items]
     on_path = frozenset(path)
     found: list[TextPlace] = []
@@ -118,7 +118,7 @@ def _in_run(timeline: Timeline, nodes: list[int], above: int, query: TokenQuery)
 def _is_token(timeline: Timeline, node: int, query: TokenQuery) -> bool:
     if query.kind == "bytes":
         return query.raw in timeline.tree.branches[node].raw
-    item = timeline.tree.nodes.get(node) or timeline.beams.nodes.get(node)
+    item = timeline.tree.nodes.get(node) or timeline.of(BeamHistory).nodes.get(node)
     return item is not None and item.id == query.id
 
 

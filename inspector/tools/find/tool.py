@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.commands import Recall
-from engine.records import Recalled, Record, Step, TokensFound
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import BRANCH, LOOK, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions
-from inspector.session.lookup import Lookup
+from engine.protocol import Recall, Recalled, Step
+from inspector.main.tool import BRANCH, LOOK, Host, Tool, ToolActions
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.tools.find.text_search import TextSearch
+from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
 if TYPE_CHECKING:
     from inspector.tools.find.dialog import FindDialog, FindPlace, VocabularySearch
@@ -21,13 +21,12 @@ class FindActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(TokensFound, host.controller.client)
+        self._lookup = Latest(host.controller.client)
         self._query = ""
         """What was looked for last."""
         self._dialog: FindDialog | None = None
         self._in_text = TextSearch()
         """What was looked for last in the text, and where."""
-        host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""
@@ -53,7 +52,11 @@ class FindActions(ToolActions):
         return FindPlace(timeline.before, name, timeline.taken)
 
     def _recall(self, node: int) -> None:
-        self.controller.client.do(Recall((node,)))
+        self.controller.client.do(Recall((node,)), self._recalled)
+
+    def _recalled(self, request: Request[Recall]) -> None:
+        if self._dialog is not None and request.reply(Recalled) is not None:
+            self._dialog.recalled()
 
     def _left(self, search: VocabularySearch | None) -> None:
         self._dialog = None
@@ -85,43 +88,37 @@ class FindActions(ToolActions):
             self.controller.navigation.go_to(place.first, place.last)
             self.host.answer()
 
-    def _receive(self, record: Record) -> None:
-        if isinstance(record, Recalled) and self._dialog is not None:
-            self._dialog.recalled()
 
-
+FIND_KEYS = dialog_table(
+    "While a token is searched",
+    *picking("Go through what was found, the most probable first.", "match", 6),
+    taking("Take it, as a second click on it does."),
+    Action("find.recall", "Compute logits", "Compute logits that are not kept, as those inside a prompt are not.",
+           lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
+    Action("find.in_text", "In the text instead", "Look for the same in the text instead.", lambda own: own.in_text(),
+           hint="in the text instead", worth=3, priority=True),
+    leaves("Leave; what was typed is remembered."),
+)  # fmt: skip
+TEXT_KEYS = dialog_table(
+    "While a text is found",
+    *picking("Go through the places; the text shows those of the path at once.", "place", 6),
+    taking("Stay there; for a place on another branch the KV cache moves.", "go there", 7),
+    Action("find.scope", "All branches", "Search all branches, or this path alone.", lambda own: own.change_scope(),
+           hint="path or all", worth=4, priority=True),
+    leaves("Go back to where you were."),
+)  # fmt: skip
 FIND = Tool(
     "find",
     "Find a token",
     FindActions,
-    keys=(
-        Key("find", *KEYS["find"], "Find a token", BRANCH,
+    actions=(
+        Action("find", "Find a token",
             "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what "
-            f"is found; {key_for('find_in_text')} finds in the text.", FindActions.open, Needs.DISTRIBUTION),
-        Key("find_in_text", *KEYS["find_in_text"], "Find in the text", LOOK,
-            "Find a text, an id or bytes in what is there, on this path or in all branches; / searches the vocabulary.",
-            FindActions.find_in_text, Needs.DISTRIBUTION),
+            "is found; {find_in_text} finds in the text.", FindActions.open, Needs.DISTRIBUTION,
+            hint="token", worth=3, place=60, group=BRANCH, synonyms="search vocabulary token"),
+        Action("find_in_text", "Find in the text",
+            "Find a text, an id or bytes in what is there, on this path or in all branches; {find} searches the "
+            "vocabulary.", FindActions.find_in_text, Needs.DISTRIBUTION, group=LOOK, synonyms="search text"),
     ),
-    hints=(Hint(6, ("find",), "token", 3),),
-    help=(
-        HelpSection(
-            "While a token is searched",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Go through what was found, the most probable first."),
-                ("`⏎`", "Take it, as a second click on it does."),
-                ("`ctrl+r`", "Compute logits that are not kept, as those inside a prompt are not."),
-                ("`ctrl+f`", "Look for the same in the text instead."),
-                ("`esc`", "Leave; what was typed is remembered."),
-            ),
-        ),
-        HelpSection(
-            "While a text is found",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Go through the places; the text shows those of the path at once."),
-                ("`⏎`", "Stay there; for a place on another branch the KV cache moves."),
-                ("`ctrl+f`", "Search all branches, or this path alone."),
-                ("`esc`", "Go back to where you were."),
-            ),
-        ),
-    ),
+    owners=(FIND_KEYS, TEXT_KEYS),
 )  # fmt: skip

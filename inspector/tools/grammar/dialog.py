@@ -6,24 +6,23 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
 from textual.containers import HorizontalGroup
-from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
-from engine.commands import ReadGrammar
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, GrammarKind, check_grammar
-from engine.records import Failure, GrammarExpected
+from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.state.grammar import allows
+from inspector.tools.grammar.tool import GRAMMAR_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.safety import SafeTextArea
 
 LABELS: dict[GrammarKind, str] = {
@@ -79,18 +78,11 @@ class GrammarDialog(Dialog[GrammarChosen]):
         place: Where it would begin.
     """
 
+    ACTIONS: ClassVar[ActionTable] = GRAMMAR_KEYS
     HEADING: ClassVar[str] = "Grammar that the text must match"
     APPLY: ClassVar[str] = "Apply"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("⇥", "next field", 5),
-        ("← →", "choose", 4),
-        ("ctrl+d", "take off", 6),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+d", "take_off", "Take off", tooltip="Generate without a grammar.", priority=True),
-    ]
 
-    def __init__(self, grammar: Grammar | None, lookup: Lookup[GrammarExpected], place: GrammarPlace) -> None:
+    def __init__(self, grammar: Grammar | None, lookup: Latest, place: GrammarPlace) -> None:
         super().__init__()
         self._grammar, self._lookup, self._place = grammar, lookup, place
         self._timer: Timer | None = None
@@ -119,7 +111,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     def extra(self) -> Iterable[Button]:
         """The button that takes it off."""
-        return (Button(Content("Take off  ctrl+d"), id="take-off", compact=True),)
+        return (ActionButton("grammar.take_off", "Take off", id="take-off"),)
 
     def _places(self) -> list[str]:
         begin = self._grammar.begin if self._grammar and self._grammar.begin is not None else self._place.here
@@ -128,7 +120,6 @@ class GrammarDialog(Dialog[GrammarChosen]):
     def begin(self) -> None:
         """Begin in the text."""
         super().begin()
-        self._lookup.tell = self._answered
         area = self.query_one("#grammar-text", SafeTextArea)
         self.set_focus(area)
         area.move_cursor(area.document.end)
@@ -165,7 +156,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
         typed = self.typed
         empty = not typed.text.strip()
         self.query_one("#apply", Button).disabled = empty
-        self._lookup.forget()
+        self._lookup.drop()
         if empty:
             self._say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
             return
@@ -179,14 +170,14 @@ class GrammarDialog(Dialog[GrammarChosen]):
         except SettingsError as error:
             self._refuse(typed, f"{error.message} {error.hint}")
         else:
-            self._lookup.ask(ReadGrammar(self._place.node, typed))
+            self._lookup.ask(ReadGrammar(self._place.node, typed), self._answered)
 
-    def _answered(self, answer: GrammarExpected | Failure) -> None:
-        if isinstance(answer, Failure):
-            self._refuse(self.typed, f"{answer.message} {answer.hint}".rstrip())
-            return
-        self._wrong = None
-        self._say(told(answer))
+    def _answered(self, request: Request[ReadGrammar]) -> None:
+        if (failure := request.failure) is not None:
+            self._refuse(self.typed, f"{failure.message} {failure.hint}".rstrip())
+        elif (answer := request.reply(GrammarExpected)) is not None:
+            self._wrong = None
+            self._say(told(answer))
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar
@@ -198,19 +189,15 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Apply what was typed, unless it was found wrong."""
         typed = self.typed
         if typed.text.strip() and typed != self._wrong:
             self.dismiss(GrammarChosen(typed))
 
-    def action_take_off(self) -> None:
+    def take_off(self) -> None:
         """Generate without a grammar."""
         self.dismiss(GrammarChosen(None) if self._grammar is not None else None)
-
-    @on(Button.Pressed, "#take-off")
-    def _take_off_pressed(self) -> None:
-        self.action_take_off()
 
 
 def told(answer: GrammarExpected) -> str:

@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.content import Content
 
 from engine.grammar_settings import Grammar
-from engine.records import ExpectedBeginning, GrammarExpected, GrammarReading
+from engine.protocol import ExpectedBeginning, GrammarExpected, GrammarReading
 from inspector import scales
 from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
@@ -24,17 +24,6 @@ class GrammarPanel(Canvas, can_focus=True):
     """The grammar where the person looks."""
 
     DEFAULT_CSS = panel_css("GrammarPanel")
-    HELP = f"""\
-# Grammar
-What the generated text must match, and what that leaves of the model's choice at this token.
-
-- **allows** tokens with which some matching text goes on; the sampler's first stage cuts all others
-- **the model gives them** their probability together before that: near 0 the grammar fights the model
-- **no choice is left** that text is certain, however it is cut into tokens; `{key_for("skip")}` runs over it
-- **may end**, **must end** a matching text is complete here
-- **expects** what the allowed tokens begin with: tokens, and the model's probability of them
-- **left** a token was chosen that the grammar forbids: from there on it holds no more
-"""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.commands import ReadGrammar
 from engine.grammar_settings import Grammar
-from engine.records import Failure, GrammarExpected
+from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
-from inspector.keys import KEYS, key_for
+from inspector.keys import key_for
 from inspector.main.arrangement import Place
-from inspector.main.tool import LOOK, SET_UP, Host, Key, Needs, PanelSpec, Tool, ToolActions
-from inspector.session.lookup import Lookup
+from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.tools.grammar.panel import GrammarPanel
+from inspector.widgets.actions import Action, Needs, dialog_table, note
 
 if TYPE_CHECKING:
     from inspector.tools.grammar.dialog import GrammarChosen
@@ -24,7 +25,7 @@ class GrammarActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(GrammarExpected, host.controller.client)
+        self._lookup = Latest(host.controller.client)
         self._asked: tuple[int, Grammar, int] | None = None
         """Node, grammar and model of the question that was asked last."""
         self._expected: GrammarExpected | None = None
@@ -57,10 +58,6 @@ class GrammarActions(ToolActions):
                 f"{key_for('grammar_expects')} shows what it expects"
             )
 
-    def expects(self) -> None:
-        """Show what the grammar expects, or go back."""
-        self.host.toggle(GRAMMAR.id)
-
     # ---- the panel --------------------------------------------------------------------------
 
     def show(self) -> None:
@@ -81,25 +78,35 @@ class GrammarActions(ToolActions):
         if reading is None or reading.state in ("left", "ended") or question == self._asked:
             return
         self._asked, self._expected = question, None
-        self._lookup.tell = self._answered
-        self._lookup.ask(ReadGrammar(node, grammar))
+        self._lookup.ask(ReadGrammar(node, grammar), self._answered)
 
-    def _answered(self, answer: GrammarExpected | Failure) -> None:
-        self._expected = answer if isinstance(answer, GrammarExpected) else None
+    def _answered(self, request: Request[ReadGrammar]) -> None:
+        self._expected = request.reply(GrammarExpected)
         self.host.changed()
 
 
+GRAMMAR_KEYS = dialog_table(
+    "While a grammar is typed",
+    note("tab", hint="next field", worth=5),
+    note("left right", hint="choose", worth=4),
+    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
+           worth=6, priority=True),
+    told=False,
+)  # fmt: skip
 GRAMMAR = Tool(
     "grammar",
     "Grammar",
     GrammarActions,
-    keys=(
-        Key("grammar", *KEYS["grammar"], "Grammar", SET_UP,
+    actions=(
+        Action("grammar", "Grammar",
             "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
-            "it or take it off.", GrammarActions.open, Needs.ENGINE),
-        Key("grammar_expects", *KEYS["grammar_expects"], "What the grammar expects", LOOK,
+            "it or take it off.", GrammarActions.open, Needs.ENGINE, group=SET_UP,
+            synonyms="json schema regex constrained structured output constraint"),
+        Action("grammar_expects", "What the grammar expects",
             "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
-            "Again, or esc, to go back.", GrammarActions.expects, Needs.DISTRIBUTION),
+            "Again, or esc, to go back.", lambda own: own.host.toggle("grammar"), Needs.DISTRIBUTION, group=LOOK,
+            synonyms="json schema regex constrained allowed"),
     ),
+    owners=(GRAMMAR_KEYS,),
     panel=PanelSpec(GrammarPanel, Place.BELOW, "Grammar", "Grammar", "the grammar"),
 )  # fmt: skip

@@ -6,19 +6,19 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import reduce
 
-from engine.commands import Intervene, PatchActivations, SweepHeads
-from engine.records import (
+from engine.protocol import (
     ActivationsPatched,
     HeadsSwept,
+    Intervene,
     Intervened,
     Intervention,
     PatchKind,
     Scope,
     SweptUnit,
 )
-from inspector.session.answers import Answers
 from inspector.session.client import EngineClient
-from inspector.state.inside.sweeps import heads_of, joined
+from inspector.session.requests import Replies
+from inspector.state.inside import joined, layer_of_heads
 from inspector.tools.interventions.measures import MEASURES, UnitMeasure
 
 AT_ONCE = 600
@@ -42,22 +42,14 @@ class SwitchControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.sweeps: Answers[HeadsSwept] = Answers(
-            client, SweepHeads, HeadsSwept, lambda answer: (answer.node, heads_of(answer))
-        )
+        self.sweeps = Replies(client, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer)))
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
-        self.tried: Answers[Intervened] = Answers(
-            client,
-            Intervene,
-            Intervened,
-            lambda answer: (answer.node, tuple(answer.interventions), answer.scope),
+        self.tried = Replies(
+            client, Intervened, lambda answer: (answer.node, tuple(answer.interventions), answer.scope)
         )
-        self.patched: Answers[ActivationsPatched] = Answers(
-            client,
-            PatchActivations,
-            ActivationsPatched,
-            lambda answer: (answer.node, answer.source, answer.part),
+        self.patched = Replies(
+            client, ActivationsPatched, lambda answer: (answer.node, answer.source, answer.part)
         )
         self.together: dict[Intervention, float] = {}
         """What is scaled at once, and how; of a model that was left it may have units that aren't there."""

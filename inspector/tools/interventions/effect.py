@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.records import CandidateChange, Intervened, Scope
+from engine.protocol import CandidateChange, Intervened, Scope
 from inspector.display import pad, quoted, token_label
+from inspector.keys import with_keys
 from inspector.scales import bits, count, milliseconds, percent
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.tools.interventions.measures import figure
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
@@ -20,15 +21,15 @@ SCOPES: dict[Scope, tuple[str, str]] = {
     "token": (
         "this token",
         "This token's forward alone is changed: the KV of the tokens before it stays the model's own. "
-        "h holds this for all tokens that follow.",
+        "{interventions.hold} holds this for all tokens that follow.",
     ),
     "context": (
         "whole context",
         "The whole path runs anew through the changed model, so that its KV is changed too. "
-        "h holds from this token on alone.",
+        "{interventions.hold} holds from this token on alone.",
     ),
 }
-"""Each scope's name, and what it means."""
+"""Each scope's name, and what it means; `{step}` is the key of that action."""
 TOTAL = (
     "This is the total effect: later layers react to what is missing, and may make up for it. "
     "What a unit adds by itself, its direct effect, is in Contributions."
@@ -47,7 +48,7 @@ def effect(on: Canvas, answer: Intervened, width: int, height: int) -> list[Row]
     head = [Segment(line, on.ink("accent")) for line in wrapped(_figures(answer, width), width)]
     words: list[Row] = [
         [Segment(line, on.ink("muted"))]
-        for text in (answer.note, f"{SCOPES[answer.scope][1]} {_cost(answer)}", TOTAL)
+        for text in (answer.note, f"{with_keys(SCOPES[answer.scope][1])} {_cost(answer)}", TOTAL)
         if text
         for line in wrapped(text, width)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import SweptUnit
+from engine.protocol import SweptUnit
 from inspector import scales
 from inspector.widgets.canvas import Canvas, colourful, is_dark, rgb_style
 from inspector.widgets.token_styles import heat_style

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import ClassVar
 
 from rich.style import Style
-from textual.binding import Binding, BindingType
 
-from engine.commands import Command, PatchActivations
-from engine.records import ActivationsPatched
+from engine.protocol import ActivationsPatched, Command, PatchActivations
 from inspector.keys import key_for
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.tools.interventions.choices import PARTS, SwitchControl
 from inspector.tools.interventions.patching import NAMES, PatchSource, after, difference, page, pair, sources
+from inspector.tools.interventions.tool import PATCHING_SCREEN
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
-from inspector.widgets.key_hints import KeyHint
 
 
 class PatchingScreen(InsideScreen[ActivationsPatched]):
@@ -29,17 +28,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     """
 
     TOOL: ClassVar[str] = "interventions"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "layer(1)", "Later layer", tooltip="Look at a later layer.", priority=True),
-        Binding("down", "layer(-1)", "Earlier layer", tooltip="Look at an earlier layer.", priority=True),
-        Binding("left_square_bracket,comma", "column(-1)", "Position before",
-                tooltip="Look at the position before."),
-        Binding("right_square_bracket,full_stop", "column(1)", "Next position",
-                tooltip="Look at the next position."),
-        Binding("o", "source", "Source", tooltip="Take the activations of another prompt or branch."),
-        Binding("m", "part", "Part", tooltip="Put in whole layers, or what their attention or MLP returns."),
-        Binding("p", "units", "Switch off", tooltip="Go back to the map of what is switched off."),
-    ]  # fmt: skip
+    ACTIONS: ClassVar[ActionTable] = PATCHING_SCREEN
 
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.patched)
@@ -52,7 +41,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     # ---- asking ---------------------------------------------------------------------------------
 
     @property
-    def _sources(self) -> list[PatchSource]:
+    def sources(self) -> list[PatchSource]:
+        """The paths whose activations can be taken."""
         now = self.node, len(self.timeline.tree.nodes)
         if now != self._known[:2]:
             self._known = *now, sources(self.timeline, self.node) if self.path else []
@@ -60,7 +50,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     @property
     def _source(self) -> PatchSource | None:
-        found = self._sources
+        found = self.sources
         chosen = next((each for each in found if each.node == self.control.source), None)
         return chosen or next(iter(found), None)
 
@@ -82,15 +72,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def heading(self, answer: ActivationsPatched | None) -> str:
         return f"Activation patching: {NAMES[self.control.part]} put in from another path"
 
-    def hints(self) -> Sequence[KeyHint]:
-        several = [("o", "source", 7)] if len(self._sources) > 1 else []
-        return (
-            ("↑↓", "layer", 7), ("[ ]", "position", 7), *several, ("m", f"put in: {self.control.part}", 6),
-            ("p", "switch off", 5),
-        )  # fmt: skip
-
     def _words(self, source: PatchSource) -> str:
-        found = self._sources
+        found = self.sources
         place = f" ({[each.node for each in found].index(source.node) + 1} of {len(found)})"
         words = difference(self.path, self.timeline.tree.path(source.node))
         return f"{count(source.tokens)} tokens{place if len(found) > 1 else ''}, “{words}”"
@@ -117,7 +100,10 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             if pair(after(self.timeline, self.node), after(self.timeline, source.node)) is None:
                 return [
                     ("What one of both paths predicts isn't known here.", on.rich_style),
-                    ("Choose another token with ← →, or another source with o.", on.ink("muted")),
+                    (
+                        f"Choose another token with ← →, or another source with {key_for('patching.source')}.",
+                        on.ink("muted"),
+                    ),
                 ]
         said = super()._instead(on, answer)
         return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
@@ -132,34 +118,20 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def action_layer(self, by: int) -> None:
-        """Look at another layer."""
-        self._move(by, 0)
-
-    def action_column(self, by: int) -> None:
-        """Look at another position."""
-        self._move(0, by)
-
-    def _move(self, layers: int, columns: int) -> None:
+    def move_cursor(self, layers: int, columns: int) -> None:
+        """Look at another layer, or at another position."""
         if (answer := self.answer) is not None and not self._failed(answer):
             layer, column = self._cursor(answer)
             self._layer = max(0, min(len(answer.layers) - 1, layer + layers))
             self._column = max(0, min(len(answer.columns) - 1, column + columns))
-            self.changed()
 
-    def action_source(self) -> None:
+    def change_source(self) -> None:
         """Take the next source."""
-        found = [each.node for each in self._sources]
+        found = [each.node for each in self.sources]
         if (source := self._source) is not None:
             self.control.source = found[(found.index(source.node) + 1) % len(found)]
             self._layer = self._column = None
-            self.changed()
 
-    def action_part(self) -> None:
+    def change_part(self) -> None:
         """Put in what another part returns."""
         self.control.part = PARTS[(PARTS.index(self.control.part) + 1) % len(PARTS)]
-        self.changed()
-
-    def action_units(self) -> None:
-        """Go to the map of what is switched off."""
-        self.leave_for("interventions")

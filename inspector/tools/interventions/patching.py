@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import ActivationsPatched, Candidate, PatchKind, Step
+from engine.protocol import ActivationsPatched, Candidate, PatchKind, Step
 from engine.tree import common_prefix
 from inspector.display import pad, quoted, token_label, token_text, truncate
 from inspector.state.session_tree import Item

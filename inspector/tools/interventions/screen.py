@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding, BindingType
 
-from engine.commands import Command, HoldInterventions, SweepHeads
-from engine.records import HeadsSwept, Intervened, Step
+from engine.protocol import Command, HeadsSwept, HoldInterventions, Intervened, Step, SweepHeads
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.inside.notices import refused, told, under_way
 from inspector.main.inside.screen import LOW, TALL, InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import percent
-from inspector.state.inside.interventions import interventions_words
+from inspector.state.inside import interventions_words
 from inspector.tools.interventions.choices import AT_ONCE, SwitchControl
 from inspector.tools.interventions.effect import SCOPES, effect
+from inspector.tools.interventions.tool import INTERVENTIONS_SCREEN
 from inspector.tools.interventions.unit_map import UnitMap, strongest_line
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
-from inspector.widgets.key_hints import KeyHint
 
 UNDER = 5
 """Rows of what stands under the map at least, where the screen isn't small."""
@@ -37,26 +36,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     """
 
     TOOL: ClassVar[str] = "interventions"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "layer(1)", "Later layer", tooltip="Choose a later layer.", priority=True),
-        Binding("down", "layer(-1)", "Earlier layer", tooltip="Choose an earlier layer.", priority=True),
-        Binding("left_square_bracket,comma", "column(-1)", "Unit before", tooltip="Choose the unit before."),
-        Binding("right_square_bracket,full_stop", "column(1)", "Next unit", tooltip="Choose the next unit."),
-        Binding(
-            "space", "together", "Together", tooltip="Switch this unit off together with others, or no more."
-        ),
-        Binding("minus", "scale(-1)", "Less", tooltip="Scale the unit by less: 2, 0.5, then off."),
-        Binding("plus", "scale(1)", "More", tooltip="Scale the unit by more: off, 0.5, 2."),
-        Binding("c", "clear", "Clear", tooltip="Switch off nothing together any more."),
-        Binding("m", "measure", "Measure", tooltip="Colour by KL or by the followed token's logit."),
-        Binding("s", "scope", "Scope", tooltip="Change this token's forward alone, or the whole context."),
-        Binding("h", "hold", "Hold", tooltip="Generate on with it: a branch from this token on."),
-        Binding(
-            "r", "release", "Release", tooltip="Leave the branch under interventions for the model's own."
-        ),
-        Binding("enter", "heads", "Heads", tooltip="Switch off each head of this layer.", priority=True),
-        Binding("p", "patch", "Patch", tooltip="Put in what the model computed for another path."),
-    ]
+    ACTIONS: ClassVar[ActionTable] = INTERVENTIONS_SCREEN
 
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.sweeps)
@@ -79,7 +59,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return self.control.sweep(self.node) if self.path else None
 
     @property
-    def _lacks_heads(self) -> int | None:
+    def lacks_heads(self) -> int | None:
         """The layer of the cursor, where its heads were not switched off yet though there are some."""
         if (swept := self._swept) is None or not self._large:
             return None
@@ -104,14 +84,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def _tried(self, swept: HeadsSwept) -> Intervened | None:
         return self.control.tried.get(self.control.question(self.node, swept)[0])
 
-    def leave_for(self, key: str) -> None:
+    def drop(self) -> None:
         self.control.drop()
-        super().leave_for(key)
-
-    def action_leave(self) -> None:
-        """Go back; what is computed stops."""
-        self.control.drop()
-        super().action_leave()
+        super().drop()
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -126,22 +101,12 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         )
         return f"{what} switched off alone: what becomes of {name} ({percent(answer.prob)})"
 
-    def hints(self) -> Sequence[KeyHint]:
-        control = self.control
-        held = [("r", "release", 7)] if self.timeline.under else []
-        layer = self._lacks_heads
-        heads = [("⏎", f"heads of L{layer + 1}", 8)] if layer is not None else []
-        return (
-            ("↑↓[ ]", "unit", 8), *heads, ("␣", "together", 7), ("-+", "scale", 3), ("s", SCOPES[control.scope][0], 6),
-            ("h", "hold", 7), *held, ("m", f"colour: {control.measure.name}", 4), ("p", "patch", 5),
-        )  # fmt: skip
-
     def situation(self) -> str:
         if self.control.sweeps.waiting and self.answer is not None:
             return under_way(self.control.sweeps.progress)
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (words := told(self.control.tried, key)):
+            if self._tried(swept) is None and (words := told(self.control.tried, key, self.status_room)):
                 return words
         return super().situation()
 
@@ -172,7 +137,8 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
                 ("Views of the inside are for the model's own tokens: ← goes to those before this branch.",
                  on.ink("muted")),
-                ("r releases: it goes back to the model's own token that the branch was made from.", on.ink("muted")),
+                (f"{key_for('interventions.release')} releases: it goes back to the model's own token that the branch "
+                 "was made from.", on.ink("muted")),
             ]  # fmt: skip
         return super()._instead(on, answer)
 
@@ -201,66 +167,55 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def action_layer(self, by: int) -> None:
+    def turn_layer(self, by: int) -> None:
         """Choose a unit of another layer."""
         if (swept := self._swept) is not None:
             self.control.turn_layer(swept, by)
-            self.changed()
 
-    def action_column(self, by: int) -> None:
+    def turn_column(self, by: int) -> None:
         """Choose another unit of the layer."""
         if (swept := self._swept) is not None:
             self.control.turn_column(swept, by)
-            self.changed()
 
-    def action_together(self) -> None:
+    def turn_together(self) -> None:
         """Switch the unit off together with others, or no more."""
         if (swept := self._swept) is not None:
             self.control.toggle(swept)
-            self.changed()
 
-    def action_scale(self, by: int) -> None:
+    def turn_scale(self, by: int) -> None:
         """Scale the unit by another factor."""
         if (swept := self._swept) is not None:
             self.control.turn_scale(swept, by)
-            self.changed()
 
-    def action_heads(self) -> None:
+    def switch_off_heads(self) -> None:
         """Switch off each head of the cursor's layer: in a large model they are not among the first."""
-        layer, swept = self._lacks_heads, self._swept
+        layer, swept = self.lacks_heads, self._swept
         if layer is None or swept is None or self.host.controller.transport.recorded:
             return
         self.control.tried.drop()
         question = SweepHeads(self.node, swept.token, swept.other, heads=(layer,), parts=False)
         self.control.sweeps.want((self.node, layer), question)
-        self.changed()
 
-    def action_clear(self) -> None:
+    def clear(self) -> None:
         """Switch off nothing together."""
         self.control.together.clear()
         self.control.scale = 0.0
-        self.changed()
 
-    def action_measure(self) -> None:
-        """Colour by the next measure."""
-        self.control.turn_measure()
-        self.changed()
+    @property
+    def scope(self) -> str:
+        """What is changed, in a word."""
+        return SCOPES[self.control.scope][0]
 
-    def action_scope(self) -> None:
+    def change_scope(self) -> None:
         """Change this token alone, or the whole context."""
         self.control.scope = "context" if self.control.scope == "token" else "token"
-        self.changed()
 
-    def action_patch(self) -> None:
-        """Show the page of activation patching."""
-        self.leave_for("patching")
-
-    def action_hold(self) -> None:
+    def hold(self) -> None:
         """Go on under what is chosen, in a branch that begins with this token."""
         if (swept := self._swept) is not None:
             self._send(HoldInterventions(self.node, self.control.interventions(swept)), "")
 
-    def action_release(self) -> None:
+    def release(self) -> None:
         """Go back to the model's own."""
         if self.timeline.under:
             self._send(HoldInterventions(self.timeline.tip), "")
@@ -268,11 +223,11 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def _send(self, command: HoldInterventions, answer: str) -> None:
         """Leave this screen, and have the session go on from the tip of what comes."""
         host, recorded = self.host, self.host.controller.transport.recorded
-        self.action_leave()
+        self.leave()
         if recorded:
             host.answer(
                 f"A recording computes nothing: {key_for('go_live')} goes on live, then "
-                f"{key_for('interventions')} and h hold it"
+                f"{key_for('interventions')} and {key_for('interventions.hold')} hold it"
             )
             return
         host.controller.timeline.select(None)

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.frozen import frozen
-from engine.records import HeadsSwept, Intervention, SweptUnit
+from engine.protocol import HeadsSwept, Intervention, SweptUnit
 from inspector.display import pad, truncate
 from inspector.main.inside.notices import part_shown
 from inspector.tools.interventions.choices import Column, column_of, columns, strongest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.records import LensCell, LensColumn, LensToken
+from engine.protocol import LensCell, LensColumn, LensToken
 from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.scales import bits, count, percent
 from inspector.tools.lens.measures import CellMeasure, share

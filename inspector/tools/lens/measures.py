@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.frozen import frozen
-from engine.records import LensCell
+from engine.protocol import LensCell
 
 CERTAIN = 0.995
 """From here on a whole percent would be 100."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
-
-from engine.commands import Command, ReadLens
-from engine.records import LensRead
+from engine.protocol import Command, LensRead, ReadLens
 from inspector.display import token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.lens.choices import LensChoices
 from inspector.tools.lens.detail import detail
-from inspector.tools.lens.measures import MEASURES
+from inspector.tools.lens.measures import MEASURES, CellMeasure
 from inspector.tools.lens.table import Table
+from inspector.tools.lens.tool import LENS_SCREEN
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
-from inspector.widgets.key_hints import KeyHint
 
 TOP = 10
 """Tokens of a cell's list."""
@@ -36,14 +34,9 @@ class LensScreen(InsideScreen[LensRead]):
     """
 
     TOOL: ClassVar[str] = "lens"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "layer(1)", "Layer above", tooltip="Look at the layer above.", priority=True),
-        Binding("down", "layer(-1)", "Layer below", tooltip="Look at the layer below.", priority=True),
-        Binding("f", "follow", "Follow", tooltip="Follow another token through the layers."),
-        Binding("m", "measure", "Measure", tooltip="Colour by probability, rank or entropy."),
-    ]
+    ACTIONS: ClassVar[ActionTable] = LENS_SCREEN
 
-    def __init__(self, host: Host, answers: Answers[LensRead], choices: LensChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[LensRead], choices: LensChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 
@@ -70,13 +63,6 @@ class LensScreen(InsideScreen[LensRead]):
 
     def heading(self, answer: LensRead | None) -> str:
         return "What each layer would predict"
-
-    def hints(self) -> Sequence[KeyHint]:
-        return (
-            ("↑↓", "layer", 7),
-            ("f", "follow another", 5),
-            ("m", f"colour: {MEASURES[self.choices.measure].name}", 4),
-        )
 
     def draw(self, answer: LensRead, on: Canvas, width: int, height: int) -> list[Row]:
         if not answer.columns or not answer.columns[-1].cells:
@@ -116,26 +102,24 @@ class LensScreen(InsideScreen[LensRead]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def action_layer(self, by: int) -> None:
+    @property
+    def measure(self) -> CellMeasure:
+        """What the cells are coloured by."""
+        return MEASURES[self.choices.measure]
+
+    def turn_layer(self, by: int) -> None:
         """Look at another layer of the last column."""
         if (answer := self.answer) is not None and answer.columns:
             last = len(answer.columns[-1].cells) - 1
             self.choices.layer = max(0, min(last, self._layer(answer) + by))
-            self.changed()
 
-    def action_scroll(self, by: int) -> None:
-        """Look at a layer further down or up."""
-        self.action_layer(-by)
-
-    def action_follow(self) -> None:
+    def follow_next(self) -> None:
         """Follow the next of the tokens that the answer has."""
         if (answer := self.answer) is not None and answer.followed:
             now = self._followed(answer)
             at = answer.followed.index(now) if now is not None else -1
             self.choices.followed = answer.followed[(at + 1) % len(answer.followed)]
-            self.changed()
 
-    def action_measure(self) -> None:
+    def change_measure(self) -> None:
         """Colour by the next measure."""
         self.choices.measure = (self.choices.measure + 1) % len(MEASURES)
-        self.changed()

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.records import LensCell, LensColumn
+from engine.protocol import LensCell, LensColumn
 from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.main.inside.notices import part_shown
 from inspector.tools.lens.measures import CellMeasure, place, share

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from engine.commands import ReadLens
-from engine.records import LensRead
-from inspector.keys import KEYS
-from inspector.main.inside.help import SHARED, WALK
-from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.answers import Answers
+from engine.protocol import LensRead
+from inspector.main.inside.keys import inside_table, walking
+from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.session.requests import Replies
 from inspector.tools.lens.choices import LensChoices
+from inspector.widgets.actions import Action, Needs, both
 
 
 class LensActions(ToolActions):
@@ -16,19 +15,15 @@ class LensActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers: Answers[LensRead] = Answers(
-            host.controller.client, ReadLens, LensRead, lambda answer: answer.node
-        )
+        self.answers = Replies(host.controller.client, LensRead, lambda answer: answer.node)
         self.choices = LensChoices()
 
     def open(self) -> None:
         """Look at the selected token through the lens."""
         from inspector.tools.lens.screen import LensScreen
 
-        self.controller.client.pause()
-        self.host.answer()
         self._begin()
-        self.host.open(LensScreen(self.host, self.answers, self.choices))
+        self.open_screen(LensScreen(self.host, self.answers, self.choices))
 
     def point(self, *place: int) -> None:
         """Choose a layer."""
@@ -46,28 +41,30 @@ class LensActions(ToolActions):
             self.choices.followed = highlighted.id
 
 
+_LAYER = "Look at another layer: its list of tokens stands under the table."
+LENS_SCREEN = inside_table(
+    "In the logit lens",
+    *both(("lens.layer_above", "lens.layer_below"), ("Layer above", "Layer below"), _LAYER,
+          lambda own, by: own.turn_layer(by), by=(1, -1), hint="layer", worth=7),
+    *walking(),
+    Action("lens.follow", "Follow",
+           "Follow another token through the layers; first the candidate highlighted on the main screen.",
+           lambda own: own.follow_next(), hint="follow another", worth=5),
+    Action("lens.measure", "Measure", "Colour by probability, by the rank of the final token, or by entropy.",
+           lambda own: own.change_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4),
+    *both(("lens.ten_above", "lens.ten_below"), ("Ten above", "Ten below"), "Go ten layers up or down.",
+          lambda own, by: own.turn_layer(by), by=(10, -10)),
+)  # fmt: skip
 LENS = Tool(
     "lens",
     "Logit lens",
     LensActions,
     screen=True,
     family="inside",
-    keys=(
-        Key("lens", *KEYS["lens"], "Lens", LOOK,
-            "Show what each layer would predict, read through the model's own end.",
-            LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any),
+    actions=(
+        Action("lens", "Lens", "Show what each layer would predict, read through the model's own end.",
+            LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
+            synonyms="logit lens early exit intermediate layers predictions unembed hidden states"),
     ),
-    help=(
-        HelpSection(
-            "In the logit lens",
-            (
-                ("`↑` `↓`", "Look at another layer: its list of tokens stands under the table."),
-                WALK,
-                ("`f`", "Follow another token through the layers; first the candidate highlighted on the main screen."),
-                ("`m`", "Colour by probability, by the rank of the final token, or by entropy."),
-                ("`pgup` `pgdn`", "Go ten layers up or down."),
-                *SHARED,
-            ),
-        ),
-    ),
+    owners=(LENS_SCREEN,),
 )  # fmt: skip

@@ -6,22 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from engine.commands import MoveTo
 from engine.errors import PathError
+from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
-from inspector.keys import KEYS, key_for
-from inspector.lessons.catalogue import END, Listed
+from inspector.keys import key_for, names_of
+from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress
 from inspector.lessons.play import LessonPhase, LessonPlay
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, OFF
-from inspector.main.tool import SCREEN, HelpSection, Host, Key, Needs, Tool, ToolActions
+from inspector.main.panels.text import BORDERS, OFF, TextPanel
+from inspector.main.tool import SCREEN, Host, Tool, ToolActions
 from inspector.session.playback import Opening, checked
-from inspector.tools.lessons.card import AFTER, AGAIN, BEFORE, HELP, ON, card, numbers
-from inspector.tools.lessons.presenting import Keys, Presenting
+from inspector.tools.lessons.card import LESSON_KEYS, PREDICTS, card, numbers
+from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
+from inspector.widgets.actions import Action, Needs
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
@@ -71,7 +70,10 @@ class LessonActions(ToolActions):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
         if self.play is not None:
+            slot = self.timeline.slot
             self.play.tick()
+            if self.timeline.slot != slot:  # the lesson went to the path's end: the panels show another token
+                self.host.changed()
 
     def _ready(self, listed: Listed) -> bool:
         """Whether the recording is on show, or the model loaded and idle."""
@@ -110,8 +112,8 @@ class LessonActions(ToolActions):
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
-            self.play.right |= {number: right for number, right in known.right.items() if number < begin}
-            self.host.answer(f"The lesson goes on at beat {begin + 1}; {BEFORE} goes back")
+            self.play.know(known, begin)
+            self.host.answer(f"The lesson goes on at beat {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
         self._changed()
         self.play.begin(begin)
@@ -146,14 +148,12 @@ class LessonActions(ToolActions):
         if settings != self.controller.setup.settings:
             self.controller.setup.configure(settings)
         if tip in self.timeline.tree.nodes and tip != self.timeline.tip:
-            client.send(MoveTo(tip))
+            client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
         """Keep how far it is; a file that can't be written is no reason to stop teaching."""
-        over = play.phase is LessonPhase.ENDED
-        progress = LessonProgress(0 if over else play.beat_number, dict(play.right), over)
         try:
-            self._progress.keep(play.lesson.id, progress)
+            self._progress.keep(play.lesson.id, play.progress)
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
@@ -227,7 +227,8 @@ class LessonActions(ToolActions):
         """What the card says now."""
         told = card(self.play, self._hint, self.exploring) if self.play is not None else None
         told = self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
-        return replace(told, keys=frozenset(self._keys())) if told is not None else None
+        help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
+        return replace(told, keys=frozenset(self._keys()), help=help) if told is not None else None
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
@@ -239,48 +240,53 @@ class LessonActions(ToolActions):
         self._changed()
         return True
 
-    def refuses(self, key: Key) -> str:
-        """A key that would show what is to be predicted waits for the prediction."""
+    def refuses(self, action: Action) -> str:
+        """What would show what is to be predicted waits for the prediction."""
         play = self.play
         if play is None or self.exploring or play.problem is not None or not play.options:
             return ""
-        if play.phase not in UNTIL or key.id in HARMLESS or not key.needs & TELLS:
+        if play.phase not in UNTIL or action.id in HARMLESS or not action.needs & TELLS:
             return ""
-        return self._waits(key.shown, play)
+        return self._waits(action.shown, play)
 
     def _waits(self, key: str, play: LessonPlay) -> str:
         """What is to be done before a key that would show the answer."""
         explore = f"{key_for('lessons')} explores freely"
         if self.presenting.on:
-            return f"The class predicts first: {key_for('ten_later')} goes on, {key} waits. {explore}"
+            return f"The class predicts first: {key_for('presenting.on')} goes on, {key} waits. {explore}"
         return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
 
     def _keys(self) -> Keys:
-        """What keys mean now: to the presenter, or else to the lesson; not one means anything else beside the card."""
+        """What keys mean now, as Textual names them: to the presenter, or else to the lesson."""
         play = self.play
         presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
-        return {**(self._taken(play) if play is not None else {}), **presents}
+        means = {**(self._taken(play) if play is not None else {}), **presents}
+        return {name: does for id, does in means.items() for name in names_of(id)}
 
     def _taken(self, play: LessonPlay) -> Keys:
+        """By the id of an action what it does beside the card."""
         if self.exploring:
-            return {KEYS["lessons"][0]: self.explore, AGAIN: lambda: self._again(play)}
+            return {"lessons": self.explore, "lesson.again": lambda: self._again(play)}
         keys: Keys = {
-            KEYS["lessons"][0]: self.explore,
+            "lessons": self.explore,
             **self._paging(),
-            BEFORE: lambda: play.begin(play.beat_number - 1),
-            AFTER: lambda: play.begin(play.beat_number + 1),
-            AGAIN: lambda: play.begin(play.beat_number),
-            HELP: lambda: self._help(play),
-            **{str(place + 1): partial(self._predict, play, place) for place in range(len(play.options))},
+            "lesson.back": lambda: play.begin(play.beat_number - 1),
+            "lesson.on": lambda: play.begin(play.beat_number + 1),
+            "lesson.again": lambda: play.begin(play.beat_number),
+            "lesson.help": lambda: self._help(play),
+            **{
+                each.id: partial(self._predict, play, place)
+                for place, each in enumerate(PREDICTS[: len(play.options)])
+            },
         }
         match play.phase:
             case LessonPhase.ACTING:
-                if (left := play.stage.left) and left[0].verb.key:
-                    keys[left[0].verb.key] = play.do_it
+                if (left := play.stage.left) and left[0].verb.action:
+                    keys[left[0].verb.action] = play.do_it
             case LessonPhase.REVEALED:
-                keys["enter"] = play.go_on
+                keys["lesson.go_on"] = play.go_on
             case LessonPhase.ENDED:
-                keys["enter"] = self.leave
+                keys["lesson.go_on"] = self.leave
         return keys
 
     def _again(self, play: LessonPlay) -> None:
@@ -293,18 +299,21 @@ class LessonActions(ToolActions):
         card = self.host.card
         if card is None or not card.overflows:
             return {}
-        return {"pageup": lambda: card.page(-1), "pagedown": lambda: card.page(1)}
+        return {"lesson.read_back": lambda: card.page(-1), "lesson.read_on": lambda: card.page(1)}
 
     def _predict(self, play: LessonPlay, option: int) -> None:
         """Lock a prediction, once."""
         if not play.predict(option) and play.phase is not LessonPhase.PREPARING:
-            self.host.answer(f"It is too late to predict here: {AGAIN} begins this beat again")
+            self.host.answer(
+                f"It is too late to predict here: {key_for('lesson.again')} begins this beat again"
+            )
 
     def _help(self, play: LessonPlay) -> None:
         """The hint; and after it, have it done. Before and after that time, say what to press."""
         if play.phase is not LessonPhase.ACTING:
             asks = play.phase in UNTIL and play.options
-            self.host.answer(self._waits(HELP, play) if asks else f"Nothing is to be done here: {ON} goes on")
+            idle = f"Nothing is to be done here: {key_for('lesson.go_on')} goes on"
+            self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
         if play.beat.hint and not self._hint:
             self._hint = True
@@ -324,7 +333,7 @@ class LessonActions(ToolActions):
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.list_dialog import LessonsDialog  # reads all lessons
+        from inspector.tools.lessons.dialogs import LessonsDialog  # reads all lessons
 
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
@@ -347,42 +356,18 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
         "lessons",
         "Lessons",
         lambda host: LessonActions(host, first, present, beat),
-        keys=(
-            Key("lessons", *KEYS["lessons"], "Learn", SCREEN,
-                "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
-                LessonActions.explore),
-            Key("all_lessons", *KEYS["all_lessons"], "All lessons", SCREEN, "Show all lessons; begin another one.",
-                LessonActions.list),
-            Key("present", *KEYS["present"], "Present", SCREEN,
-                "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
-                lambda own: own.presenting.toggle()),
+        actions=(
+            Action("lessons", "Learn",
+            "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
+            LessonActions.explore, group=SCREEN, synonyms="lesson teach tutorial course exercise"),
+            Action("all_lessons", "All lessons", "Show all lessons; begin another one.", LessonActions.list,
+                   group=SCREEN,
+            synonyms="lesson teach tutorial course exercise"),
+            Action("present", "Present",
+            "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
+            lambda own: own.presenting.toggle(), group=SCREEN, synonyms="class teacher projector slides audience"),
         ),
-        help=(
-            HelpSection(
-                "In a lesson",
-                (
-                    ("`1` to `4`", "Predict: keys that would show the answer wait until then."),
-                    ("`⏎`", "Go on, once it is revealed."),
-                    ("`h`", "A hint; then have it done."),
-                    ("`j` `J`", "Go a beat back, or on."),
-                    ("`Z`", "Begin this beat again."),
-                    ("`S`", "Explore freely, and come back."),
-                    ("`pgup` `pgdn`", "Read on in a card that is longer than its room."),
-                ),
-            ),
-            HelpSection(
-                "While presenting",
-                (
-                    ("`pgdn` `⏎`", "On: the class has predicted, do it, the next beat."),
-                    ("`pgup`", "Go a beat back."),
-                    ("`v`", "Type how many of the class chose each option."),
-                    ("`h`", "Hide probabilities, the candidates, nothing."),
-                    ("`.`", "Blank the screen, and show it again."),
-                    ("`g`", "Jump to a beat."),
-                    ("`K`", "End it. `inspector notes` in a second terminal shows the notes."),
-                ),
-            ),
-        ),
+        owners=(LESSON_KEYS, PRESENTING_KEYS),
     )  # fmt: skip
 
 

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.commands import CloseLockstep, FollowSecond, OpenLockstep, PartWays, ReadLockstep, Take
-from engine.records import Ended, Failure, LockstepOpened, ModelFacts, Record, Resampled, WaysParted
+from engine.protocol import (
+    CloseLockstep,
+    Failure,
+    FollowSecond,
+    LockstepOpened,
+    ModelFacts,
+    OpenLockstep,
+    PartWays,
+    ReadLockstep,
+    Record,
+    Resampled,
+    Take,
+    WaysParted,
+)
+from inspector.session.client import Request
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.lockstep import LockstepSoFar
 
 
@@ -23,33 +36,25 @@ class LockstepControl:
     def __init__(self, controller: Controller, against: OpenLockstep | None) -> None:
         self.controller = controller
         self.job = Job(controller.client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
-        self._branches = Job(controller.client, Take)
-        self._compares: Callable[[], None] | None = None
-        """To call once both ways are branches."""
         self._against = against
         self._fingerprint: str | None = None
         """Of the first model that the second was asked for with."""
         self._asked: tuple[LockstepOpened, int] | None = None
         """What was asked for last: it isn't asked for again where it failed."""
+        controller.client.listeners.append(self._receive)
 
     @property
     def state(self) -> LockstepSoFar:
         """What is known, live or recorded."""
-        return self.controller.timeline.lockstep
+        return self.controller.timeline.of(LockstepSoFar)
 
     @property
     def live(self) -> bool:
         """Whether an engine can be asked."""
         return not self.controller.transport.recorded
 
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)
-        self._branches.receive(record)
-        if isinstance(record, Ended) and self._compares is not None and not self._branches.running:
-            compares, self._compares = self._compares, None
-            if not self._branches.cancelled and self._branches.failure is None:
-                compares()
+    def _receive(self, record: Record) -> None:
+        """Open the second model with another first one; what was drawn again is read again."""
         if isinstance(record, ModelFacts) and self.live and self._against is not None:
             if self._fingerprint in (
                 None,
@@ -94,8 +99,13 @@ class LockstepControl:
             ways: Of models with the same tokens.
             then: Called once both are taken; not where that was cancelled or failed.
         """
-        self._compares = then
-        self._branches.start(Take(ways.node, ways.other_ids), Take(ways.node, ways.ids))
+
+        def taken(request: Request[Take]) -> None:
+            if not any(each.cancelled or each.failure for each in (first, request)):
+                then()
+
+        first = self.controller.client.do(Take(ways.node, ways.other_ids))
+        self.controller.client.do(Take(ways.node, ways.ids), taken)
 
     @property
     def failure(self) -> Failure | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from engine.frozen import frozen
-from engine.records import LockstepSpan
+from engine.protocol import LockstepSpan
 
 
 @frozen

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.records import Candidate, LockstepSpan, WaysParted
+from engine.protocol import Candidate, LockstepSpan, WaysParted
 from inspector.display import pad, token_label, token_text, truncate, unfinished, visible
 from inspector.scales import percent
 from inspector.state.session_tree import Item

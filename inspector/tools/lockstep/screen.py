@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
+from engine.protocol import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
 from inspector.display import token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
@@ -24,7 +21,8 @@ from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.control import LockstepControl
 from inspector.tools.lockstep.measures import BY_BYTES, MEASURES, Colouring
 from inspector.tools.lockstep.panels import FLIP, LockstepSide, LockstepText
-from inspector.widgets.key_hints import KeyHint
+from inspector.tools.lockstep.tool import LOCKSTEP_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 
 
 class LockstepScreen(ToolScreen[WaysParted]):
@@ -36,36 +34,9 @@ class LockstepScreen(ToolScreen[WaysParted]):
     """
 
     TOOL: ClassVar[str] = "lockstep"
-    KEYS: ClassVar[str] = "#lockstep-keys"
+    ACTIONS: ClassVar[ActionTable] = LOCKSTEP_SCREEN
     MEASURES: ClassVar[str] = "Comparing"
     TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "walk(-1)", "Token before", tooltip="Look at the token before.", priority=True),
-        Binding("right", "walk(1)", "Next token", tooltip="Look at the next token.", priority=True),
-        Binding("home", "select(0)", "First token", tooltip="Look at the first token.", priority=True),
-        Binding("end", "select(None)", "Last token", tooltip="Look at the token to come.", priority=True),
-        Binding("space", "step", "Follow P", tooltip="Step by the first model's pick."),
-        Binding("b", "follow", "Follow Q", tooltip="Step by the second model's pick."),
-        Binding(
-            "w", "ways", "Own ways", tooltip="Let each go its own way from here, and show where they part."
-        ),
-        Binding(
-            "enter",
-            "branch",
-            "Branches",
-            tooltip="Take the two ways as branches, and compare them.",
-            priority=True,
-        ),
-        Binding("m", "measure", "Measure", tooltip="Colour by KL, change of logprob or change of rank."),
-        Binding(
-            "n", "flip(1)", "Next flip", tooltip="Go to the next token before which the top tokens differ."
-        ),
-        Binding("N", "flip(-1)", "Flip before", tooltip="Go to the one before."),
-        Binding("g", "largest", "Largest", tooltip="Go to the largest of what the text is coloured by."),
-        Binding("4", "bits(4)", "4 bits", tooltip="Compare with this model quantized to 4 bits."),
-        Binding("8", "bits(8)", "8 bits", tooltip="Compare with this model quantized to 8 bits."),
-        Binding("escape,h,q", "leave", "Back", tooltip="Go back; what is under way stops."),
-    ]
     AUTO_FOCUS = ""
 
     text = getters.query_one("#lockstep-text", LockstepText)
@@ -86,7 +57,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
             yield LockstepSide(False, id="lockstep-first")
             yield LockstepSide(True, id="lockstep-second")
         yield Static(id="lockstep-status")
-        yield Static(id="lockstep-keys")
+        yield KeyLine(id="lockstep-keys")
 
     # ---- what is shown ------------------------------------------------------------------------
 
@@ -137,11 +108,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.opened is not None:
             names = f"P {names} · Q {visible(self.opened.title)}"
         recorded = "recorded · " if self.recorded else ""
-        self.query_one("#lockstep-place", Static).update(Content(f"Lockstep · {recorded}{names}"))
-        status = self.query_one("#lockstep-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.failure is not None, "-answer")
-        self.show_keys(self._hints())
+        self.write("lockstep", f"Lockstep · {recorded}{names}", self.control.failure is not None)
 
     def _instead(self) -> tuple[str, str] | None:
         """Why there is no text, and what to do."""
@@ -150,12 +117,16 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.opened is not None:
             return None
         if self.recorded:
-            return "No second model was recorded up to here.", "Space shows what came next."
+            return (
+                "No second model was recorded up to here.",
+                f"{key_for('step').capitalize()} shows what came next.",
+            )
         if self.control.job.running:
             return "The second model is loading.", "Its candidates appear beside the first one's."
         return (
             "There is no second model to compare with.",
-            "Press 4 or 8 for this one in so many bits; start with --against MODEL for another one.",
+            f"Press {key_for('lockstep.four_bits')} or {key_for('lockstep.eight_bits')} for this one in so many bits; "
+            "start with --against MODEL for another one.",
         )
 
     def _sum(self, spans: Sequence[LockstepSpan | None]) -> str:
@@ -165,8 +136,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         figures.add(known.values())
         if figures.kl and figures.tops:
             same = 100 * figures.same_top.value
-            apart = mean(figures.kl).value / math.log(2)
-            return f"{len(figures.kl)} tokens · mean KL {apart:.3g} bits · same top {same:.1f} %"
+            return f"{len(figures.kl)} tokens · mean KL {mean(figures.kl).value:.3g} bits · same top {same:.1f} %"
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
     def _sides(self) -> None:
@@ -208,28 +178,14 @@ class LockstepScreen(ToolScreen[WaysParted]):
             return f"Recorded. {self.needs_model}" if self.recorded else ""
         return told(self.here)
 
-    def _hints(self) -> tuple[KeyHint, ...]:
-        end: tuple[KeyHint, ...] = (("T", "theme", 1), ("?", "help", 2), ("esc", "back", 10))
-        look: tuple[KeyHint, ...] = (
-            ("←→", "token", 7), ("m", "measure", 5), ("n", f"flip {FLIP}", 6), ("g", "largest", 4),
-        )  # fmt: skip
-        if self.recorded:
-            return (*self.replay_keys(), *look, *end)
-        if self.opened is None:
-            return (("4", "4 bits", 9), ("8", "8 bits", 8), *end)
-        follow: tuple[KeyHint, ...] = (("space", "follow P", 9), ("b", "follow Q", 8))
-        if self.way is not None:
-            return (("⏎", "branches, compared", 9), ("w", "candidates", 8), *follow, *look, *end)
-        return (*follow, ("w", "own ways", 6), *look, *end)
-
     # ---- keys -------------------------------------------------------------------------------------
 
-    def action_walk(self, by: int) -> None:
+    def walk(self, by: int) -> None:
         """Look at another token."""
         self.timeline.walk(by)
         self._moved()
 
-    def action_select(self, slot: int | None) -> None:
+    def look_at(self, slot: int | None) -> None:
         """Look at a token."""
         self.timeline.select(slot)
         self._moved()
@@ -237,70 +193,70 @@ class LockstepScreen(ToolScreen[WaysParted]):
     def _moved(self) -> None:
         self.control.job.failures.clear()
         self.host.changed()
-        self.say()
 
-    def action_measure(self) -> None:
+    def change_measure(self) -> None:
         """Colour by the next measure."""
         if self.opened is not None and self.opened.aligned == "bytes":
             self.say("The two models have different tokens: only their logprobs can be compared")
-            return
-        self._measure = (self._measure + 1) % len(MEASURES)
-        self.say()
+        else:
+            self._measure = (self._measure + 1) % len(MEASURES)
 
-    def action_flip(self, by: int) -> None:
+    def go_to_flip(self, by: int) -> None:
         """Go to the next token before which the top tokens differ, or to the one before."""
         slots = [slot for slot, span in enumerate(self.spans) if span is not None and span.same_top is False]
         here = self.timeline.slot
         found = [slot for slot in slots if (slot - here) * by > 0]
-        if not found:
+        if found:
+            self.look_at(found[0] if by > 0 else found[-1])
+        else:
             self.say(
                 f"No {'further' if by > 0 else 'earlier'} token has another top token in the second model"
             )
-            return
-        self.action_select(found[0] if by > 0 else found[-1])
 
-    def action_largest(self) -> None:
+    def go_to_largest(self) -> None:
         """Go to the largest of what the text is coloured by."""
         sizes = [self.measure.size(span) for span in self.spans]
         if not sizes or max(sizes) < 0:
             self.say("Nothing of the text was read in both models yet")
-            return
-        self.action_select(sizes.index(max(sizes)))
+        else:
+            self.look_at(sizes.index(max(sizes)))
 
-    def action_step(self) -> None:
+    def follow_first(self) -> None:
         """Step by the first model's pick; at an older token walk one forward."""
         if not self._lacks():
             self.say(self.host.controller.transport.step())
 
-    def action_follow(self) -> None:
+    def follow_second(self) -> None:
         """Step by the second model's pick."""
         if self._lacks():
             return
         if self.opened is not None and self.opened.aligned == "bytes":
+            ways = key_for("lockstep.ways")
             self.say(
-                "The second model has other tokens: its pick is none of the first one's. w shows its own way"
+                f"The second model has other tokens: its pick is none of the first one's. {ways} shows its own way"
             )
             return
         self.timeline.select(None)
         self.control.follow()
-        self.say()
 
-    def action_ways(self) -> None:
+    def part(self) -> None:
         """Let each go its own way from the cursor, or show the candidates again."""
         if self.way is not None:
             self._ways = False
-            self.say()
             return
         self._ways = True
-        if self.control.state.ways.get(self.timeline.before) is None and not self._lacks():
+        if self.control.state.ways.get(self.timeline.before) is not None:
+            return
+        if self.recorded:
+            self.say(self.needs_model)
+        elif not self._lacks():
             self.control.part()
-        self.say(self.said)
 
-    def action_branch(self) -> None:
+    def branch(self) -> None:
         """Leave, and have the two ways on show compared as branches of the tree."""
-        way = self.way
+        way, ways = self.way, key_for("lockstep.ways")
         if way is None:
-            self.say("Press w first: each goes its own way from here, and ⏎ makes both branches")
+            self.say(f"Press {ways} first: each goes its own way from here, and ⏎ makes both branches")
         elif self._lacks():
             return
         elif self.opened is not None and self.opened.aligned == "bytes":
@@ -310,27 +266,22 @@ class LockstepScreen(ToolScreen[WaysParted]):
         else:
             self.dismiss(way)
 
-    def action_bits(self, count: int) -> None:
+    def open_second(self, bits: int) -> None:
         """Compare with this model in fewer bits."""
-        if not self.refused():
-            self.control.open(count)
-            self.say()
+        self.control.open(bits)
 
     def _lacks(self) -> bool:
         """Say what is missing for a key that goes on; returns whether anything is."""
-        if self.refused():
-            return True
         if self.opened is None or not self.timeline.before:
             self.say("There is no second model yet" if self.opened is None else "Go to a later token first")
             return True
         return False
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Go back; what is under way stops, but a second model that is loading."""
         if self.opened is not None:
             self.control.job.stop()
         self.dismiss(None)
-        self.host.changed()
 
 
 def told(span: LockstepSpan) -> str:

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-from engine.commands import LookAhead, Take
-from engine.records import Ended, LookedAhead, Record
-from inspector.keys import KEYS, key_for
+from engine.protocol import Ended, LookAhead, LookedAhead, Record, Take
+from inspector.keys import key_for, with_keys
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import BRANCH, Host, Key, Needs, Tool, ToolActions
+from inspector.main.tool import BRANCH, Host, Tool, ToolActions
 from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
+from inspector.widgets.actions import Action, Needs
 
 PART_SECONDS = 0.1
 """Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
 made a look of 180 ms one of 210."""
-ON = (
-    f"Look-ahead on: {key_for('take_ahead')} takes it, {key_for('look_ahead')} hides it. "
-    "Dim is what greedy decoding would bring"
-)
+ON = "Look-ahead on: {take_ahead} takes it, {look_ahead} hides it. Dim is what greedy decoding would bring"
 """Fits into 80 columns, and begins with what matters where there are fewer."""
-RECORDED = f"Look-ahead on, as far as it was recorded. {key_for('look_ahead')} hides it"
+RECORDED = "Look-ahead on, as far as it was recorded. {look_ahead} hides it"
 
 
 class LookAheadActions(ToolActions):
@@ -53,15 +50,14 @@ class LookAheadActions(ToolActions):
             Whether a question was sent.
         """
         client, node = self._client, self.timeline.before
-        unwanted = [
-            each for each in client.of(LookAhead) if not self.lines.on or not ids or each.node != node
-        ]
-        client.cancel(*unwanted)  # the next is asked when it has ended
+        for each in client.of(LookAhead):
+            if not self.lines.on or not ids or each.command.node != node:
+                each.cancel()  # the next is asked when it has ended
         if client.outstanding or self.timeline.phase is not Phase.READY:
             return False
         question = self.lines.question(node, ids)
         if question is not None:
-            client.do(question)
+            client.do(question, lambda ended: self.lines.ended(ended.command, ended.cancelled))
         return question is not None
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
@@ -83,7 +79,7 @@ class LookAheadActions(ToolActions):
         self.lines.switch()
         there = "" if self.host.panel(CandidatesPanel).display else "Press 2 to see it. "
         on = RECORDED if self.controller.transport.recorded else ON
-        self.host.answer(there + on if self.lines.on else "Look-ahead off")
+        self.host.answer(there + with_keys(on) if self.lines.on else "Look-ahead off")
 
     def stop(self) -> bool:
         """Switch look-ahead off while the engine is at it."""
@@ -126,13 +122,13 @@ LOOK_AHEAD = Tool(
     "lookahead",
     "Look ahead",
     LookAheadActions,
-    keys=(
-        Key("look_ahead", *KEYS["look_ahead"], "Look ahead", BRANCH,
+    actions=(
+        Action("look_ahead", "Look ahead",
             "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
             "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.lines.known),
-        Key("take_ahead", *KEYS["take_ahead"], "Take look-ahead", BRANCH,
-            "Take the highlighted candidate and the tokens that look-ahead shows behind it.",
-            LookAheadActions.take, Needs.DISTRIBUTION | Needs.ENGINE),
+            recorded=lambda own: own.lines.known, group=BRANCH, synonyms="lookahead future preview greedy"),
+        Action("take_ahead", "Take look-ahead",
+            "Take the highlighted candidate and the tokens that look-ahead shows behind it.", LookAheadActions.take,
+            Needs.DISTRIBUTION | Needs.ENGINE, group=BRANCH),
     ),
 )  # fmt: skip

@@ -9,21 +9,22 @@ from rich.segment import Segment
 from textual.widget import Widget
 
 from inspector.display import pad
-from inspector.keys import key_for
+from inspector.keys import with_keys
 from inspector.tools.marks.places import MarkedPlace
+from inspector.tools.marks.tool import MARKS_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.around import around
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pick_list import PickDialog, PickList
 
 NONE = (
-    f"No marks yet: {key_for('bookmark')} sets a bookmark, {key_for('name')} writes a note "
+    "No marks yet: {bookmark} sets a bookmark, {name} writes a note "
     "or a caption, ⏎ on another candidate makes a branch."
 )
 SIGNS = (
-    f"★ bookmark · ✎ name or note · ❝ caption · ├2 two branches part. "
-    f"{key_for('previous_mark')} and {key_for('next_mark')} walk those of the path."
+    "★ bookmark · ✎ name or note · ❝ caption · ├2 two branches part. "
+    "{previous_mark} and {next_mark} walk those of the path."
 )
 _SIGNS, _POSITION, _LEAST, _MORE = 7, 8, 24, 22
 """Cells of the signs, the position, of the text at least, and of branch and writing each where they have room."""
@@ -76,9 +77,9 @@ class MarksDialog(PickDialog[int]):
         at: Node that the person looks at: the list begins there, if it is in it.
     """
 
+    ACTIONS: ClassVar[ActionTable] = MARKS_KEYS
     HEADING: ClassVar[str] = "Marks"
     APPLY: ClassVar[str] = "Go there"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("↑↓", "mark", 5), ("⏎", "go there", 6))
     AUTO_FOCUS = ""
 
     def __init__(self, places: Sequence[MarkedPlace], at: int) -> None:
@@ -87,9 +88,9 @@ class MarksDialog(PickDialog[int]):
 
     def body(self) -> Iterable[Widget]:
         yield MarksList(self._places, self._at)
-        yield Remark(SIGNS if self._places else NONE)
+        yield Remark(with_keys(SIGNS if self._places else NONE))
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Go to the highlighted mark."""
         if self._places:
             self.dismiss(self._places[self.picks.highlighted].node)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from engine.frozen import frozen
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.state.branch import Branch
-from inspector.state.branches import Branches
+from inspector.state.branches import Branch, Branches
 from inspector.state.mark_words import CAPTION, NOTE, STAR, written
 from inspector.state.timeline import Timeline
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inspector.keys import KEYS
-from inspector.main.tool import LOOK, HelpSection, Key, Needs, Tool, ToolActions
+from inspector.main.tool import LOOK, Tool, ToolActions
+from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
 
 class MarkActions(ToolActions):
@@ -29,28 +29,25 @@ class MarkActions(ToolActions):
             self.host.answer()
 
 
+MARKS_KEYS = dialog_table(
+    "In the list of marks",
+    *picking("Go through them: those of the path first, then those of other branches.", "mark"),
+    taking("Go there, as a second click on it does; on another branch the KV cache moves.", "go there"),
+    leaves("Leave."),
+)
 MARKS = Tool(
     "marks",
     "Marks",
     MarkActions,
-    keys=(
-        Key("previous_mark", *KEYS["previous_mark"], "Mark before", LOOK,
+    actions=(
+        Action("previous_mark", "Mark before",
             "Look at the mark before: a branch point of the path, a bookmark, a note or a caption.",
-            lambda own: own.walk(-1), Needs.DISTRIBUTION),
-        Key("next_mark", *KEYS["next_mark"], "Next mark", LOOK, "Look at the next mark.",
-            lambda own: own.walk(1), Needs.DISTRIBUTION),
-        Key("marks", *KEYS["marks"], "Marks", LOOK,
+            lambda own: own.walk(-1), Needs.DISTRIBUTION, group=LOOK),
+        Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+            group=LOOK),
+        Action("marks", "Marks",
             "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
-            "there.", MarkActions.open, Needs.DISTRIBUTION),
+            "there.", MarkActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="bookmarks notes annotations"),
     ),
-    help=(
-        HelpSection(
-            "In the list of marks",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Go through them: those of the path first, then those of other branches."),
-                ("`⏎`", "Go there, as a second click on it does; on another branch the KV cache moves."),
-                ("`esc`", "Leave."),
-            ),
-        ),
-    ),
+    owners=(MARKS_KEYS,),
 )  # fmt: skip

@@ -6,17 +6,16 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
-from textual.binding import Binding, BindingType
 
-from engine.commands import Command, ReadExperts
-from engine.records import ExpertLayer, ExpertsRead, StateArray
+from engine.protocol import Command, ExpertLayer, ExpertsRead, ReadExperts, StateArray
 from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.scales import count, size
+from inspector.tools.modules.tool import EXPERTS_SCREEN
 from inspector.tools.modules.words import times
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
-from inspector.widgets.key_hints import KeyHint
 
 SHADES = "░▒▓█"
 """For a weight up to a quarter, a half, three quarters, and above."""
@@ -34,10 +33,7 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
     """Layers by experts, and layers by states."""
 
     TOOL: ClassVar[str] = "modules"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
-        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
-    ]
+    ACTIONS: ClassVar[ActionTable] = EXPERTS_SCREEN
 
     def question(self) -> tuple[Hashable, Command]:
         return self.node, ReadExperts(self.node)
@@ -65,9 +61,6 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         for sentence in answer.missing:
             rows += [[], *([Segment(line, on.ink("muted"))] for line in wrapped(visible(sentence), width))]
         return rows
-
-    def hints(self) -> Sequence[KeyHint]:
-        return [("O", "all modules", 7)]
 
 
 def experts_summary(layers: Sequence[ExpertLayer]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.records import LayerBlock, ModelModules, ModulePart
+from engine.protocol import LayerBlock, ModelModules, ModulePart
 from inspector.display import visible
 from inspector.tools.modules import words
 

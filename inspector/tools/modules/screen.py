@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import ClassVar
 
 from rich.segment import Segment
-from textual.binding import Binding, BindingType
 
-from engine.commands import Command, ReadModules
-from engine.records import ModelModules
+from engine.protocol import Command, ModelModules, ReadModules
 from inspector.display import pad, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import amount, count, size
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.modules.lines import Line, lines
+from inspector.tools.modules.tool import MODULES_SCREEN
 from inspector.tools.modules.words import EXPLAINED, times
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
-from inspector.widgets.key_hints import KeyHint
 
 DETAIL = 5
 """Lines about the selected module, under a rule, on a screen that is not tall."""
@@ -45,17 +44,10 @@ class ModulesScreen(InsideScreen[ModelModules]):
     """
 
     TOOL: ClassVar[str] = "modules"
+    ACTIONS: ClassVar[ActionTable] = MODULES_SCREEN
     ASKS: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll(-1)", "Up", tooltip="Go to the module above.", priority=True),
-        Binding("down", "scroll(1)", "Down", tooltip="Go to the module below.", priority=True),
-        Binding("enter", "open", "Open", tooltip="Show what can be seen of this module.", priority=True),
-        Binding(
-            "e", "experts", "Experts", tooltip="Show which experts the token took, and what states hold."
-        ),
-    ]
 
-    def __init__(self, host: Host, answers: Answers[ModelModules]) -> None:
+    def __init__(self, host: Host, answers: Replies[ModelModules]) -> None:
         super().__init__(host, answers)
         self.at = 0
         self.unfolded: set[int] = set()
@@ -74,24 +66,16 @@ class ModulesScreen(InsideScreen[ModelModules]):
         answer = self.answer
         if answer is None:
             return super().situation()
-        return (
+        sums = (
             f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
-            " · read off the arrays and one token's forward"
         )
-
-    def hints(self) -> Sequence[KeyHint]:
-        answer, line = self.answer, self._line()
-        if answer is None or line is None:
-            return ()
-        opens = [("⏎", OPENS[sort][1], 7)] if (sort := self._opens(line)) else []
-        fold = [("←→", "fold, unfold", 6)] if line.layers and self._foldable(line) else []
-        token = [("e", "experts, states", 5)] if chooses(answer) else []
-        return [("↑↓", "module", 8), *opens, *fold, *token]
+        source = " · read off the arrays and one token's forward"
+        return sums + source if len(sums + source) <= self.status_room else sums
 
     # ---- drawing ----------------------------------------------------------------------------------
 
     def draw(self, answer: ModelModules, on: Canvas, width: int, height: int) -> list[Row]:
-        found = self._lines()
+        found = self.lines
         self.at = max(0, min(self.at, len(found) - 1))
         below = self._detail(found[self.at], on, width) if height >= ROOM else []
         detail = min(len(below), DETAIL if height < TALL else len(below))
@@ -128,6 +112,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
         if not line.part and line.layers:  # what is added: there are no numbers to the right of it
             return [*row, Segment(line.label, muted)]
         row.append(Segment(pad(line.label, name), own))
+        if not (line.parameters or (line.shape and widths["shape"])):
+            return [*row, Segment(f"  {line.says}" if widths["says"] else "", muted)]
         for column, text in texts.items():
             if widths[column]:
                 right = column not in ("says", "shape")
@@ -160,21 +146,20 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     # ---- the cursor -------------------------------------------------------------------------------
 
-    def _lines(self) -> list[Line]:
+    @property
+    def lines(self) -> list[Line]:
+        """All that are not folded."""
         return lines(self.answer, self.unfolded, self.opened) if self.answer is not None else []
 
-    def _line(self) -> Line | None:
-        found = self._lines()
+    @property
+    def line(self) -> Line | None:
+        """The selected one."""
+        found = self.lines
         return found[min(self.at, len(found) - 1)] if found else None
 
-    def action_scroll(self, by: int) -> None:
+    def go(self, by: int) -> None:
         """Go up or down."""
-        self.at = max(0, min(self.at + by, len(self._lines()) - 1))
-        self.changed()
-
-    def action_select(self, slot: int | None) -> None:
-        """Go to the top, or to the end."""
-        self.action_scroll(len(self._lines()) if slot is None else -self.at)
+        self.at = max(0, min(self.at + by, len(self.lines) - 1))
 
     def _foldable(self, line: Line) -> bool:
         return (
@@ -186,9 +171,14 @@ class ModulesScreen(InsideScreen[ModelModules]):
             )
         )
 
-    def action_walk(self, by: int) -> None:
+    @property
+    def folds(self) -> bool:
+        """Whether the selected line is of layers that fold."""
+        return self.line is not None and self._foldable(self.line)
+
+    def unfold(self, by: int) -> None:
         """Unfold layers that are alike, then one of them; or fold them."""
-        line = self._line()
+        line = self.line
         if line is None or not self._foldable(line):
             return
         assert self.answer is not None
@@ -201,10 +191,9 @@ class ModulesScreen(InsideScreen[ModelModules]):
             self.opened -= set(line.layers)
         else:
             self.unfolded.discard(block)
-        found = self._lines()
+        found = self.lines
         heads = [n for n, each in enumerate(found) if each.block == block]
         self.at = next((n for n in heads if found[n].layers[0] == line.layers[0]), heads[0])
-        self.changed()
 
     # ---- what can be seen of it -------------------------------------------------------------------
 
@@ -221,19 +210,30 @@ class ModulesScreen(InsideScreen[ModelModules]):
             sort = "experts"
         else:
             sort = line.inside
-        keys = {tool.keys[0].id for tool in self.host.family(self.TOOL)} | {"experts"}
+        keys = {tool.actions[0].id for tool in self.host.family(self.TOOL)} | {"experts"}
         return sort if sort in OPENS and OPENS[sort][0] in keys else ""
 
-    def action_open(self) -> None:
+    @property
+    def opens_word(self) -> str:
+        """What the selected module can be seen in, in a word; empty where in nothing."""
+        sort = self._opens(self.line) if self.line is not None else ""
+        return OPENS[sort][1] if sort else ""
+
+    def open(self) -> None:
         """Show what can be seen of the selected module."""
-        line = self._line()
+        line = self.line
         if line is None or not (sort := self._opens(line)):
             return
         self.leave_for(OPENS[sort][0])
 
-    def action_experts(self) -> None:
+    @property
+    def has_experts(self) -> bool:
+        """Whether the model has experts or recurrent layers."""
+        return self.answer is not None and chooses(self.answer)
+
+    def open_experts(self) -> None:
         """Show which experts the token took."""
-        if self.answer is not None and chooses(self.answer):
+        if self.has_experts:
             self.leave_for("experts")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.commands import ReadExperts, ReadModules
-from engine.records import ExpertsRead, ModelModules
-from inspector.keys import KEYS
-from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.answers import Answers
+from engine.protocol import ExpertsRead, ModelModules
+from inspector.main.inside.keys import inside_table, walking
+from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.session.requests import Replies
+from inspector.widgets.actions import Action, Needs, both
 
 
 class ModulesActions(ToolActions):
@@ -15,58 +15,66 @@ class ModulesActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         client = host.controller.client
-        self.modules: Answers[ModelModules] = Answers(
-            client, ReadModules, ModelModules, lambda answer: (answer.model, answer.bytes), nodes=False
-        )
-        self.experts: Answers[ExpertsRead] = Answers(
-            client, ReadExperts, ExpertsRead, lambda answer: answer.node
-        )
+        self.modules = Replies(client, ModelModules, lambda answer: (answer.model, answer.bytes), nodes=False)
+        self.experts = Replies(client, ExpertsRead, lambda answer: answer.node)
 
     def open(self) -> None:
         """Show the modules."""
         from inspector.tools.modules.screen import ModulesScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(ModulesScreen(self.host, self.modules))
+        self.open_screen(ModulesScreen(self.host, self.modules))
 
     def open_experts(self) -> None:
         """Show what the selected token chose."""
         from inspector.tools.modules.experts import ExpertsScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(ExpertsScreen(self.host, self.experts))
+        self.open_screen(ExpertsScreen(self.host, self.experts))
 
 
+_MODULE = "Go from module to module."
+MODULES_SCREEN = inside_table(
+    "Inside the model",
+    *both(("modules.up", "modules.down"), ("Up", "Down"), _MODULE, lambda own, by: own.go(by), worth=8,
+          hint=lambda own: "module" if own.line is not None else ""),
+    Action("first", "First module", _MODULE, lambda own: own.go(-own.at)),
+    Action("tip", "Last module", _MODULE, lambda own: own.go(len(own.lines))),
+    *both(("modules.page_up", "modules.page_down"), ("Page up", "Page down"), _MODULE, lambda own, by: own.go(by),
+          by=(-10, 10)),
+    Action("modules.open", "Open",
+           "Show what can be seen of it: of attention where it looks, of a layer what it would predict.",
+           lambda own: own.open(), hint=lambda own: own.opens_word, worth=7),
+    *both(("modules.fold", "modules.unfold"), ("Fold", "Unfold"),
+          "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),
+          hint=lambda own: "fold, unfold" if own.folds else "", worth=6,
+          written="`{modules.unfold}` `{modules.fold}`"),
+    Action("modules.experts", "Experts", "Show which experts the token took, and what recurrent layers keep.",
+           lambda own: own.open_experts(), hint=lambda own: "experts, states" if own.has_experts else "", worth=5),
+    views="Show the next view inside the model, or the one before.", leave="Go back.",
+    text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the numbers "
+    "are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
+)  # fmt: skip
+EXPERTS_SCREEN = inside_table(
+    "In the page of experts",
+    Action("modules", "All modules", run=lambda own: own.leave_for("modules"), hint="all modules", worth=7),
+    *walking(),
+    told=False,
+)  # fmt: skip
 MODULES = Tool(
     "modules",
     "Inside the model",
     ModulesActions,
     screen=True,
     family="inside",
-    keys=(
-        Key("modules", *KEYS["modules"], "Modules", LOOK,
+    actions=(
+        Action("modules", "Modules",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
-            ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any),
-        Key("experts", *KEYS["experts"], "Experts and states", LOOK,
+            ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any, group=LOOK,
+            synonyms="architecture layers residual stream mlp network graph diagram embedding hidden states "
+            "activations"),
+        Action("experts", "Experts and states",
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
-            ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any),
+            ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any,
+            group=LOOK, synonyms="moe mixture router routing state mamba ssm"),
     ),
-    help=(
-        HelpSection(
-            "Inside the model",
-            (
-                ("`↑` `↓` `home` `end` `pgup` `pgdn`", "Go from module to module."),
-                ("`⏎`", "Show what can be seen of it: of attention where it looks, of a layer what it would predict."),
-                ("`→` `←`", "Unfold layers that are alike, then one of them; fold them again."),
-                ("`e`", "Show which experts the token took, and what recurrent layers keep."),
-                ("`tab` `shift+tab`", "Show the next view inside the model, or the one before."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `q`", "Go back."),
-            ),
-            "`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the "
-            "numbers are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
-        ),
-    ),
+    owners=(MODULES_SCREEN, EXPERTS_SCREEN),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import HeadFacts, LayerSum, ModulePart, Role, RopeFacts
+from engine.protocol import HeadFacts, LayerSum, ModulePart, Role, RopeFacts
 from inspector.display import visible
 
 ROLES: dict[Role, str] = {

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.records import PositionTried, PositionUse, Rotation, TokenShift
+from engine.protocol import PositionTried, PositionUse, Rotation, TokenShift
 from inspector.display import pad, token_label
 from inspector.scales import count, percent
 from inspector.tools.positions.trials import PositionTrial

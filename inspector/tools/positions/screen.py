@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
-
-from engine.commands import Command
-from engine.records import PositionTried
+from engine.protocol import Command, PositionTried
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.answers import Answers
+from inspector.session.requests import Replies
 from inspector.tools.positions.choices import PositionChoices
 from inspector.tools.positions.page import Tried, page
+from inspector.tools.positions.tool import POSITIONS_SCREEN
 from inspector.tools.positions.trials import LATER, PositionTrial, trials
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
-from inspector.widgets.key_hints import KeyHint
 
 
 class PositionsScreen(InsideScreen[PositionTried]):
@@ -29,14 +27,9 @@ class PositionsScreen(InsideScreen[PositionTried]):
     """
 
     TOOL: ClassVar[str] = "positions"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "row(-1)", "Row above", tooltip="Look at the what-if above.", priority=True),
-        Binding("down", "row(1)", "Row below", tooltip="Look at the what-if below.", priority=True),
-        Binding("minus", "shift(-1)", "Less", tooltip="Tell this what-if's token a position less."),
-        Binding("plus", "shift(1)", "More", tooltip="Tell this what-if's token a position more."),
-    ]
+    ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
 
-    def __init__(self, host: Host, answers: Answers[PositionTried], choices: PositionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 
@@ -64,9 +57,6 @@ class PositionsScreen(InsideScreen[PositionTried]):
     def heading(self, answer: PositionTried | None) -> str:
         return "Where the token stands, and what if it were told something else"
 
-    def hints(self) -> Sequence[KeyHint]:
-        return (("↑↓", "what if", 7), ("-+", "another offset", 4))
-
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The table as soon as one of its rows has an answer: the chosen one may have none."""
         known = next((answer for _, answer, _ in self._tried() if answer is not None), None)
@@ -91,14 +81,12 @@ class PositionsScreen(InsideScreen[PositionTried]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def action_row(self, by: int) -> None:
+    def turn_row(self, by: int) -> None:
         """Look at another row."""
         self.choices.row = max(0, min(len(self.choices.offsets) + 1, self.choices.row + by))
-        self.changed()
 
-    def action_shift(self, by: int) -> None:
+    def shift(self, by: int) -> None:
         """Change the offset of the row, where it isn't given."""
         at = self.choices.row - 1
         if 0 <= at < len(self.choices.offsets):
             self.choices.offsets[at] += by
-            self.changed()

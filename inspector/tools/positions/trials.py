@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from engine.commands import TryPosition
 from engine.frozen import frozen
-from engine.records import PositionChange, PositionTried, PositionUse
+from engine.protocol import PositionChange, PositionTried, PositionUse, TryPosition
 from inspector.scales import count
 
 LATER = 32

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from engine.commands import Race
-from engine.records import RaceOpened, RaceStep, Record
+from engine.protocol import Measuring, Race, RaceOpened, RaceStep, Record
 from inspector.session.controller import Controller
-from inspector.session.job import Job
-from inspector.state.measured import RaceSoFar
+from inspector.session.requests import Job
+from inspector.state.measured import Measured, RaceSoFar
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens that a race can go to; those beyond the context window are left out."""
@@ -25,11 +24,12 @@ class RaceControl:
         self.controller = controller
         self._asked = 128
         self.job = Job(controller.client, Race)
+        self._stepping = False
 
     @property
     def race(self) -> RaceSoFar | None:
         """The last race, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.measured.race
+        return self.controller.timeline.of(Measured).race
 
     @property
     def opened(self) -> RaceOpened | None:
@@ -81,7 +81,7 @@ class RaceControl:
     def forget(self) -> None:
         """Begin again from the first step."""
         self.job.stop()
-        self.controller.timeline.measured.race = None
+        self.controller.timeline.of(Measured).race = None
         self.job.failures.clear()
 
     def lengthen(self, by: int) -> None:
@@ -96,10 +96,13 @@ class RaceControl:
             return
         if self.over:
             self.forget()
-        self.job.start(Race(self.tokens, self._asked))
+        self._stepping = False
+        self.job.start(Race(self.tokens, self._asked), each=self._raced)
 
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)
-        if isinstance(record, RaceStep):
-            self.job.progress = None  # what is done before the first step is done
+    def _raced(self, record: Record) -> None:
+        self._stepping = isinstance(record, RaceStep)
+
+    @property
+    def progress(self) -> Measuring | None:
+        """How far what is done before the first step is."""
+        return None if self._stepping else self.job.progress

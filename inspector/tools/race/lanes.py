@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.segment import Segment
 from textual.content import Content
 
-from engine.records import RaceStep
+from engine.protocol import RaceStep
 from inspector.display import truncate, visible
 from inspector.scales import milliseconds, ms, size
 from inspector.widgets.canvas import Canvas, Row, centred

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 
-from engine.records import RaceOpened, RaceStep
+from engine.protocol import RaceOpened, RaceStep
 from inspector.scales import milliseconds, ms, size
 from inspector.widgets.charts import bar
 from inspector.widgets.curves import curves, round_top

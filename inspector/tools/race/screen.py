@@ -6,20 +6,19 @@ from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.content import Content
 from textual.widgets import Static
 
-from engine.records import RaceStep, Record
+from engine.protocol import RaceStep, Record
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.race.control import RaceControl
 from inspector.tools.race.lanes import RaceLane, RaceTotals
 from inspector.tools.race.report import progress
-
-Hint = tuple[str, str, int]
+from inspector.tools.race.tool import RACE_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 
 
 class RaceScreen(ToolScreen[None]):
@@ -31,16 +30,9 @@ class RaceScreen(ToolScreen[None]):
     """
 
     TOOL: ClassVar[str] = "race"
-    KEYS: ClassVar[str] = "#race-keys"
+    ACTIONS: ClassVar[ActionTable] = RACE_SCREEN
     MEASURES: ClassVar[str] = "A race"
     TELLING: ClassVar[tuple[type[Record], ...]] = (RaceStep,)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space,r,enter", "go", "Start", tooltip="Start, pause or go on."),
-        Binding("left,minus", "lengthen(-1)", "Shorter", tooltip="Race to fewer tokens."),
-        Binding("right,plus", "lengthen(1)", "Longer", tooltip="Race to more tokens."),
-        Binding("n", "again", "Again", tooltip="Stand at the beginning again."),
-        Binding("escape,z,q", "leave", "Back", tooltip="Go back; a race under way stops."),
-    ]
     AUTO_FOCUS = ""
 
     cached = getters.query_one("#race-cached", RaceLane)
@@ -48,7 +40,7 @@ class RaceScreen(ToolScreen[None]):
     totals = getters.query_one("#race-totals", RaceTotals)
 
     def __init__(self, host: Host, control: RaceControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
 
     def compose(self) -> ComposeResult:
@@ -58,7 +50,7 @@ class RaceScreen(ToolScreen[None]):
             yield RaceLane(False, id="race-uncached")
         yield RaceTotals(id="race-totals")
         yield Static(id="race-status")
-        yield Static(id="race-keys")
+        yield KeyLine(id="race-keys")
 
     def on_mount(self) -> None:
         """Forget a race over another text."""
@@ -81,11 +73,7 @@ class RaceScreen(ToolScreen[None]):
         span = f"{self.control.first} to {self.control.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         place = f"Race · {what} · {name} · {span}"
-        self.query_one("#race-place", Static).update(Content(place))
-        status = self.query_one("#race-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
-        self.show_keys(self._hints())
+        self.write("race", place)
 
     def situation(self) -> str:
         """What is going on, and what to do about it."""
@@ -96,8 +84,8 @@ class RaceScreen(ToolScreen[None]):
             return visible(f"{control.job.failure.message} {control.job.failure.hint}".strip())
         if not control.job.running:
             return self._idle()
-        if control.job.progress is not None or not control.steps or control.opened is None:
-            waiting = control.job.progress
+        if control.progress is not None or not control.steps or control.opened is None:
+            waiting = control.progress
             return (
                 f"Getting ready: {visible(waiting.detail)} {waiting.done}/{waiting.total}"
                 if waiting
@@ -113,46 +101,24 @@ class RaceScreen(ToolScreen[None]):
         return f"Recorded, {control.tokens} of {control.last} tokens. {self.needs_model}"
 
     def _idle(self) -> str:
-        control = self.control
+        control, go = self.control, key_for("race.go")
         if not control.steps:
-            return f"Press space to race to {control.last} tokens, ← → for another length"
+            return f"Press {go} to race to {control.last} tokens, ← → for another length"
         if control.over:
-            longer = ", → and space goes on to more" if control.last < control.lengths[-1] else ""
-            return f"{control.tokens} tokens reached. Press space to race again{longer}"
-        return f"Paused at {control.tokens} of {control.last} tokens. Press space to go on, n to begin anew"
+            longer = f", → and {go} goes on to more" if control.last < control.lengths[-1] else ""
+            return f"{control.tokens} tokens reached. Press {go} to race again{longer}"
+        paused = f"Paused at {control.tokens} of {control.last} tokens"
+        return f"{paused}. Press {go} to go on, {key_for('race.again')} to begin anew"
 
-    def _hints(self) -> tuple[Hint, ...]:
-        if self.recorded:
-            return (*self.replay_keys(), ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 8))
-        running, steps = self.control.job.running, bool(self.control.steps)
-        doing = "pause" if running else "go on" if steps and not self.control.over else "start"
-        again: tuple[Hint, ...] = (("n", "anew", 4),) if steps and not running else ()
-        length: tuple[Hint, ...] = () if running else (("←→", "length", 6),)
-        return (("space", doing, 9), *length, *again, ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 8))
+    @property
+    def doing(self) -> str:
+        """What the key that starts does now."""
+        control = self.control
+        return "pause" if control.job.running else "go on" if control.steps and not control.over else "start"
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def action_go(self) -> None:
-        """Start, pause or go on."""
-        if not self.refused():
-            self.control.toggle()
-            self.say()
-
-    def action_lengthen(self, by: int) -> None:
+    def lengthen(self, by: int) -> None:
         """Race to another length."""
-        if self.refused():
-            return
         if not self.control.job.running:
             self.control.lengthen(by)
-        self.changed()
-
-    def action_again(self) -> None:
-        """Go back to the beginning."""
-        if not self.refused():
-            self.control.forget()
-            self.say()
-
-    def action_leave(self) -> None:
-        """Go back; what runs stops."""
-        self.control.job.stop()
-        self.dismiss(None)

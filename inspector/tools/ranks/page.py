@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from engine.records import RankFacts, RanksLoaded, RanksMeasured, RankTime
+from engine.protocol import RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.display import pad, truncate, visible
 from inspector.scales import milliseconds, size
 from inspector.widgets.canvas import Canvas, Row

@@ -6,18 +6,18 @@ from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.content import Content
 from textual.widgets import Static
 
-from engine.commands import MeasureRanks
-from engine.records import Ended, Failure, RanksLoaded, RanksMeasured, Record
+from engine.protocol import Ended, Failure, MeasureRanks, RanksLoaded, RanksMeasured, Record
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.tools.ranks.page import page
+from inspector.tools.ranks.tool import RANKS_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.page_view import PageView
 
@@ -31,35 +31,27 @@ class RanksScreen(ToolScreen[None]):
     """
 
     TOOL: ClassVar[str] = "ranks"
-    KEYS: ClassVar[str] = "#ranks-keys"
+    ACTIONS: ClassVar[ActionTable] = RANKS_SCREEN
     MEASURES: ClassVar[str] = "A step on ranks"
     TELLING: ClassVar[tuple[type[Record], ...]] = (RanksLoaded, RanksMeasured)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
-        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
-        Binding(
-            "r,space", "again", "Measure", tooltip="Measure a step on all ranks; while it is measured, stop."
-        ),
-        Binding("escape,dollar_sign,q", "leave", "Back", tooltip="Go back; what is measured stops."),
-    ]
     AUTO_FOCUS = "#ranks-view"
 
     view = getters.query_one("#ranks-view", PageView)
 
     def __init__(self, host: Host, job: Job) -> None:
-        super().__init__(host)
-        self.job = job
+        super().__init__(host, job)
+        self.measuring = job
 
     def compose(self) -> ComposeResult:
         yield Static(id="ranks-place")
         yield PageView(id="ranks-view")
         yield Static(id="ranks-status")
-        yield Static(id="ranks-keys")
+        yield KeyLine(id="ranks-keys")
 
     @property
     def measured(self) -> Measured:
         """What is known, live or recorded."""
-        return self.host.controller.timeline.measured
+        return self.host.controller.timeline.of(Measured)
 
     def receive(self, record: Record) -> None:
         """Take in one record."""
@@ -72,17 +64,10 @@ class RanksScreen(ToolScreen[None]):
         facts = self.host.controller.timeline.facts
         name = visible(facts.name) if facts else ""
         parts = ("Ranks", "recorded" if self.recorded else "", name)
-        self.query_one("#ranks-place", Static).update(Content(" · ".join(filter(None, parts))))
         told = self.measured.ranks or self.measured.loaded
         count = len(told.ranks) if told is not None else 1
         self.view.put(f"{count} ranks" if count > 1 else "One process", self._draw)
-        status = self.query_one("#ranks-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.job.failure is not None, "-answer")
-        doing = (
-            self.replay_keys() if self.recorded else (("r", "stop" if self.job.running else "measure", 6),)
-        )
-        self.show_keys((("↑↓", "scroll", 3), *doing, ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 8)))
+        self.write("ranks", " · ".join(filter(None, parts)))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         if self.measured.ranks is None and self.measured.loaded is None:
@@ -99,10 +84,10 @@ class RanksScreen(ToolScreen[None]):
         """What is going on, and what to do."""
         if self.recorded:
             return self.needs_model
-        if (failure := self.job.failure) is not None:
+        if (failure := self.measuring.failure) is not None:
             return visible(f"{failure.message} {failure.hint}".strip())
-        if self.job.running:
-            now = self.job.progress
+        if self.measuring.running:
+            now = self.measuring.progress
             return (
                 f"A step on all ranks, round {now.done + 1} of {now.total}"
                 if now is not None
@@ -110,28 +95,14 @@ class RanksScreen(ToolScreen[None]):
             )
         if self.measured.loaded is None:
             return ""
-        return "Press r to measure a step on all ranks" + (
-            " again" if self.measured.ranks is not None else ""
-        )
+        again = " again" if self.measured.ranks is not None else ""
+        return f"Press {key_for('ranks.measure')} to measure a step on all ranks{again}"
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def action_scroll(self, by: int) -> None:
-        """Scroll."""
-        self.view.move(by)
-
-    def action_again(self) -> None:
+    def measure(self) -> None:
         """Measure, or stop."""
-        if self.refused():
-            return
         if self.measured.loaded is None:
             self.say("One process computes this model: start with --ranks 2")
-            return
-        if not self.job.stop():
-            self.job.start(MeasureRanks())
-        self.say()
-
-    def action_leave(self) -> None:
-        """Go back; what is measured stops."""
-        self.job.stop()
-        self.dismiss(None)
+        elif not self.measuring.stop():
+            self.measuring.start(MeasureRanks())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from engine.commands import MeasureRanks
-from inspector.keys import KEYS
-from inspector.main.tool import LOOK, HelpSection, Host, Key, Needs, Tool, ToolActions
-from inspector.session.job import Job
+from engine.protocol import MeasureRanks
+from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.session.requests import Job
+from inspector.state.measured import Measured
+from inspector.widgets.actions import Action, Needs, back, note, screen_table
 
 
 class RanksActions(ToolActions):
@@ -14,44 +15,40 @@ class RanksActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.job = Job(host.controller.client, MeasureRanks)
-        host.controller.client.listeners.append(self.job.receive)
 
     def open(self) -> None:
         """Show what each rank holds."""
         from inspector.tools.ranks.screen import RanksScreen
 
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(RanksScreen(self.host, self.job))
+        self.open_screen(RanksScreen(self.host, self.job))
 
     @property
     def recorded(self) -> bool:
         """Whether a recording has anything of ranks."""
-        measured = self.timeline.measured
+        measured = self.timeline.of(Measured)
         return measured.ranks is not None or measured.loaded is not None
 
 
+RANKS_SCREEN = screen_table(
+    "While ranks are shown",
+    Action("ranks.measure", "Measure", "Measure a step on all ranks, with fences; while it is measured, stop.",
+           lambda own: own.measure(), Needs.ENGINE, worth=6,
+           hint=lambda own: "stop" if own.measuring.running else "measure"),
+    note("up down", "Scroll.", "scroll", 3, place=-1),
+    back("ranks.leave", "Go back; what is measured stops."),
+    text="Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",
+)  # fmt: skip
 RANKS = Tool(
     "ranks",
     "Ranks",
     RanksActions,
     screen=True,
-    keys=(
-        Key("ranks", *KEYS["ranks"], "Ranks", LOOK,
+    actions=(
+        Action("ranks", "Ranks",
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", RanksActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.recorded),
+            recorded=lambda own: own.recorded, group=LOOK,
+            synonyms="distributed parallel tensor pipeline processes gpus"),
     ),
-    help=(
-        HelpSection(
-            "While ranks are shown",
-            (
-                ("`r` `space`", "Measure a step on all ranks, with fences; while it is measured, stop."),
-                ("`↑` `↓`", "Scroll."),
-                ("`T`", "Switch between the dark and the light theme."),
-                ("`esc` `$` `q`", "Go back; what is measured stops."),
-            ),
-            "Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",
-        ),
-    ),
+    owners=(RANKS_SCREEN,),
 )  # fmt: skip

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands import ReadLogits
-from engine.records import Ended, Failure, Record
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from engine.protocol import ReadLogits
+from inspector.keys import key_for
+from inspector.main.tool import SET_UP, Host, Tool, ToolActions, replayed
+from inspector.session.client import Request
 from inspector.session.playback import Opening
+from inspector.widgets.actions import Action, ActionTable, Needs
 
 if TYPE_CHECKING:
-    from inspector.tools.recordings.save_as import SaveAsDialog, Saved
+    from inspector.tools.recordings.dialogs import SaveAsDialog, Saved
 
 
 class RecordingActions(ToolActions):
@@ -21,9 +23,6 @@ class RecordingActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._dialog: SaveAsDialog | None = None
-        self._reads: ReadLogits | None = None
-        """What the dialog waits for."""
-        host.controller.client.listeners.append(self._receive)
 
     def go_live(self) -> None:
         """Go on live from the recording on show."""
@@ -35,7 +34,7 @@ class RecordingActions(ToolActions):
 
     def save_as(self) -> None:
         """Ask for a name, and save the session under it."""
-        from inspector.tools.recordings.save_as import SaveAsDialog
+        from inspector.tools.recordings.dialogs import SaveAsDialog
 
         playback = self.host.playback
         if playback is None or not playback.entries:
@@ -54,22 +53,19 @@ class RecordingActions(ToolActions):
         self.host.open(self._dialog, self._saved)
 
     def _read_logits(self) -> None:
-        self._reads = ReadLogits()
-        self.controller.client.do(self._reads)
+        self.controller.client.do(ReadLogits(), partial(self._logits_read, self._dialog))
 
-    def _receive(self, record: Record) -> None:
-        """Have the dialog go on once the rows that it asked for are among the entries."""
-        if self._dialog is None or self._reads is None:
+    def _logits_read(self, dialog: SaveAsDialog | None, request: Request[ReadLogits]) -> None:
+        """Have the dialog go on, once the rows that it asked for are among the entries."""
+        if dialog is None or dialog is not self._dialog:
             return
-        if isinstance(record, Failure) and record.id == self._reads.id:
-            self._dialog.logits_read(f"{record.message} {record.hint}")
-        elif isinstance(record, Ended) and record.id == self._reads.id:
-            self._dialog.logits_read(
-                "The logits were not read: it was cancelled." if record.cancelled else ""
-            )
+        if request.failure is not None:
+            dialog.logits_read(f"{request.failure.message} {request.failure.hint}")
+        else:
+            dialog.logits_read("The logits were not read: it was cancelled." if request.cancelled else "")
 
     def _saved(self, saved: Saved | None) -> None:
-        from inspector.tools.recordings.save_as import saved_sentence
+        from inspector.tools.recordings.dialogs import saved_sentence
 
         self._dialog = None
         if saved is not None:
@@ -77,7 +73,7 @@ class RecordingActions(ToolActions):
 
     def sessions(self) -> None:
         """List recent sessions, and show the one that is chosen."""
-        from inspector.tools.recordings.sessions import SessionsDialog
+        from inspector.tools.recordings.dialogs import SessionsDialog
 
         self.host.open(SessionsDialog(), self._chosen)
 
@@ -91,42 +87,42 @@ class RecordingActions(ToolActions):
             playback.open(Opening(path))
 
 
+def _told(help: str, *ids: str) -> tuple[Action, ...]:
+    """What several keys do in a replay, in one sentence."""
+    return tuple(Action(id, help=help) for id in ids)
+
+
 RECORDINGS = Tool(
     "recordings",
     "Recordings",
     RecordingActions,
-    keys=(
-        Key("go_live", *KEYS["go_live"], "Go on live", SET_UP,
+    actions=(
+        Action("go_live", "Go on live",
             "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
-            RecordingActions.go_live, Needs.SESSION),
-        Key("save_as", *KEYS["save_as"], "Save as", SET_UP,
+            RecordingActions.go_live, Needs.SESSION, hint=replayed("go live"), worth=10, place=140, group=SET_UP,
+            synonyms="resume continue replay recording"),
+        Action("save_as", "Save as",
             "Save the session, with its kept logits if you like, or what is on show of a recording, to a file.",
-            RecordingActions.save_as, Needs.SESSION),
-        Key("sessions", *KEYS["sessions"], "Recent sessions", SET_UP,
-            "Look at a recent session, and go on with it.", RecordingActions.sessions),
+            RecordingActions.save_as, Needs.SESSION, group=SET_UP, synonyms="save session trace recording file"),
+        Action("sessions", "Recent sessions", "Look at a recent session, and go on with it.",
+            RecordingActions.sessions, group=SET_UP, synonyms="open load recent history recordings resume"),
     ),
-    hints=(Hint(14, ("go_live",), "go live", 10, When.REPLAY),),
-    help=(
-        HelpSection(
-            "In a replay",
-            (
-                ("`space`", "Show the next step or caption; while it plays, pause."),
-                ("`r`", "Play it at the recorded pace, at its end from the start; again to pause."),
-                (f"`{key_for('faster')}` `{key_for('slower')}`",
-                 "Play faster or slower: a quarter of the recorded pace up to as fast as possible."),
-                ("`⌫`", "Go back to what was there a step before."),
-                (f"`⏎` `{key_for('previous_branch')}` `{key_for('next_branch')}`",
-                 "Go to another branch that was recorded."),
-                (f"`{key_for('race')}` `{key_for('profile')}` `{key_for('compare_kv')}` "
-                f"`{key_for('sweep')}` `{key_for('beams')}` `{key_for('speculation')}`",
-                 "Show the race, costs, quantized KV, sweeps, beams or speculation recorded "
-                 f"up to here. There `{key_for('step')}`, `{key_for('run')}`, `{key_for('take_back')}`, "
-                 f"`{key_for('faster')}` and `{key_for('slower')}` move the recording, too."),
-                ("`/`", "Search among the candidates that were recorded, or the vocabulary where the logits were."),
-                ("`s`", "Try other settings, where the logits were recorded."),
-                ("`G`", "Go on live: load the model, compare it with the recording, step on."),
-                ("`o`", "Go on live with a model that lies elsewhere."),
-            ),
-        ),
+    contexts=(
+        ActionTable("In a replay", (
+            Action("step", help="Show the next step or caption; while it plays, pause."),
+            Action("run", help="Play it at the recorded pace, at its end from the start; again to pause."),
+            *_told("Play faster or slower: a quarter of the recorded pace up to as fast as possible.", "faster",
+                   "slower"),
+            Action("take_back", help="Go back to what was there a step before."),
+            *_told("Go to another branch that was recorded.", "choose", "previous_branch", "next_branch"),
+            *_told("Show the race, costs, quantized KV, sweeps, beams or speculation recorded up to here. There "
+                   "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
+                   "race", "profile", "compare_kv", "sweep", "beams", "speculation"),
+            Action("find",
+                   help="Search among the candidates that were recorded, or the vocabulary where the logits were."),
+            Action("sampling", help="Try other settings, where the logits were recorded."),
+            Action("go_live", help="Go on live: load the model, compare it with the recording, step on."),
+            Action("open", help="Go on live with a model that lies elsewhere."),
+        ), when=lambda own: own.timeline.recorded),
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,27 +14,17 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import EngineError, SettingsError
-from engine.setting_field import Field
-from engine.settings import BY_NAME, FIELDS, Settings, check
+from engine.setting_field import Field, grouped
+from engine.settings import BY_NAME, FIELDS, GROUPS, Settings, check
 from inspector.config.presets import Presets
 from inspector.display import visible
+from inspector.tools.sampler.tool import SAMPLING_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
+from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.one_line import escaped, unescaped
 from inspector.widgets.safety import SafeInput
 
-GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Draw", ("temp", "top_p", "top_k", "min_p", "min_tokens_to_keep", "seed")),
-    ("Penalties", ("repetition_penalty", "repetition_context_size", "presence_penalty",
-                   "presence_context_size", "frequency_penalty", "frequency_context_size")),
-    ("XTC: exclude top choices", ("xtc_probability", "xtc_threshold")),
-    ("Stops and candidates", ("max_tokens", "min_tokens", "stop", "candidates")),
-    ("Bias and order", ("logit_bias", "sampler_order")),
-)  # fmt: skip
-"""The fields in display order."""
-WIDE = ("temp", "seed", "logit_bias", "sampler_order")
-"""Fields that take a whole line: no wide one may come where half a line is left, the grid would squeeze it in."""
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
 PRESETS_HELP = "← → goes through the presets; delete takes one of your own away"
@@ -60,6 +50,15 @@ class PresetChoice(Choice):
         self.refresh()
 
 
+def in_lines(fields: Sequence[Field]) -> Iterator[tuple[Field, bool]]:
+    """Fields, and whether each takes a whole line: as one does after which none comes that takes the other half."""
+    left_half = True
+    for place, field in enumerate(fields):
+        wide = field.wide or (left_half and any(each.wide for each in fields[place + 1 : place + 2]))
+        yield field, wide
+        left_half = wide or not left_half
+
+
 class FieldBox(Container):
     """One setting: label and line, and under them what is wrong with it, once something is.
 
@@ -68,14 +67,15 @@ class FieldBox(Container):
     Args:
         field: The setting.
         text: The initial value of the line.
+        wide: Whether it takes a whole line of the dialog.
     """
 
-    def __init__(self, field: Field, text: str) -> None:
+    def __init__(self, field: Field, text: str, wide: bool) -> None:
         super().__init__(
             Label(field.label, classes="field-label", markup=False),
             SafeInput(text, id=f"field-{field.name}"),
             id=f"box-{field.name}",
-            classes="field-box" + (" -wide-field" if field.name in WIDE else ""),
+            classes="field-box" + (" -wide-field" if wide else ""),
         )
         self._field = field
         self._fault: Remark | None = None
@@ -102,25 +102,13 @@ class SamplingDialog(Dialog[Settings]):
         above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
     """
 
+    ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
     KEPT: ClassVar[tuple[str, ...]] = (
         "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed", "_above",
     )  # fmt: skip
-    HEADING: ClassVar[str] = "Sampling · shift+↑↓ walk · pgup pgdn next difference"
+    HEADING: ClassVar[str] = "Sampling"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (
-        ("↑↓", "field", 6), ("shift+↑↓", "token", 3), ("pgup pgdn", "difference", 2), ("ctrl+r", "recompute", 1),
-    )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Field above", show=False, priority=True),
-        Binding("down", "app.focus_next", "Field below", show=False, priority=True),
-        Binding("delete", "delete_preset", "Delete preset", show=False),
-        Binding("shift+up", "look('walk', -1)", "Earlier token", show=False, priority=True),
-        Binding("shift+down", "look('walk', 1)", "Later token", show=False, priority=True),
-        Binding("pageup", "look('differing', -1)", "Earlier difference", show=False, priority=True),
-        Binding("pagedown", "look('differing', 1)", "Next difference", show=False, priority=True),
-        Binding("ctrl+r", "look('recall', 0)", "Recompute", show=False, priority=True),
-    ]
 
     def __init__(
         self,
@@ -146,11 +134,11 @@ class SamplingDialog(Dialog[Settings]):
             yield Label("preset", classes="field-label", markup=False)
             yield PresetChoice(self._labels(), id="presets")
         yield Remark("", id="preset-remark")
-        for title, names in GROUPS:
+        for title in GROUPS:
             yield Label(title, classes="group-label", markup=False)
             with Container(classes="field-grid"):
-                for name in names:
-                    yield FieldBox(BY_NAME[name], self._text(BY_NAME[name], self.settings))
+                for field, wide in in_lines(grouped(FIELDS, title)):
+                    yield FieldBox(field, self._text(field, self.settings), wide)
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
             yield Label("save as preset", classes="field-label", markup=False)
@@ -159,7 +147,10 @@ class SamplingDialog(Dialog[Settings]):
     def begin(self) -> None:
         """Begin in the first field."""
         super().begin()
-        self.query_one("#dialog").styles.margin = (0, 0, self._free, 0)
+        box, keys = self.query_one("#dialog"), {hint.word: hint.keys for hint in self.hints()}
+        told = f"{self.HEADING} · {keys['token']} walk · {keys['difference']} next difference"
+        box.border_title = Content(told)
+        box.styles.margin = (0, 0, self._free, 0)
         self.set_focus(self.query_one(f"#field-{FIELDS[0].name}", SafeInput))
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
@@ -179,10 +170,7 @@ class SamplingDialog(Dialog[Settings]):
         """Show where the settings will be applied."""
         at = self._at()
         where = "Apply" if at is None else f"Apply from step {at}"
-        button, label = self.query_one("#apply", Button), Content(f"{where}  ctrl+s")
-        if button.label != label:
-            button.label = label
-            button.refresh(layout=True)
+        self.query_one("#apply", ActionButton).name_it(where)
 
     # ---- fields -----------------------------------------------------------------------------
 
@@ -288,7 +276,7 @@ class SamplingDialog(Dialog[Settings]):
 
     @on(Input.Submitted, "#preset-name")
     def _save(self, event: Input.Submitted) -> None:
-        event.stop()
+        event.prevent_default()  # which would apply the settings
         settings = self.read()
         if settings is None:
             self._say("A field is wrong: mend it first.", wrong=True)
@@ -303,7 +291,7 @@ class SamplingDialog(Dialog[Settings]):
         self._relabel()
         self._say(saved)
 
-    def action_delete_preset(self) -> None:
+    def delete_preset(self) -> None:
         """Delete the chosen preset, on the second request."""
         name = self._chosen() if self.focused is not None and self.focused.id == "presets" else ""
         if not name:
@@ -321,17 +309,12 @@ class SamplingDialog(Dialog[Settings]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    def action_look(self, what: str, by: int) -> None:
+    def look(self, what: str, by: int) -> None:
         """Look at another token meanwhile, or have dropped logits computed again."""
         self._look(what, by)
         self.entitle()
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        if event.input.id != "preset-name":
-            self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Apply the settings, if all of them are right."""
         if (settings := self.read()) is not None:
             self.dismiss(settings)

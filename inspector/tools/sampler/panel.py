@@ -10,14 +10,13 @@ from textual import events
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.records import Candidate, Distribution, Explained
+from engine.protocol import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.main.messages import CandidateChosen, CandidateClicked
-from inspector.state.timeline import Phase, Timeline
-from inspector.state.trial import StageExplanation, other
+from inspector.state.timeline import Phase, StageExplanation, Timeline, other
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
@@ -27,8 +26,8 @@ from inspector.widgets.ruler import ruler
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
-ADVICE = "ctrl+r computes them again."
-REPLAY_ADVICE = f"{key_for('go_live')} goes on live."
+ADVICE = "{recall} computes them again."
+REPLAY_ADVICE = "{go_live} goes on live."
 
 
 @frozen
@@ -84,17 +83,6 @@ class SamplerPanel(Canvas, can_focus=True):
     DEFAULT_CSS = panel_css("SamplerPanel")
     CONCEALED_BY = ("picked", "probabilities")
     NAME = "Why this token"
-    HELP = f"""\
-# Why this token
-How the sampler came from the model's logits to the token: each **column** is a stage, in the order in which they ran.
-
-- the bar lays the tokens that could be drawn end to end, the likeliest first; the **draw**, a random number from 0 to
-  1, points at one of them
-- **left** tokens that were still in after the stage · **cut** the probability that it took out
-- a grey row fell out at the stage that is named there; `↺` stood before and is penalised for it
-- **{key_for("sampling")}** changes settings: the panel shows at once what the same draw would have picked with them
-- `▶` stands there, `≠` the settings that are tried would pick
-"""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -277,7 +265,7 @@ How the sampler came from the model's logits to the token: each **column** is a 
         """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
         texts = []
         if view.explanation is not None and view.explanation.failure is not None:
-            advice = REPLAY_ADVICE if timeline.recorded else ADVICE
+            advice = with_keys(REPLAY_ADVICE if timeline.recorded else ADVICE)
             texts.append(f"{visible(view.explanation.failure.message)} {advice}")
         texts.append(xtc(view.distribution, view.settings))
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
@@ -310,7 +298,7 @@ def _cut(share: float) -> str:
 def _dropped_note(view: SamplerView, recorded: bool) -> str:
     if view.explanation is None or view.explanation.failure is None:
         return ""
-    return f"not recorded · {REPLAY_ADVICE}" if recorded else f"logits dropped · {ADVICE}"
+    return with_keys(f"not recorded · {REPLAY_ADVICE}" if recorded else f"logits dropped · {ADVICE}")
 
 
 def _changes(used: Settings | None, tried: Settings) -> str:
@@ -351,8 +339,9 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     if timeline.recorded:
         full = f"{text}; {dropped} can't be answered: their logits were not recorded"
         return full if len(full) <= room else f"{text}; {dropped} not recorded"
-    full = f"{text}; {dropped} can't be answered: their logits were dropped (ctrl+r recomputes)"
-    return full if len(full) <= room else f"{text}; {dropped} dropped: ctrl+r"
+    recall = key_for("recall")
+    full = f"{text}; {dropped} can't be answered: their logits were dropped ({recall} recomputes)"
+    return full if len(full) <= room else f"{text}; {dropped} dropped: {recall}"
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:

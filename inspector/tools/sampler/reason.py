@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.frozen import frozen
-from engine.records import Candidate, Distribution, Explained, StageReading, Step
+from engine.protocol import Candidate, Distribution, Explained, StageReading, Step
 from engine.settings import Settings
 from inspector import scales
 from inspector.display import quoted, token_label, visible

@@ -6,20 +6,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from engine.frozen import frozen
-from engine.records import Candidate, Distribution, Explained
-from engine.settings import Settings
+from engine.protocol import Candidate, Distribution, Explained
+from engine.settings import STAGES, Settings
 from inspector import scales
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
 """Columns that are no stage; the last one is shown while other settings are tried."""
-PENALTIES = ("repetition", "presence", "frequency")
+PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 CELLS = 8
 """Of a column, its gap at the left included."""
-_SHORT = {"logit-bias": "bias", "min-tokens": "barred", "repetition": "repet.", "presence": "presen.",
-          "frequency": "frequ.", "temperature": "temp.", "xtc": "XTC"}  # fmt: skip
-_SETTING = {"repetition": "repetition_penalty", "presence": "presence_penalty", "frequency": "frequency_penalty",
-            "top-p": "top_p", "min-p": "min_p", "top-k": "top_k", "temperature": "temp",
-            "xtc": "xtc_threshold", "min-tokens": "min_tokens"}  # fmt: skip
 UNKNOWN = "·"
 """Shown for a number that the engine has not sent yet, or can't."""
 
@@ -92,7 +87,8 @@ def _stages(
         if stage.name == "greedy":
             continue
         percent, cells = _values(stage.name, distribution.candidates, names[: place + 1], explained)
-        head = _SHORT.get(stage.name, stage.name) + (" %" if percent else "")
+        known = STAGES.get(stage.name)
+        head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
         stages.append(
             TableColumn(
                 stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells
@@ -120,13 +116,10 @@ def _values(
 
 def _setting(name: str, settings: Settings | None) -> str:
     """What the stage is set to."""
-    if settings is None:
+    stage = STAGES.get(name)
+    if settings is None or stage is None:
         return ""
-    if name == "logit-bias":
-        return f"{len(settings.logit_bias)} id{'s' * (len(settings.logit_bias) != 1)}"
-    least = settings.min_tokens_to_keep if name == "min-p" else 1
-    more = f"≥{least}" if least > 1 else ""
-    return f"{getattr(settings, _SETTING[name]):g}{more}" if name in _SETTING else ""
+    return stage.shown(settings) if stage.shown is not None else f"{getattr(settings, stage.setting):g}"
 
 
 def _final(distribution: Distribution) -> TableColumn:

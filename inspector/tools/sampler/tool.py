@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from inspector.keys import KEYS
 from inspector.main.arrangement import Place
-from inspector.main.tool import (
-    LOOK,
-    SET_UP,
-    HelpSection,
-    Hint,
-    Host,
-    Key,
-    Needs,
-    PanelSpec,
-    Tool,
-    ToolActions,
-    When,
-)
+from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions, live
 from inspector.tools.sampler.panel import SamplerPanel
 from inspector.tools.sampler.what_if import WhatIfFlow
+from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, fields, leaves, note
 
 
 class SamplerActions(ToolActions):
@@ -27,10 +15,6 @@ class SamplerActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._flow = WhatIfFlow(host)
-
-    def why(self) -> None:
-        """Show why this token was chosen, or go back."""
-        self.host.toggle(SAMPLER.id)
 
     def sampling(self) -> None:
         """Ask for sampling settings, and show what they would have picked as they are typed."""
@@ -51,34 +35,39 @@ class SamplerActions(ToolActions):
             self.host.panel(SamplerPanel).show(timeline, queries.used(timeline), self.host.candidate)
 
 
+SAMPLING_KEYS = dialog_table(
+    "While sampling settings are tried",
+    *fields("Go from field to field."),
+    note("left right", "On the presets: go through them; the fields take their values."),
+    Action("sampling.delete_preset", "Delete preset", "On a preset of your own: delete it, when pressed twice.",
+           lambda own: own.delete_preset()),
+    *both(("sampling.token_before", "sampling.next_token"), ("Earlier token", "Later token"),
+          "Look at the token before or after.", lambda own, by: own.look("walk", by), hint="token", worth=3,
+          priority=True),
+    *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
+          "Look at the step before or after that would differ.", lambda own, by: own.look("differing", by),
+          hint="difference", worth=2, priority=True),
+    Action("sampling.recall", "Recompute", "Compute logits again that were dropped.",
+           lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
+    applies("Go on with the settings, from the token that is looked at; not in a replay.",
+            written="`{dialog.apply}` or `⏎`"),
+    leaves("Discard them; everything is as it was."),
+)  # fmt: skip
 SAMPLER = Tool(
     "sampler",
     "Why this token",
     SamplerActions,
-    keys=(
-        Key("why", *KEYS["why"], "Why this token", LOOK,
+    actions=(
+        Action("why", "Why this token",
             "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
-            SamplerActions.why, Needs.DISTRIBUTION),
-        Key("sampling", *KEYS["sampling"], "Sampling", SET_UP,
+            lambda own: own.host.toggle("sampler"), Needs.DISTRIBUTION, hint="why", worth=6, place=90, group=LOOK,
+            synonyms="sampler stages explain reason chosen draw"),
+        Action("sampling", "Sampling",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
-            "have picked.", SamplerActions.sampling, Needs.ENGINE,
-            recorded=lambda own: bool(own.timeline.rows)),
+            "have picked.", SamplerActions.sampling, Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
+            hint=live("sampling"), worth=4, place=130, group=SET_UP,
+            synonyms="temperature settings top p top k min p seed penalty penalties preset random greedy creative"),
     ),
     panel=PanelSpec(SamplerPanel, Place.SIDE, "Why this token", "Sampler", "the sampler"),
-    hints=(Hint(9, ("why",), "why", 6), Hint(13, ("sampling",), "sampling", 4, When.LIVE)),
-    help=(
-        HelpSection(
-            "While sampling settings are tried",
-            (
-                ("`↑` `↓`", "Go from field to field."),
-                ("`←` `→`", "On the presets: go through them; the fields take their values."),
-                ("`del`", "On a preset of your own: delete it, when pressed twice."),
-                ("`shift+↑` `shift+↓`", "Look at the token before or after."),
-                ("`pgup` `pgdn`", "Look at the step before or after that would differ."),
-                ("`ctrl+r`", "Compute logits again that were dropped."),
-                ("`ctrl+s` or `⏎`", "Go on with the settings, from the token that is looked at; not in a replay."),
-                ("`esc`", "Discard them; everything is as it was."),
-            ),
-        ),
-    ),
+    owners=(SAMPLING_KEYS,),
 )  # fmt: skip

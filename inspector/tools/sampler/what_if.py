@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.settings import Settings
-from inspector.keys import key_for
+from inspector.keys import with_keys
 from inspector.main.tool import Host
 
 if TYPE_CHECKING:
     from inspector.tools.sampler.dialog import SamplingDialog
 
-TRIED = f"Recorded: the settings were tried, and can't be gone on with. {key_for('go_live')} goes on live from here"
+TRIED = "Recorded: the settings were tried, and can't be gone on with. {go_live} goes on live from here"
 
 
 class WhatIfFlow:
@@ -66,7 +66,7 @@ class WhatIfFlow:
         self.open = False
         if settings is not None and self._controller.transport.recorded:
             self._controller.queries.try_out(self._controller.timeline, None)
-            self._host.answer(TRIED)
+            self._host.answer(with_keys(TRIED))
             return
         if settings is not None:
             self._controller.setup.apply(settings)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import LoadDraft, RunRounds, TakeRound, VerifySpeculation
-from engine.records import Record
+from engine.protocol import LoadDraft, RunRounds, TakeRound, VerifySpeculation
 from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
 from inspector.state.speculation import Speculation
 
 PLAIN_STEPS = 5
@@ -32,7 +31,7 @@ class SpeculationControl:
     @property
     def state(self) -> Speculation:
         """The rounds, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.speculation
+        return self.controller.timeline.of(Speculation)
 
     @property
     def settings(self) -> SpeculationSettings:
@@ -45,10 +44,6 @@ class SpeculationControl:
     def drafting_model(self) -> str:
         """The draft model that was named; empty for none."""
         return self._models[-1] if self._models else ""
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)
 
     # ---- settings ---------------------------------------------------------------------------
 

@@ -6,11 +6,10 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.frozen import frozen
-from engine.records import DraftRound, DraftToken, TakenInstead
+from engine.protocol import DraftRound, DraftToken, TakenInstead
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import count, milliseconds, percent
-from inspector.state.speculation import FATE_SIGNS, Speculation
-from inspector.state.speculation_words import figures, rules, verdict
+from inspector.state.speculation import FATE_SIGNS, Speculation, figures, rules, verdict
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar, shares
@@ -44,7 +43,7 @@ class RoundPicture(Canvas):
     def put(self, timeline: Timeline, idle: str) -> None:
         """Show the latest round of a timeline, or what to do where there is none."""
         self.timeline, self._idle = timeline, idle
-        latest = timeline.speculation.latest
+        latest = timeline.of(Speculation).latest
         stage = "" if latest is None else f" · {latest.stage}"
         self.border_title = f"The round{stage}"
         self.redraw()
@@ -52,7 +51,7 @@ class RoundPicture(Canvas):
     _idle = ""
 
     def draw(self, width: int, height: int) -> list[Row]:
-        latest = self.timeline.speculation.latest if self.timeline is not None else None
+        latest = self.timeline.of(Speculation).latest if self.timeline is not None else None
         if self.timeline is None or latest is None:
             about = "A draft guesses the next tokens, one forward of the model checks them all."
             return centred([(about, self.rich_style), (self._idle, self.ink("muted"))], width, height)
@@ -66,7 +65,7 @@ class RoundPicture(Canvas):
 
     def _text(self, timeline: Timeline, width: int) -> Row:
         """The end of the text, and dim behind it what is no token of it."""
-        ghosts = truncate(timeline.speculation.ghost_words(timeline.tip), width // 2)
+        ghosts = truncate(timeline.of(Speculation).ghost_words(timeline.tip), width // 2)
         text = visible("".join(item.text for item in timeline.items[-width:]))
         room = max(4, width - cell_len(ghosts) - 1)
         shown = text if cell_len(text) <= room else "…" + _end(text, room - 1)
@@ -103,7 +102,7 @@ class RoundPicture(Canvas):
         named = [(glyph, *part) for glyph, part in zip(glyphs, parts, strict=True)]
         # a stage to come took no time yet
         words = " · ".join(f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms in named if ms)
-        plain = self.timeline.speculation.totals.plain_ms if self.timeline else None
+        plain = self.timeline.of(Speculation).totals.plain_ms if self.timeline else None
         beside = f" · plain step {milliseconds(plain)}" if plain else ""
         return [drawn, [Segment(truncate(words + beside, width), self.ink("muted"))]]
 

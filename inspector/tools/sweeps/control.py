@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import Sweep
-from engine.records import Record, SweepName, Swept
-from engine.sweep_settings import SWEEPS, SweepSettings
+from engine.protocol import Sweep, Swept
+from engine.sweep_settings import SWEEPS, SweepName, SweepSettings
 from inspector.session.controller import Controller
-from inspector.session.job import Job
+from inspector.session.requests import Job
+from inspector.state.measured import Measured
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Tokens that the longest prompt or context can have; the engine stays within the context window."""
@@ -30,7 +30,7 @@ class SweepControl:
     @property
     def swept(self) -> Swept | None:
         """What came of the last ones, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.measured.swept
+        return self.controller.timeline.of(Measured).swept
 
     @property
     def chosen(self) -> tuple[SweepName, ...]:
@@ -52,7 +52,3 @@ class SweepControl:
         """Start, or stop."""
         if not self.job.stop():
             self.job.start(Sweep(self.settings))
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.job.receive(record)

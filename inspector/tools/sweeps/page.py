@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.records import Figure, SweepName, SweepPoint, Swept
+from engine.protocol import Figure, SweepPoint, Swept
+from engine.sweep_settings import SweepName
 from inspector.display import visible
 from inspector.scales import amount, count, size
 from inspector.tools.sweeps.tables import PLACES, TITLES, UNITS, spread

@@ -6,31 +6,25 @@ from typing import ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from engine import records
+from engine import protocol
 from engine.sweep_settings import SWEEPS
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import time_left
 from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.page import sweeps_page
+from inspector.tools.sweeps.tool import NAMES, SWEEP_SCREEN
+from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import bar
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.page_view import PageView
 
 BAR = 16
-NAMES = {
-    "ttft": "first token over prompt",
-    "tpot": "each token over context",
-    "batch": "throughput over batch",
-    "inspection": "cost of inspection",
-    "blas": "BLAS and dtype",
-}
 
 
 class SweepScreen(ToolScreen[None]):
@@ -42,67 +36,29 @@ class SweepScreen(ToolScreen[None]):
     """
 
     TOOL: ClassVar[str] = "sweeps"
-    KEYS: ClassVar[str] = "#sweep-keys"
+    ACTIONS: ClassVar[ActionTable] = SWEEP_SCREEN
     MEASURES: ClassVar[str] = "A sweep"
-    TELLING: ClassVar[tuple[type[records.Record], ...]] = (records.Swept,)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space,r,enter", "go", "Start", tooltip="Start, or stop."),
-        *(
-            Binding(
-                str(place + 1), f"turn({place})", NAMES[name], tooltip=f"Measure or leave out: {NAMES[name]}."
-            )
-            for place, name in enumerate(SWEEPS)
-        ),
-        Binding(
-            "left", "lengthen(-1)", "Shorter", tooltip="Go to shorter prompts and contexts.", priority=True
-        ),
-        Binding(
-            "right", "lengthen(1)", "Longer", tooltip="Go to longer prompts and contexts.", priority=True
-        ),
-        Binding("up", "scroll(-1)", "Up", tooltip="Scroll up.", priority=True),
-        Binding("down", "scroll(1)", "Down", tooltip="Scroll down.", priority=True),
-        Binding("pageup", "scroll(-10)", "Page up", tooltip="Scroll up by ten lines.", priority=True),
-        Binding("pagedown", "scroll(10)", "Page down", tooltip="Scroll down by ten lines.", priority=True),
-        Binding("escape,y,q", "leave", "Back", tooltip="Go back; what is measured stops."),
-    ]
+    TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (protocol.Swept,)
     AUTO_FOCUS = "#sweep-view"
 
     view = getters.query_one("#sweep-view", PageView)
 
     def __init__(self, host: Host, control: SweepControl) -> None:
-        super().__init__(host)
+        super().__init__(host, control.job)
         self.control = control
 
     def compose(self) -> ComposeResult:
         yield Static(id="sweep-place")
         yield PageView(id="sweep-view")
         yield Static(id="sweep-status")
-        yield Static(id="sweep-keys")
+        yield KeyLine(id="sweep-keys")
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def receive(self, record: records.Record) -> None:
-        """Take in one record."""
-        self.control.receive(record)
-        self.changed()
-
     def show(self) -> None:
         """Show everything, now."""
-        self.query_one("#sweep-place", Static).update(self._selection())
         self.view.put("Sweeps", self._draw)
-        status = self.query_one("#sweep-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or self.control.job.failure is not None, "-answer")
-        hints = (*self._doing(), ("↑↓", "scroll", 4), ("T", "theme", 1), ("?", "help", 2), ("esc", "back", 8))
-        self.show_keys(hints)
-
-    def _doing(self) -> tuple[KeyHint, ...]:
-        """The keys that start and choose, or those of a replay."""
-        if self.recorded:
-            return self.replay_keys()
-        if self.control.job.running:
-            return (("space", "stop", 9),)
-        return (("space", "start", 9), ("1-5", "choose", 5), ("←→", "length", 6))
+        self.write("sweep", self._selection())
 
     def _selection(self) -> Content:
         """The selected sweeps: each with its key and a mark, in words where there is room."""
@@ -157,37 +113,16 @@ class SweepScreen(ToolScreen[None]):
         partly = control.swept is not None and not control.swept.last
         stopped = "the figures are of the rounds until then" if partly else "nothing was measured to the end"
         stopped = f"Stopped: {stopped}. " if control.job.cancelled else ""
-        return f"{stopped}Press space to measure; {control.settings.rounds} rounds after a warm-up"
+        return f"{stopped}Press {key_for('sweeps.go')} to measure; {control.settings.rounds} rounds after a warm-up"
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def action_go(self) -> None:
-        """Start, or stop."""
-        if not self.refused():
-            self.control.toggle()
-            self.say()
-
-    def action_turn(self, place: int) -> None:
+    def turn(self, place: int) -> None:
         """Ask for a sweep, or no longer."""
-        if self.refused():
-            return
         if not self.control.job.running:
             self.control.turn(place)
-        self.changed()
 
-    def action_lengthen(self, by: int) -> None:
+    def lengthen(self, by: int) -> None:
         """Go to longer or shorter prompts and contexts."""
-        if self.refused():
-            return
         if not self.control.job.running:
             self.control.lengthen(by)
-        self.changed()
-
-    def action_scroll(self, by: int) -> None:
-        """Scroll the tables."""
-        self.view.move(by)
-
-    def action_leave(self) -> None:
-        """Go back; what is measured stops."""
-        self.control.job.stop()
-        self.dismiss(None)

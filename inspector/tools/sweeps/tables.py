@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 
-from engine.records import Figure, SweepName, SweepPoint, Swept
+from engine.protocol import Figure, SweepPoint, Swept
+from engine.sweep_settings import SweepName
 from inspector.display import visible
 from inspector.scales import amount, milliseconds, rate, size
 from inspector.widgets.charts import bar

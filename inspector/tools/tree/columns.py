@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from engine.frozen import frozen
 from inspector import scales
-from inspector.state.branch import Branch, Sums
-from inspector.state.branches import Branches
+from inspector.state.branches import Branch, Branches, Sums
 
 NONE = "–"
 """Shown where a number isn't known."""

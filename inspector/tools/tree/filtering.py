@@ -59,10 +59,6 @@ class FilterDialog(Dialog[TreeFilter]):
             told = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above stay in sight."
         self.query_one("#filter-remark", Remark).say(told, wrong=not fit)
 
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Use it; an empty one shows all."""
         self.dismiss(self._typed)

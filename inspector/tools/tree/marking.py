@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from engine import records
-from engine.commands import MoveTo
-from engine.records import Deleted, Marked
+from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
+from inspector.session.client import Request
 from inspector.session.controller import Controller
-from inspector.state.branch import PROMPT
+from inspector.state.branches import PROMPT
 from inspector.state.marks import counted
+from inspector.state.session_tree import SessionTree
 
 _LABEL = 24
 """Cells that a branch's text gets in an answer."""
@@ -28,10 +29,8 @@ class Marking:
 
     def __init__(self, controller: Controller, answer: Callable[[str], None]) -> None:
         self._controller, self._answer = controller, answer
-        self._leaving: MoveTo | None = None
+        self._leaving: Request[MoveTo] | None = None
         """The move away from what is to be deleted."""
-        self._doomed = 0
-        controller.client.listeners.append(self._hear)
 
     def at(self, node: int) -> Marked:
         """The marks of a node."""
@@ -69,10 +68,10 @@ class Marking:
             return refusal
         if not self._is_on_path(node):
             return self._delete(node)
-        if self._leaving is None:
-            self._leaving, self._doomed = MoveTo(branches[node].parent), node
+        if self._leaving is None or self._leaving.done:
             self._controller.timeline.select(None)
-            self._controller.client.do(self._leaving)
+            left = partial(self._left, node, self._controller.timeline.tree)
+            self._leaving = self._controller.client.do(MoveTo(branches[node].parent), left)
         return ""
 
     def refusal(self, node: int) -> str:
@@ -93,24 +92,16 @@ class Marking:
             for target in (self._controller.timeline.tip, *targets)
         )
 
-    def _hear(self, record: records.Record) -> None:
-        """Delete what was to be deleted, once the move away from it is done."""
-        if isinstance(record, records.PromptOpened):
-            self._leaving = None
-        leaving = self._leaving
-        if (
-            leaving is None
-            or not isinstance(record, records.Ended)
-            or leaving in self._controller.client.outstanding
-        ):
+    def _left(self, node: int, tree: SessionTree, request: Request[MoveTo]) -> None:
+        """Delete what was to be deleted, once the move away from it is done; nothing where another tree has begun."""
+        if tree is not self._controller.timeline.tree:
             return
-        self._leaving = None
-        if self._is_on_path(self._doomed):
+        if self._is_on_path(node):
             self._answer(
                 "Not deleted: the path still runs through it, since the move away from it was stopped."
             )
         else:
-            self._answer(self._delete(self._doomed))
+            self._answer(self._delete(node))
 
     def _delete(self, node: int) -> str:
         branches = self._controller.timeline.tree.branches

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from textual import on
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Label, Static
+from textual.widgets import Label, Static
 
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.safety import SafeInput
@@ -55,11 +54,7 @@ class NamingDialog(Dialog[Marked]):
         """Begin in the name."""
         self.query_one("#naming-name", SafeInput).focus()
 
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Keep what was typed."""
         name, note, caption = (
             self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS

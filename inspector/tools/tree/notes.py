@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.display import truncate, visible
 from inspector.state.beams import BeamNode
 from inspector.state.mark_words import NOTE, STAR

@@ -9,9 +9,10 @@ from textual.content import Content
 from textual.widget import Widget
 
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.main.messages import ToolMessage
-from inspector.state.branch import PROMPT, Branch
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
@@ -23,10 +24,9 @@ from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
 KEYS_HERE = (
-    f"⏎ go · ←→ fold · {key_for('bookmark')} bookmark · {key_for('name')} name · "
-    f"{key_for('delete')} delete · {key_for('undo')} undo · {key_for('filter')} filter"
+    "⏎ go · ←→ fold · {bookmark} bookmark · {name} name · {delete} delete · {undo} undo · {filter} filter"
 )
-FORK = f"2, then ↑↓ and ⏎, takes another candidate: a branch. {key_for('reroll')} draws again."
+FORK = "2, then ↑↓ and ⏎, takes another candidate: a branch. {reroll} draws again."
 _LOW, _HIGH = 9, 13
 """Rows below which the detail gives way, and from which it may have more lines."""
 _SLIM, _ROOMY = 72, 100
@@ -62,7 +62,7 @@ class TreeDetail(Canvas):
 
     def _beam(self, branch: Branch) -> str:
         """The score of the beam that ends here, if one does."""
-        beam = self.timeline.beams.nodes.get(branch.last) if self.timeline else None
+        beam = self.timeline.of(BeamHistory).nodes.get(branch.last) if self.timeline else None
         return f", beam score {beam.score:.4f}" if beam else ""
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
@@ -76,29 +76,15 @@ class TreeDetail(Canvas):
         ]
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
-        return [Segment(FORK if timeline.tree.branches.count <= 2 else KEYS_HERE, self.ink("muted"))]
+        advice = FORK if timeline.tree.branches.count <= 2 else KEYS_HERE
+        return [Segment(with_keys(advice), self.ink("muted"))]
 
 
 class TreePanel(Widget, can_focus=True):
     """Table and detail in one frame."""
 
     DEFAULT_CSS = panel_css("TreePanel") + "TreePanel { layout: vertical; padding: 0 0 0 1; }"
-    HELP = f"""\
-# Tree
-Everything that was ever taken here, as branches: runs of tokens between forks.
-
-- `●` the branch is on the current path · `◆` the path ends in it · `○` it was left · `▸` others are folded away in it
-- **made** is how its first token came: sampled, greedy, chosen from the candidates, typed, beam, or re-rolled (drawn
-  again)
-- **tokens**, **logprob**, **mean**, **perplexity** are the branch's own; **from start** is the logprob of the whole
-  completion up to its end
-- **… 12 beams that fell out**: one row for all of them, until **→** or **⏎** shows them where they belong
-- **{key_for("filter")}** shows only branches with a text or a bookmark, and what is above them; **esc** shows all again
-- **↑ ↓** go from branch to branch, **← →** fold and unfold, **⏎** (or a second click) goes to a branch's end
-- **`{key_for("bookmark")}`** bookmarks, **{key_for("name")}** gives a name, a note and a caption,
-  **{key_for("delete")}** deletes a branch with all below it; **{key_for("undo")}** undoes
-  each of these
-"""
+    DEFAULT_CSS += "TreePanel.-concealed > * { visibility: hidden; }"
 
     class BranchChosen(ToolMessage):
         """The user wants to go to a branch's end."""
@@ -129,7 +115,7 @@ Everything that was ever taken here, as branches: runs of tokens between forks.
         self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
-        self._table.visible = self._detail.visible = not timeline.conceals("tree")
+        self.set_class(timeline.conceals("tree"), "-concealed")
         self._entitle(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.frozen import frozen
-from inspector.state.branch import PROMPT, Branch, Sums
-from inspector.state.branches import Branches
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
 
 
@@ -88,7 +88,7 @@ def _fallen(timeline: Timeline, kept: set[int]) -> tuple[set[int], int]:
     waiting = [(branch, False) for branch in timeline.tree.branches.root.children]
     while waiting:
         branch, inside = waiting.pop()
-        beam = timeline.beams.nodes.get(branch.last)
+        beam = timeline.of(BeamHistory).nodes.get(branch.last)
         fell = beam is not None and beam.fell is not None
         if not inside and fell and branch.first not in kept and branch.first not in timeline.tree.nodes:
             out.add(branch.first)

@@ -12,11 +12,13 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from engine.frozen import frozen
-from engine.records import Marked
+from engine.protocol import Marked
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.state.branch import Branch
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import Branch
 from inspector.state.conditions import conditions
+from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
@@ -217,10 +219,10 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         depth = view.branches.depth
         ends = view.tip is not None and view.holding(timeline.tip) is branch
         reached = depth(timeline.tip) - depth(branch.first) + 1 if ends else -1
-        beam, fell = beam_note(timeline.beams.nodes.get(branch.last))
+        beam, fell = beam_note(timeline.of(BeamHistory).nodes.get(branch.last))
         made = _made_with(timeline, branch)
         inner = inner_note(self._inner.get(branch.first, []))
-        ghosts = timeline.speculation.ghost_words(timeline.tip) if ends else ""
+        ghosts = timeline.of(Speculation).ghost_words(timeline.tip) if ends else ""
         return TreeRowState(
             view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
             row == view.row, reached, timeline.tree.marks.of.get(branch.first),

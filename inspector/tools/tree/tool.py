@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
-from engine.commands import MoveTo
-from engine.records import Marked
+from engine.protocol import Marked, MoveTo
 from inspector.display import quoted
-from inspector.keys import KEYS, key_for
+from inspector.keys import key_for
 from inspector.main.arrangement import Place
 from inspector.main.messages import ToolMessage
-from inspector.main.tool import (
-    BRANCH,
-    LOOK,
-    HelpSection,
-    Hint,
-    Host,
-    Key,
-    Needs,
-    PanelSpec,
-    Tool,
-    ToolActions,
-    When,
-)
+from inspector.main.tool import BRANCH, LOOK, Host, PanelSpec, Tool, ToolActions
 from inspector.state.mark_words import written
 from inspector.tools.tree.marking import Marking
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.pruning import TreeFilter, pruned
+from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 
 class TreeActions(ToolActions):
@@ -43,7 +30,8 @@ class TreeActions(ToolActions):
         return self.host.panel(TreePanel)
 
     @property
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
+        """Whether the panel is the current one."""
         return self.host.arrangement.current == TREE.id
 
     def show(self) -> None:
@@ -55,37 +43,19 @@ class TreeActions(ToolActions):
         if key == "tip":
             self.panel.to_tip()
 
-    def toggle(self) -> None:
-        """Show the tree of branches, or go back."""
-        self.host.toggle(TREE.id)
-
     # ---- the cursor -------------------------------------------------------------------------
 
-    @property
-    def instead(self) -> Mapping[str, Callable[[], None]]:
-        """Arrows go from branch to branch and fold, enter goes to a branch's end."""
-        panel = self.panel
-        moves: dict[str, Callable[[], None]] = {
-            "above": lambda: panel.move(-1),
-            "below": lambda: panel.move(1),
-            "earlier": panel.fold,
-            "later": panel.unfold,
-            "ten_earlier": lambda: panel.page(-1),
-            "ten_later": lambda: panel.page(1),
-            "first": panel.to_first,
-        }
-        return {key: partial(self._answered, move) for key, move in moves.items()} | {"choose": self._choose}
-
-    def _answered(self, move: Callable[[], None]) -> None:
-        move()
+    def walk(self, move: Callable[..., None], *by: int) -> None:
+        """Move the cursor."""
+        move(*by)
         self.host.answer()
 
-    def _choose(self) -> None:
+    def choose(self) -> None:
         """Go to the end of the branch under the cursor."""
         if (branch := self.panel.branch) is not None:
             self.host.answer(self._go(branch.last))
         else:
-            self._answered(self.panel.toggle_fallen)
+            self.walk(self.panel.toggle_fallen)
 
     def hear(self, message: ToolMessage) -> None:
         """Go to the branch that was clicked."""
@@ -131,7 +101,7 @@ class TreeActions(ToolActions):
 
     def _here(self) -> int | None:
         """Node to write on: the branch under the cursor, or elsewhere the selected token."""
-        if self._is_current:
+        if self.is_current:
             return self.panel.branch.first if self.panel.branch else None
         timeline = self.timeline
         item = timeline.selected or (timeline.items[-1] if timeline.items else None)
@@ -147,7 +117,7 @@ class TreeActions(ToolActions):
         from inspector.tools.tree.naming import NamingDialog
 
         if (node := self._here()) is not None:
-            what = f"{'Branch' if self._is_current else 'Token'} {quoted(self.marking.label(node))}"
+            what = f"{'Branch' if self.is_current else 'Token'} {quoted(self.marking.label(node))}"
             stages, here = self.host.stages, self.host.arrangement.current
             self.host.open(NamingDialog(self.marking.at(node), what, stages, here), self._named)
 
@@ -160,7 +130,7 @@ class TreeActions(ToolActions):
 
     def delete(self) -> None:
         """Delete the branch under the tree's cursor."""
-        if not self._is_current:
+        if not self.is_current:
             self.host.answer(
                 f"Press {key_for('tree')} for the tree: there {key_for('delete')} deletes the branch under the cursor."
             )
@@ -171,50 +141,58 @@ class TreeActions(ToolActions):
             self.host.answer(self.marking.delete(node))
 
 
+_BRANCH = "Go from branch to branch."
+_ENDS = "Go to the first branch, to the one that the path ends in."
+_FOLD = "Fold a branch, or go to the one above; unfold it, or go to the first below."
+_FILTER = "Show only branches with a text or a bookmark; show all again."
+TREE_PANEL = ActionTable(
+    "In the tree",
+    (
+        *both(("above", "below"), ("Branch above", "Branch below"), _BRANCH, lambda own, by: own.walk(own.panel.move,
+              by), hint="branch", worth=12, place=40),
+        *both(("ten_earlier", "ten_later"), ("Page up", "Page down"), _BRANCH,
+              lambda own, by: own.walk(own.panel.page, by)),
+        Action("first", "First branch", _ENDS, lambda own: own.walk(own.panel.to_first)),
+        Action("tip", help=_ENDS),
+        Action("earlier", "Fold", _FOLD, lambda own: own.walk(own.panel.fold), hint="fold", worth=7, place=30),
+        Action("later", "Unfold", _FOLD, lambda own: own.walk(own.panel.unfold), hint="fold", worth=7, place=30),
+        Action("choose", "Go there",
+               "Go to the branch's end, as a second click on it does; show or fold the beams that fell out.",
+               lambda own: own.choose(), hint="go", worth=12, place=50),
+        Action("filter", help=_FILTER, hint="filter", worth=5, place=60),
+        Action("stop", help=_FILTER),
+        Action("bookmark", hint="bookmark", worth=6, place=80),
+        Action("name", hint="name", worth=9, place=90),
+        Action("tree", hint="back", worth=10, place=100),
+        Action("delete", hint="delete", worth=10, place=120),
+        Action("undo", hint="undo", worth=7, place=130),
+    ),
+    when=lambda own: own.is_current,
+)  # fmt: skip
+"""What keys mean while the panel is the current one."""
 TREE = Tool(
     "tree",
     "Tree",
     TreeActions,
-    keys=(
-        Key("tree", *KEYS["tree"], "Tree", LOOK, "Show the tree of branches. Again, or esc, to go back.",
-            TreeActions.toggle, Needs.DISTRIBUTION),
-        Key("filter", *KEYS["filter"], "Filter tree", LOOK,
+    actions=(
+        Action("tree", "Tree", "Show the tree of branches. Again, or esc, to go back.",
+               lambda own: own.host.toggle("tree"),
+            Needs.DISTRIBUTION, hint="tree", worth=5, place=100, group=LOOK,
+            synonyms="branches history versions alternatives"),
+        Action("filter", "Filter tree",
             "Show only those branches of the tree that have a text or a bookmark in them; esc shows all again.",
-            TreeActions.filter, Needs.DISTRIBUTION),
-        Key("bookmark", *KEYS["bookmark"], "Bookmark", BRANCH,
+            TreeActions.filter, Needs.DISTRIBUTION, group=LOOK),
+        Action("bookmark", "Bookmark",
             "Set a bookmark on the selected token, or in the tree on the branch; again to take it off.",
-            TreeActions.bookmark, Needs.DISTRIBUTION),
-        Key("name", *KEYS["name"], "Name and note", BRANCH,
+            TreeActions.bookmark, Needs.DISTRIBUTION, group=BRANCH, synonyms="mark star remember"),
+        Action("name", "Name and note",
             "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
-            TreeActions.name, Needs.DISTRIBUTION),
-        Key("delete", *KEYS["delete"], "Delete branch", BRANCH,
-            f"Delete the branch under the tree's cursor with all below it; {key_for('undo')} brings it back.",
-            TreeActions.delete, Needs.DISTRIBUTION),
+            TreeActions.name, Needs.DISTRIBUTION, group=BRANCH, synonyms="note annotate comment caption rename"),
+        Action("delete", "Delete branch",
+            "Delete the branch under the tree's cursor with all below it; {undo} brings it back.",
+            TreeActions.delete, Needs.DISTRIBUTION, group=BRANCH),
     ),
     panel=PanelSpec(TreePanel, Place.BELOW, "Tree", "Tree panel", "the tree"),
-    hints=(
-        Hint(10, ("tree",), "tree", 5),
-        Hint(3, ("earlier", "later"), "fold", 7, When.PANEL),
-        Hint(4, ("above", "below"), "branch", 12, When.PANEL),
-        Hint(5, ("choose",), "go", 12, When.PANEL),
-        Hint(6, ("filter",), "filter", 5, When.PANEL),
-        Hint(8, ("bookmark",), "bookmark", 6, When.PANEL),
-        Hint(9, ("name",), "name", 9, When.PANEL),
-        Hint(10, ("tree",), "back", 10, When.PANEL),
-        Hint(12, ("delete",), "delete", 10, When.PANEL),
-        Hint(13, ("undo",), "undo", 7, When.PANEL),
-    ),
-    help=(
-        HelpSection(
-            "In the tree",
-            (
-                ("`↑` `↓` `pgup` `pgdn`", "Go from branch to branch."),
-                ("`home` `end`", "Go to the first branch, to the one that the path ends in."),
-                ("`←` `→`", "Fold a branch, or go to the one above; unfold it, or go to the first below."),
-                ("`⏎`", "Go to the branch's end, as a second click on it does; show or fold the beams that fell out."),
-                ("`F` `esc`", "Show only branches with a text or a bookmark; show all again."),
-            ),
-        ),
-    ),
-    situation=f"↑ ↓ to a branch, ⏎ goes to its end, {key_for('tree')} goes back",
+    contexts=(TREE_PANEL,),
+    situation="↑ ↓ to a branch, ⏎ goes to its end, {tree} goes back",
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inspector.state.branch import Branch
-from inspector.state.branches import Branches
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.pruning import PrunedTree, TreeFilter, pruned
 
@@ -55,7 +55,7 @@ class TreeView:
         versions = (
             self.branches.version,
             timeline.generation,
-            timeline.beams.version,
+            timeline.of(BeamHistory).version,
             timeline.tree.marks.version,
         )
         seen = (self.branches, *versions, self.filter, self.show_fallen)

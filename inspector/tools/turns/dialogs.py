@@ -11,12 +11,13 @@ from textual.widget import Widget
 from textual.widgets import Button, Static, TextArea
 
 from engine.frozen import frozen
-from engine.records import TurnDiffers
+from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.state.timeline import Timeline
+from inspector.tools.turns.tool import TURN_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.typed_area import TypedTextArea
 
 Differing = Literal["path", "template"]
@@ -40,9 +41,9 @@ class TurnDialog(Dialog[Typed]):
         timeline: The conversation so far.
     """
 
+    ACTIONS: ClassVar[ActionTable] = TURN_KEYS
     HEADING: ClassVar[str] = "Next message"
     APPLY: ClassVar[str] = "Send"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "send", 6), ("ctrl+n", "new line", 5))
 
     def __init__(self, text: str, timeline: Timeline) -> None:
         super().__init__()
@@ -76,12 +77,12 @@ class TurnDialog(Dialog[Typed]):
         self.query_one("#apply", Button).disabled = not self.typed
 
     @on(TypedTextArea.TextSubmitted)
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Send what was typed."""
         if self.typed:
             self.dismiss(Typed(self.typed, True))
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(Typed(self.typed, False))
 
@@ -117,7 +118,7 @@ class DiffersDialog(Dialog[Differing]):
         """Begin in the choice."""
         self.query_one(Choice).focus()
 
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Go on with what is chosen."""
         self.dismiss("template" if self.query_one(Choice).chosen else "path")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from engine.commands import AddTurn
-from engine.records import Failure, PromptOpened, Record, Step, TurnDiffers
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import SET_UP, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
+from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
+from inspector.keys import key_for
+from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
+from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
 if TYPE_CHECKING:
     from inspector.tools.turns.dialogs import Differing, Typed
@@ -20,8 +21,6 @@ class TurnActions(ToolActions):
         super().__init__(host)
         self._text = ""
         """What was typed and not sent yet."""
-        self._sent: AddTurn | None = None
-        host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
         """Ask for the next message."""
@@ -60,8 +59,8 @@ class TurnActions(ToolActions):
     def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
         if (prompt := self.timeline.prompts.opened) is None:
             return
-        self._sent = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
-        self.controller.client.do(self._sent)
+        turn = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
+        self.controller.client.do(turn, each=partial(self._receive, text))
         self.host.answer()
 
     @property
@@ -69,21 +68,13 @@ class TurnActions(ToolActions):
         """Prompt logprobs as the person asked for them with the last prompt."""
         return self.controller.setup.prompt.echo
 
-    def _receive(self, record: Record) -> None:
+    def _receive(self, text: str, record: Record) -> None:
         from inspector.tools.turns.dialogs import DiffersDialog
 
-        if self._sent is None or self.controller.client.doing is not self._sent:
-            return
-        match record:
-            case PromptOpened():
-                self._text, self._sent = "", None
-            case Failure(id=self._sent.id):
-                self._sent = None
-            case TurnDiffers():
-                text, self._sent = self._sent.text, None
-                self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
-            case _:
-                pass
+        if isinstance(record, PromptOpened):
+            self._text = ""
+        elif isinstance(record, TurnDiffers):
+            self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
 
     def _decided(self, text: str, chosen: Differing | None) -> None:
         if chosen is not None:
@@ -92,25 +83,22 @@ class TurnActions(ToolActions):
             self.host.answer(f"Nothing was sent. {key_for('reply')} has your message still")
 
 
+TURN_KEYS = dialog_table(
+    "While the next message is typed",
+    applies("Send it.", written="`⏎` or `{dialog.apply}`"),
+    note("enter", hint="send", worth=6),
+    note("ctrl+n", "Begin a new line.", "new line", 5),
+    leaves("Leave; what was typed is kept."),
+)
 TURNS = Tool(
     "turns",
     "Turns",
     TurnActions,
-    keys=(
-        Key("reply", *KEYS["reply"], "Reply", SET_UP,
+    actions=(
+        Action("reply", "Reply",
             "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
-            "runs again.",
-            TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+            "runs again.", TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE, hint=live("reply"), worth=1, place=150,
+            group=SET_UP, synonyms="chat answer message conversation turn"),
     ),
-    hints=(Hint(15, ("reply",), "reply", 1, When.LIVE),),
-    help=(
-        HelpSection(
-            "While the next message is typed",
-            (
-                ("`⏎` or `ctrl+s`", "Send it."),
-                ("`ctrl+n`", "Begin a new line."),
-                ("`esc`", "Leave; what was typed is kept."),
-            ),
-        ),
-    ),
+    owners=(TURN_KEYS,),
 )  # fmt: skip

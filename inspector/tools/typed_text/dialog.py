@@ -9,15 +9,16 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
-from engine.commands import Tokenize
 from engine.frozen import frozen
-from engine.records import Failure, PromptToken, Tokenized
+from engine.protocol import PromptToken, Tokenize, Tokenized
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.session.lookup import Lookup
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.typed_text.tool import OWN_TEXT_KEYS
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.key_hints import KeyHint
 from inspector.widgets.pieces import PieceList
 from inspector.widgets.typed_area import TypedTextArea
 
@@ -77,12 +78,12 @@ class OwnTextDialog(Dialog[OwnText]):
         spot: Where it goes.
     """
 
+    ACTIONS: ClassVar[ActionTable] = OWN_TEXT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("own_text", "lookup", "spot")
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
-    HINTS: ClassVar[tuple[KeyHint, ...]] = (("⏎", "insert", 6), ("ctrl+n", "new line", 5))
 
-    def __init__(self, text: str, lookup: Lookup[Tokenized], spot: Spot) -> None:
+    def __init__(self, text: str, lookup: Latest, spot: Spot) -> None:
         super().__init__()
         self.own_text, self.lookup, self.spot = text, lookup, spot
 
@@ -95,7 +96,6 @@ class OwnTextDialog(Dialog[OwnText]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.lookup.tell = self._answered
         self.query_one("#own-spot", Remark).say(self.spot.words)
         self._say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
@@ -118,12 +118,14 @@ class OwnTextDialog(Dialog[OwnText]):
     @on(TextArea.Changed, "#own-text")
     def _ask(self) -> None:
         self.query_one("#apply", Button).disabled = not self.typed
-        self.lookup.ask(Tokenize(self.typed))
+        self.lookup.ask(Tokenize(self.typed), self._answered)
 
-    def _answered(self, answer: Tokenized | Failure) -> None:
-        if isinstance(answer, Failure):
+    def _answered(self, request: Request[Tokenize]) -> None:
+        answer, failure = request.reply(Tokenized), request.failure
+        if failure is not None:
             self.query_one("#own-pieces", PieceList).put(())
-            self._say(visible(f"{answer.message} {answer.hint}".rstrip()), wrong=True)
+            self._say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        if answer is None:
             return
         self.query_one("#own-pieces", PieceList).put(answer.pieces)
         fits = self._fits(len(answer.pieces))
@@ -147,16 +149,13 @@ class OwnTextDialog(Dialog[OwnText]):
         self.query_one("#own-remark", Remark).say(text, wrong)
 
     @on(TypedTextArea.TextSubmitted)
-    def _submitted(self) -> None:
-        self.action_apply()
-
-    def action_apply(self) -> None:
+    def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
             self.dismiss(OwnText(self.typed, True))
         elif not self.typed:
             self._say("Nothing was typed. Type at least one character.", wrong=True)
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
         self.dismiss(OwnText(self.typed, False))

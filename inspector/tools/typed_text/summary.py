@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import Step
+from engine.protocol import Step
 from inspector import scales
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.commands import Insert
-from engine.records import Ended, Failure, Record, Step, Tokenized
-from inspector.keys import KEYS, key_for
-from inspector.main.tool import BRANCH, HelpSection, Hint, Host, Key, Needs, Tool, ToolActions, When
-from inspector.session.lookup import Lookup
+from engine.protocol import Insert, Step
+from inspector.keys import key_for
+from inspector.main.tool import BRANCH, Host, Tool, ToolActions, live
+from inspector.session.client import Request
+from inspector.session.requests import Latest
+from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
 if TYPE_CHECKING:
     from inspector.tools.typed_text.dialog import OwnText
@@ -19,15 +20,11 @@ class TypedTextActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Lookup(Tokenized, host.controller.client)
+        self._lookup = Latest(host.controller.client)
         self._text = ""
         """What was typed and not inserted yet."""
-        self._steps: list[Step] = []
-        self._sent: Insert | None = None
-        self._refused = False
         self._forbidden: tuple[int, str] | None = None
         """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
-        host.controller.client.listeners.append(self._receive)
 
     def open(self) -> None:
         """Ask for a text, and take it token by token."""
@@ -50,55 +47,39 @@ class TypedTextActions(ToolActions):
             return
         self._text = typed.text
         if typed.submitted:
-            self._steps, self._refused = [], False
             again = self._forbidden == (node, typed.text)
-            self._sent = Insert(node, typed.text, leave_grammar=again)
-            self.controller.client.do(self._sent)
+            self.controller.client.do(Insert(node, typed.text, leave_grammar=again), self._inserted)
             self.host.answer()
 
-    def _receive(self, record: Record) -> None:
-        sent = self._sent
-        if sent is None:
-            return
-        match record:
-            case Step() if self.controller.client.doing is sent:
-                self._steps.append(record)
-            case Failure(id=sent.id):
-                self._refused, self._forbidden = True, (sent.node, sent.text)
-            case Ended(id=sent.id):
-                self._inserted(record.cancelled)
-            case _:
-                pass
-
-    def _inserted(self, stopped: bool) -> None:
+    def _inserted(self, request: Request[Insert]) -> None:
         """Say what the model thought of it; what was not taken stays to be typed again."""
         from inspector.tools.typed_text.summary import typed_summary
 
-        if not (stopped or self._refused):
+        if request.failure is not None:
+            self._forbidden = request.command.node, request.command.text
+        elif not request.cancelled:
             self._text = ""
-        self.host.answer(typed_summary(self._steps, stopped))
-        self._steps = []
+        steps = [record for record in request.records if isinstance(record, Step)]
+        self.host.answer(typed_summary(steps, request.cancelled))
 
 
+OWN_TEXT_KEYS = dialog_table(
+    "While a text of your own is typed",
+    applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
+    note("enter", hint="insert", worth=6),
+    note("ctrl+n", "Begin a new line.", "new line", 5),
+    leaves("Leave; what was typed is kept."),
+)
 TYPED_TEXT = Tool(
     "typed_text",
     "Type your own",
     TypedTextActions,
-    keys=(
-        Key("own_text", *KEYS["own_text"], "Type your own", BRANCH,
+    actions=(
+        Action("own_text", "Type your own",
             "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
-            "and the status line says what the model thought of it.",
-            TypedTextActions.open, Needs.DISTRIBUTION | Needs.ENGINE),
+            "and the status line says what the model thought of it.", TypedTextActions.open,
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70, group=BRANCH,
+            synonyms="write insert force edit"),
     ),
-    hints=(Hint(7, ("own_text",), "type", 2, When.LIVE),),
-    help=(
-        HelpSection(
-            "While a text of your own is typed",
-            (
-                ("`⏎` or `ctrl+s`", "Insert it."),
-                ("`ctrl+n`", "Begin a new line."),
-                ("`esc`", "Leave; what was typed is kept."),
-            ),
-        ),
-    ),
+    owners=(OWN_TEXT_KEYS,),
 )  # fmt: skip

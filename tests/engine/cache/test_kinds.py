@@ -16,18 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 from mlx_lm.models import cache as caches
+from mlx_lm.models.cache import ChunkedKVCache, KVCache, QuantizedKVCache, RotatingKVCache
 
 import engine
-from engine.cache.kinds import GENERAL, KINDS, Kind, Snapshot, kind_named, kind_of
-from engine.cache.kinds.kind import pick_rows
-from engine.cache.kinds.plain import Columns
-from engine.chunks import of_prompt
+from engine.cache.kind import Kind, Snapshot, pick_rows
+from engine.cache.kinds import GENERAL, KINDS, Columns, kind_named, kind_of
 from engine.model import synthetic
-from engine.model.batch import BatchedRows, SequentialRows, rows
-from engine.model.forward import Runner
+from engine.model.forward import BatchedRows, Runner, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.tree import prompt_chunks
+from tests.engine.session.moving import go_back
 from tests.engine.session.test_walks import walk
 from tests.zoo import BASE, CONFIGS, Zoo
 
@@ -165,7 +165,7 @@ def test_a_new_kind_is_one_class_and_one_line(zoo: Zoo, stacked: Loaded) -> None
     assert session.can_pipeline
 
     tip = session.node
-    assert (session.back(6).kept, session.choose(77).kv.offset) == (24, 25)
+    assert (go_back(session, 6).kept, session.choose(77).kv.offset) == (24, 25)
     moved = session.move(tip)
     assert (moved.kept, moved.restored, moved.recomputed) == (24, 6, 0)
     for each, expected in zip(
@@ -186,8 +186,8 @@ def test_its_rows_are_those_of_a_plain_cache(
 ) -> None:
     runners = [Runner(loaded.model, loaded.settings) for loaded in (stacked, zoo.load("llama"))]
     for runner in runners:
-        runner.forward_path(PROMPT, of_prompt(len(PROMPT)))
-    mine, theirs = map(rows, runners)
+        runner.forward_path(PROMPT, prompt_chunks(len(PROMPT)))
+    mine, theirs = map(rows_of, runners)
     assert isinstance(mine, BatchedRows)
     count = 1
     for turn in turns:
@@ -224,11 +224,11 @@ def test_a_kind_that_nobody_registered_is_read_and_recomputed(zoo: Zoo, cache: t
     assert [(group.kind, group.held, group.limit) for group in reading.groups] == [("other", 30, None)]
     assert session.kv.bytes_per_token() is None
     assert not session.can_pipeline
-    sequential = rows(session.runner)
+    sequential = rows_of(session.runner)
     assert isinstance(sequential, SequentialRows)
     assert f"of kind other ({cache.__name__})" in sequential.note
 
-    tip, back = session.node, session.back(3)
+    tip, back = session.node, go_back(session, 3)
     trimmed = cache is StackedCache
     assert (back.kept, back.restored, back.recomputed) == ((27, 0, 0) if trimmed else (0, 0, 27))
     assert back.note == ("" if trimmed else "a other cache can't be trimmed")
@@ -248,13 +248,13 @@ def test_a_trim_that_moves_its_count_alone_is_not_trusted(zoo: Zoo) -> None:
     """mlx_lm's `ConcatenateKVCache` keeps the keys of the tokens that it was to drop."""
     session = opened(with_caches(zoo.load("llama"), caches.ConcatenateKVCache))
     assert session.kv.kinds() == ("other", "other")
-    back = session.back(3)
+    back = go_back(session, 3)
     assert (back.kept, back.recomputed) == (0, 27)
     assert back.note == "the trim of ConcatenateKVCache leaves its arrays as they were"
     session.choose(77)
     assert session.verify().largest_difference < 1e-4
     inside = opened(with_caches(zoo.load("llama"), InList))
-    inside.back(3)
+    go_back(inside, 3)
     inside.choose(77)
     assert inside.verify().largest_difference < 1e-4
 
@@ -315,7 +315,7 @@ def test_a_composite_cache_goes_back_and_forth_as_its_inner_caches_can(zoo: Zoo,
     assert session.kv.kinds() == ("list", "list")
     known, tip = inner != "unknown", session.node
     states = [np.array(cache.caches[1][0]) for cache in session.kv.caches]
-    back = session.back(5)
+    back = go_back(session, 5)
     assert (back.kept, back.recomputed) == ((25, 0) if known else (0, 25))
     moved = session.move(tip)
     assert (moved.kept, moved.restored, moved.recomputed) == ((25, 5, 0) if known else (25, 0, 5))
@@ -438,7 +438,7 @@ def test_a_chunked_cache_goes_back_only_where_its_chunk_begins(llama4: Loaded, e
     for steps in ends:
         for back in range(1, 12):
             session = opened(llama4, steps)
-            session.back(back)
+            go_back(session, back)
             session.choose(77)
             assert session.verify().largest_difference < 1e-4, (steps, back)
 
@@ -485,7 +485,92 @@ def test_such_a_line_is_found(line: str) -> None:
 
 
 def test_no_other_part_of_the_engine_tells_cache_kinds_apart() -> None:
-    files = [path for path in ROOT.rglob("*.py") if ROOT / "cache" / "kinds" not in path.parents]
+    known = [ROOT / "cache" / name for name in ("kind.py", "kinds.py", "padded.py")]
+    files = [path for path in ROOT.rglob("*.py") if path not in known]
     found = {str(path): lines for path in files if (lines := kinds_asked_for(path.read_text("utf-8")))}
     assert len(files) > 50
     assert found == {}
+
+
+# ---- which token each key that a cache returns belongs to: the keys of these tests say it themselves ----
+
+CHUNKS = st.lists(st.one_of(st.just(1), st.integers(1, 25)), min_size=1, max_size=40)
+"""Tokens of each forward: most are steps."""
+SIZE = 32
+
+
+def keys(first: int, count: int) -> mx.array:
+    """Keys of some tokens; each number of a key is its position."""
+    positions = mx.arange(first, first + count).astype(mx.float32)
+    return mx.broadcast_to(positions[None, None, :, None], (1, 1, count, SIZE))
+
+
+def said(fetched: Any) -> list[int]:
+    """The positions in the keys that a cache returned."""
+    if isinstance(fetched, tuple):
+        fetched = mx.dequantize(*fetched, group_size=SIZE, bits=8)
+    return [round(position) for position in fetched[0, 0, :, 0].tolist()]
+
+
+def run(cache: Any, chunks: list[int], before: Callable[[Any], None] = lambda _: None) -> None:
+    """Some forwards; after each the kind says what the keys say."""
+    for chunk in chunks:
+        before(cache)
+        added = keys(cache.offset, chunk)
+        fetched = said(cache.update_and_fetch(added, added)[0])
+        assert kind_of(cache).key_positions(cache, len(fetched)) == fetched
+
+
+@settings(deadline=None, max_examples=60)
+@given(CHUNKS, st.integers(2, 12), st.data())
+def test_a_ring(chunks: list[int], window: int, data: st.DataObject) -> None:
+    run(RotatingKVCache(window, keep=data.draw(st.integers(0, window - 1))), chunks)
+
+
+@settings(deadline=None, max_examples=30)
+@given(CHUNKS, st.integers(2, 40), st.integers(1, 10), CHUNKS)
+def test_a_ring_that_was_trimmed(first: list[int], window: int, back: int, then: list[int]) -> None:
+    cache = RotatingKVCache(window)
+    run(cache, first)
+    if cache.is_trimmable():
+        cache.trim(back)
+    run(cache, then)
+
+
+@settings(deadline=None, max_examples=30)
+@given(CHUNKS, st.integers(1, 12))
+def test_a_ring_whose_last_tokens_were_undone(chunks: list[int], window: int) -> None:
+    cache = RotatingKVCache(window)
+    run(cache, chunks)
+    kind = kind_of(cache)
+    record = kind.record_undo(cache)
+    run(cache, [1])
+    assert record is not None
+    kind.undo(cache, record)
+    run(cache, [1, 1, 3, 1])
+
+
+@settings(deadline=None, max_examples=20)
+@given(CHUNKS, st.integers(0, 5), CHUNKS)
+@pytest.mark.parametrize("make", [KVCache, lambda: QuantizedKVCache(group_size=SIZE, bits=8)])
+def test_a_growing_cache(make: Callable[[], Any], chunks: list[int], back: int, then: list[int]) -> None:
+    cache = make()
+    run(cache, chunks)
+    cache.trim(back)
+    run(cache, then)
+
+
+@settings(deadline=None, max_examples=30)
+@given(CHUNKS, st.integers(1, 12))
+def test_a_chunked_cache(chunks: list[int], size: int) -> None:
+    run(ChunkedKVCache(size), chunks, lambda cache: cache.maybe_trim_front())
+
+
+def test_another_number_of_keys_has_no_positions() -> None:
+    for cache in (KVCache(), RotatingKVCache(4), RotatingKVCache(4, keep=1), ChunkedKVCache(4)):
+        cache.update_and_fetch(keys(0, 3), keys(0, 3))
+        cache.update_and_fetch(keys(3, 3), keys(3, 3))
+        for count in (0, 2, 5, 7, 100):
+            held = said(cache.keys_and_values()[0]) if hasattr(cache, "keys_and_values") else list(range(6))
+            positions = kind_of(cache).key_positions(cache, count)
+            assert positions is None or (count == len(held) and positions == held), (cache, count)

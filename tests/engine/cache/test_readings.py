@@ -1,4 +1,4 @@
-"""KV readings against the arrays they are read off, for every kind of cache."""
+"""KV readings and bytes against the arrays they are read off, for every kind of cache."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_lm.models import cache as caches
 
 from engine.cache.live import KV
-from engine.records import KVReading
+from engine.model.forward import Runner
+from engine.protocol import KVReading
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.tree import prompt_chunks
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 PROMPT = list(range(10, 30))
@@ -76,7 +80,7 @@ def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
 
 def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
     session, readings = stepped(zoo, "llama")
-    moved = session.back(10)
+    moved = go_back(session, 10)
     assert moved.kv.offset == readings[1].offset
     assert moved.kv.used_bytes == readings[1].used_bytes
     assert moved.kv.allocated_bytes == readings[-1].allocated_bytes
@@ -87,7 +91,7 @@ def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
 def test_a_cache_that_cannot_be_trimmed_goes_back_through_kept_states(zoo: Zoo, name: str) -> None:
     session, readings = stepped(zoo, name)
     tip = session.node
-    back = session.back(5)
+    back = go_back(session, 5)
     assert (back.kept, back.restored, back.recomputed) == (27, 0, 0)
     assert back.kv.used_bytes == readings[6].used_bytes
     forth = session.move(tip)
@@ -100,7 +104,7 @@ def test_a_cache_that_cannot_be_trimmed_goes_back_through_kept_states(zoo: Zoo, 
 )
 def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: str) -> None:
     session, _ = stepped(zoo, name, steps=20, kept_kv_mib=0)
-    moved = session.back(2)
+    moved = go_back(session, 2)
     assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 38)
     assert moved.note == why
     assert session.mover.store.nbytes == 0
@@ -111,7 +115,7 @@ def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: s
 def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str) -> None:
     session, _ = stepped(zoo, name, steps=30)
     tip, logits = session.node, session.logits
-    session.back(25)
+    go_back(session, 25)
     session.choose(77)
     for _ in range(20):
         session.step()
@@ -148,7 +152,7 @@ def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_em
     session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), Settings())
     list(session.prefill("", PROMPT[:5], echo=False))
     early = session.choose(100).node
-    session.back()
+    go_back(session)
     list(session.insert([101, 102, 103, 104, 105, 106, 107, 108]))
     assert session.kv.kinds()[0] == "quantized"
     moved = session.move(early)
@@ -212,3 +216,76 @@ def test_a_reading_of_an_empty_cache_is_zero(zoo: Zoo) -> None:
         loaded = zoo.load(name)
         reading = KV(loaded.model, loaded.settings).reading()
         assert (reading.offset, reading.used_bytes, reading.allocated_bytes) == (0, 0, 0)
+
+
+# ---- bytes at every step, against the cache's own arrays and the framework's memory ------------
+
+STEPS = 30
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    name: (name, {})
+    for name in (
+        "pocket", "llama", "llama-sliding", "qwen2", "qwen3", "gemma3", "gpt2", "phi3", "mixtral", "gpt-oss",
+        "mamba2", "lfm2", "qwen3-next", "deepseek-v2",
+    )
+} | {
+    "quantized 8 bits": ("llama", {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}),
+    "quantized 4 bits from 30": ("llama", {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 30}),
+    "rotating, wraps": ("phi3", {"max_kv_size": 32}),
+}  # fmt: skip
+
+
+def arrays(cache: Any) -> list[mx.array]:
+    """Everything that a cache of mlx_lm owns."""
+    if isinstance(cache, caches.CacheList):
+        return [array for each in cache.caches for array in arrays(each)]
+    if isinstance(cache, caches.ArraysCache):
+        return [array for array in cache.cache if array is not None]
+    pair = [cache.keys, cache.values]
+    flat = [array for each in pair for array in (each if isinstance(each, tuple | list) else [each])]
+    return [array for array in flat if array is not None]
+
+
+def holding(cache: Any) -> int:
+    """Bytes of its arrays that hold tokens, by slicing them as the cache itself does."""
+    if isinstance(cache, caches.CacheList):
+        return sum(holding(each) for each in cache.caches)
+    if isinstance(cache, caches.ArraysCache):
+        return sum(array.nbytes for array in arrays(cache))
+    # a chunk of the prompt leaves a ring longer than its window until the next token
+    ring = isinstance(cache, caches.RotatingKVCache) and cache.offset > cache.max_size
+    return sum(array[..., : array.shape[2] if ring else cache.offset, :].nbytes for array in arrays(cache))
+
+
+@pytest.mark.wide(4)
+@pytest.mark.parametrize("kind", MODELS)
+def test_bytes_are_those_of_the_arrays_at_every_step(zoo: Zoo, kind: str) -> None:
+    name, options = MODELS[kind]
+    session = Session(zoo.load(name, **options), Settings(temp=1.0, seed=3, candidates=1))
+    list(session.prefill("", PROMPT, echo=False))
+    for step in range(STEPS):
+        if step == 20:
+            go_back(session, 5)
+        reading = session.step().kv
+        live = session.kv.caches
+        assert reading.used_bytes == sum(map(holding, live)), step
+        assert reading.allocated_bytes == sum(array.nbytes for cache in live for array in arrays(cache)), step
+        assert reading.used_bytes <= reading.allocated_bytes
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_allocated_bytes_are_what_the_framework_gained(zoo: Zoo, kind: str) -> None:
+    name, options = MODELS[kind]
+    loaded = zoo.load(name, **options)
+    runner = Runner(loaded.model, loaded.settings)
+    runner.forward_path(
+        PROMPT, prompt_chunks(len(PROMPT))
+    )  # what the model makes for itself at its first call is no cache
+    runner = Runner(loaded.model, loaded.settings)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    runner.forward_path([*PROMPT, *range(40, 80)], prompt_chunks(len(PROMPT)))
+    runner.undo = None  # what takes the last token off again is kept beside the cache
+    mx.eval(runner.kv.state())
+    gained = mx.get_active_memory() - before
+    # a convolution's state is a view that keeps the few columns alive that it was cut from
+    assert runner.kv.reading().allocated_bytes == pytest.approx(gained, rel=0.02, abs=3 * 2**10)

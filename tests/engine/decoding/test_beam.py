@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.errors import SettingsError, StepError
-from engine.model.batch import BatchedRows, SequentialRows, rows
+from engine.model.forward import BatchedRows, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 TOLERANCE = 1e-4
@@ -149,18 +148,18 @@ def stepped(loaded: Loaded, prompt: int) -> Logits:
 class Ran:
     """The records of a search."""
 
-    opened: records.BeamOpened
-    steps: tuple[records.BeamStep, ...]
-    end: records.BeamEnded
+    opened: protocol.BeamOpened
+    steps: tuple[protocol.BeamStep, ...]
+    end: protocol.BeamEnded
 
 
 def ran(session: Session, **asked: Any) -> Ran:
     """Search to the end."""
     found = list(search(session, BeamSettings(**asked)))
     opened, *steps, end = found
-    assert isinstance(opened, records.BeamOpened)
-    assert isinstance(end, records.BeamEnded)
-    taken = tuple(step for step in steps if isinstance(step, records.BeamStep))
+    assert isinstance(opened, protocol.BeamOpened)
+    assert isinstance(end, protocol.BeamEnded)
+    taken = tuple(step for step in steps if isinstance(step, protocol.BeamStep))
     assert len(taken) == len(steps)
     assert [step.last for step in taken] == [False] * (len(taken) - 1) + [True]
     return Ran(opened, taken, end)
@@ -173,7 +172,7 @@ def begun(loaded: Loaded, text: str = PROMPT, **options: Any) -> Session:
     return session
 
 
-def assert_same(found: Sequence[records.Hypothesis], expected: Sequence[Plain], tolerance: float) -> None:
+def assert_same(found: Sequence[protocol.Hypothesis], expected: Sequence[Plain], tolerance: float) -> None:
     assert [each.ids for each in found] == [each.ids for each in expected]
     for each, plain in zip(found, expected, strict=True):
         assert each.score == pytest.approx(plain.score, abs=tolerance)
@@ -387,7 +386,7 @@ def test_a_cache_of_an_unknown_kind_runs_its_beams_one_after_another(zoo: Zoo) -
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), SequentialRows)
+    assert isinstance(rows_of(session.runner), SequentialRows)
     before = state(session)
     found = ran(session, width=4, max_tokens=6)
     assert "OwnCache" in found.opened.note
@@ -471,8 +470,8 @@ def test_the_algorithm_on_a_table(
     stage._set_node(stage.node, table.logits([]))
     asked = BeamSettings(width, penalty, early, limit)
     opened, *steps, end = search(stage, asked, table)
-    assert isinstance(opened, records.BeamOpened)
-    assert isinstance(end, records.BeamEnded)
+    assert isinstance(opened, protocol.BeamOpened)
+    assert isinstance(end, protocol.BeamEnded)
     # the same softmax: what is tried here is the order of things, and two roundings may order a tie in two ways
     expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least, log_softmax)
     assert [(each.ids, each.logprob, each.score) for each in end.ranking] == [
@@ -480,12 +479,12 @@ def test_the_algorithm_on_a_table(
     ]
     assert end.greedy.ids == plain_greedy(table.logits, [], limit, (0, 3), least)
     assert end.reason == ("length" if end.steps == limit else "finished")
-    _told_in_full([step for step in steps if isinstance(step, records.BeamStep)], end, width)
+    _told_in_full([step for step in steps if isinstance(step, protocol.BeamStep)], end, width)
 
 
-def _told_in_full(steps: list[records.BeamStep], end: records.BeamEnded, width: int) -> None:
+def _told_in_full(steps: list[protocol.BeamStep], end: protocol.BeamEnded, width: int) -> None:
     """Every live beam has a successor, is finished, or fell out once; nothing else did."""
-    before: tuple[records.Beam, ...] = ()
+    before: tuple[protocol.Beam, ...] = ()
     for number, step in enumerate(steps, 1):
         assert step.step == number
         assert len(step.live) <= width
@@ -514,7 +513,7 @@ def test_end_of_sequence_is_barred_as_the_session_does_it(stage: Session) -> Non
     table = Table(1, 4, stage.facts.vocabulary)
     stage._set_node(stage.node, table.logits([]))
     *_, end = search(stage, BeamSettings(4, max_tokens=6), table)
-    assert isinstance(end, records.BeamEnded)
+    assert isinstance(end, protocol.BeamEnded)
     assert_same(end.ranking, plain_beams(table.logits, [], 4, 1.0, False, 6, (0, 3), 2), 1e-5)
     assert min(each.length for each in end.ranking) >= 3
 
@@ -533,7 +532,7 @@ def test_greedy_goes_by_the_logits_as_stepping_does(stage: Session) -> None:
     stage.settings = replace(stage.settings, min_tokens=2)
     stage._set_node(stage.node, table.logits([]))
     *_, end = search(stage, BeamSettings(2, max_tokens=5), table)
-    assert isinstance(end, records.BeamEnded)
+    assert isinstance(end, protocol.BeamEnded)
     assert end.greedy.ids == plain_greedy(table.logits, [], 5, (0, 3), 2)
 
 
@@ -586,76 +585,43 @@ def test_logits_that_are_no_numbers(zoo: Zoo) -> None:
 # ---- as commands ------------------------------------------------------------------------------
 
 
-class Desk:
-    """A worker whose records are kept."""
-
-    def __init__(self) -> None:
-        self.found: list[records.Record] = []
-        self.hook: Callable[[records.Record], None] = lambda record: None
-        self.worker = Worker(self._take, lambda: False)
-        self.task: Task | None = None
-        """The last one."""
-        self.do(commands.Load(LoadSettings()))
-        self.do(commands.Prefill("Once upon a time", chat=False))
-
-    def _take(self, record: records.Record) -> None:
-        self.found.append(record)
-        self.hook(record)
-
-    def do(self, command: commands.Command) -> list[records.Record]:
-        """Carry out a command; returns its records."""
-        at = len(self.found)
-        self.task = Task(command)
-        self.worker.carry_out(self.task)
-        return self.found[at:]
+@pytest.fixture
+def engine() -> Unthreaded:
+    return Unthreaded(LoadSettings(), prompt="Once upon a time")
 
 
-def kinds(found: list[records.Record]) -> list[str]:
-    """The names of records."""
-    return [type(record).__name__ for record in found]
-
-
-def test_a_search_in_parts_is_the_search_in_one() -> None:
-    desk = Desk()
-    whole = desk.do(commands.SearchBeams(BeamSettings(3, max_tokens=6)))
+def test_a_search_in_parts_is_the_search_in_one(engine: Unthreaded) -> None:
+    whole = engine.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6)))
     assert kinds(whole) == ["BeamOpened", *["BeamStep"] * 6, "BeamEnded", "Ended"]
-    assert kinds(desk.do(commands.SearchBeams(BeamSettings(3, max_tokens=6), steps=2))) == [
+    assert kinds(engine.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6), steps=2))) == [
         "BeamOpened", "BeamStep", "BeamStep", "Ended",
     ]  # fmt: skip
-    moved = desk.do(commands.MoveTo(2))  # the live cache goes elsewhere: the beams have their own
+    moved = engine.do(protocol.MoveTo(2))  # the live cache goes elsewhere: the beams have their own
     assert kinds(moved) == ["Moved", "Ended"]
-    assert kinds(desk.do(commands.GoOnBeams(steps=1))) == ["BeamStep", "Ended"]
-    rest = desk.do(commands.GoOnBeams())
+    assert kinds(engine.do(protocol.GoOnBeams(steps=1))) == ["BeamStep", "Ended"]
+    rest = engine.do(protocol.GoOnBeams())
     assert kinds(rest) == [*["BeamStep"] * 3, "BeamEnded", "Ended"]
     one, other = whole[-2], rest[-2]
-    assert isinstance(one, records.BeamEnded)
-    assert isinstance(other, records.BeamEnded)
+    assert isinstance(one, protocol.BeamEnded)
+    assert isinstance(other, protocol.BeamEnded)
     assert one.ranking == other.ranking
-    failed = desk.do(commands.GoOnBeams())
-    assert isinstance(failed[0], records.Failure)
+    failed = engine.do(protocol.GoOnBeams())
+    assert isinstance(failed[0], protocol.Failure)
     assert failed[0].message == "There is no beam search to go on with."
 
 
-def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from() -> None:
-    desk = Desk()
-    command = commands.SearchBeams(BeamSettings(3, max_tokens=6))
-
-    def cancel_at_two(record: records.Record) -> None:
-        if isinstance(record, records.BeamStep) and record.step == 2:
-            assert desk.task is not None
-            desk.task.cancel.set()
-
-    desk.hook = cancel_at_two
-    found = desk.do(command)
+def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from(engine: Unthreaded) -> None:
+    command = protocol.SearchBeams(BeamSettings(3, max_tokens=6))
+    engine.cancel_when = lambda record: isinstance(record, protocol.BeamStep) and record.step == 2
+    found = engine.do(command)
     assert kinds(found) == ["BeamOpened", "BeamStep", "BeamStep", "Ended"]
-    assert found[-1] == records.Ended("SearchBeams", cancelled=True)
-    assert kinds(desk.do(commands.TakeStep())) == ["Step", "Ended"]
-    assert kinds(desk.do(commands.GoOnBeams()))[-2:] == ["BeamEnded", "Ended"]
+    assert found[-1] == protocol.Ended("SearchBeams", cancelled=True)
+    assert kinds(engine.do(protocol.TakeStep())) == ["Step", "Ended"]
+    assert kinds(engine.do(protocol.GoOnBeams()))[-2:] == ["BeamEnded", "Ended"]
 
 
-def test_a_new_prompt_ends_a_search_that_waits() -> None:
-    desk = Desk()
-    desk.do(commands.SearchBeams(BeamSettings(3, max_tokens=6), steps=1))
-    desk.do(commands.Prefill("There was a dog", chat=False))
-    assert kinds(desk.do(commands.GoOnBeams())) == ["Failure", "Ended"]
-    assert kinds(desk.do(commands.SearchBeams(BeamSettings(width=12)))) == ["Failure", "Ended"]
+def test_a_new_prompt_ends_a_search_that_waits(engine: Unthreaded) -> None:
+    engine.do(protocol.SearchBeams(BeamSettings(3, max_tokens=6), steps=1))
+    engine.do(protocol.Prefill("There was a dog", chat=False))
+    assert kinds(engine.do(protocol.GoOnBeams())) == ["Failure", "Ended"]
+    assert kinds(engine.do(protocol.SearchBeams(BeamSettings(width=12)))) == ["Failure", "Ended"]

@@ -12,19 +12,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.decoding.lookahead import GreedyLine, look_ahead
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.batch import SequentialRows, rows
-from engine.model.forward import Runner
+from engine.model.forward import Runner, SequentialRows, rows_of
 from engine.model.load import Loaded
-from engine.records import AheadLine, LookedAhead
-from engine.session.detached import run_at
-from engine.session.session import Session
+from engine.protocol import AheadLine, LookedAhead
+from engine.session.session import Session, run_at
 from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 TOLERANCE = 1e-4
@@ -208,7 +206,7 @@ def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
-    assert isinstance(rows(session.runner), SequentialRows)
+    assert isinstance(rows_of(session.runner), SequentialRows)
     before = state(session)
     *_, told = look_ahead(session, session.node, best(session), COUNT)
     assert "one after another" in told.note
@@ -428,75 +426,44 @@ def test_the_path_of_another_branch_can_be_stopped(zoo: Zoo) -> None:
         next(look_ahead(session, node, (300,), 8, lambda: True))
 
 
-class Desk:
-    """A worker on a session that has read a prompt, and what it hands out."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self.told: list[records.Record] = []
-        self.waiting: list[commands.Command] = []
-        self.cancel_after: int | None = None
-        self.task: Task | None = None
-        self.worker = Worker(self._take, lambda: False, self._aside)
-        self.session = begun(loaded)
-        self.worker._desk.loaded, self.worker._desk.opened = loaded, self.session
-
-    def _aside(self) -> Task | None:
-        return Task(self.waiting.pop()) if self.waiting else None
-
-    def _take(self, record: records.Record) -> None:
-        self.told.append(record)
-        if self.task and len(self.all(LookedAhead)) == self.cancel_after:
-            self.task.cancel.set()
-
-    def all(self, kind: type[Any]) -> list[Any]:
-        return [record for record in self.told if isinstance(record, kind)]
-
-    def do(self, command: commands.Command) -> None:
-        self.task = Task(command)
-        self.worker.carry_out(self.task)
-
-
 def test_the_worker_tells_cancels_and_answers_between_tokens(zoo: Zoo) -> None:
-    desk = Desk(zoo.load("pocket"))
-    session = desk.session
+    engine = Unthreaded(zoo.load("pocket"))
+    session = engine.context.opened = begun(zoo.load("pocket"))
     ids = best(session)
-    desk.cancel_after = 2
-    desk.do(commands.LookAhead(session.node, ids))
-    assert len(desk.all(LookedAhead)) == 2
-    assert desk.told[-1] == records.Ended("LookAhead", cancelled=True)
+    engine.cancel_when = lambda record: len(engine.of(LookedAhead)) == 2
+    engine.do(protocol.LookAhead(session.node, ids))
+    assert len(engine.of(LookedAhead)) == 2
+    assert engine.records[-1] == protocol.Ended("LookAhead", cancelled=True)
 
-    desk.told.clear()
-    desk.cancel_after = None
-    desk.waiting = [commands.Explain(session.node)]
-    desk.do(commands.LookAhead(session.node, ids, 3))
-    kinds = [type(record).__name__ for record in desk.told]
-    assert kinds == ["LookedAhead", "Explained", "Ended", "LookedAhead", "LookedAhead", "Ended"]
+    engine.cancel_when, engine.asides = lambda record: False, [Task(protocol.Explain(session.node))]
+    told = kinds(engine.do(protocol.LookAhead(session.node, ids, 3)))
+    assert told == ["LookedAhead", "Explained", "Ended", "LookedAhead", "LookedAhead", "Ended"]
 
-    desk.told.clear()
-    desk.do(commands.LookAhead(9999, ids))
-    failure, ended = desk.told
-    assert isinstance(failure, records.Failure)
+    engine.records.clear()
+    engine.do(protocol.LookAhead(9999, ids))
+    failure, ended = engine.records
+    assert isinstance(failure, protocol.Failure)
     assert failure.expected
     assert "9999" in failure.message
-    assert ended == records.Ended("LookAhead")
+    assert ended == protocol.Ended("LookAhead")
 
 
 def test_taking_a_line_makes_its_tokens_steps(zoo: Zoo) -> None:
-    desk = Desk(zoo.load("pocket"))
-    session = desk.session
+    engine = Unthreaded(zoo.load("pocket"))
+    session = engine.context.opened = begun(zoo.load("pocket"))
     node, (_, second, *_) = session.node, best(session)
-    desk.do(commands.LookAhead(node, (second,), 4))
-    line = desk.all(LookedAhead)[-1].lines[0]
-    desk.told.clear()
-    desk.do(commands.Take(node, (line.id, *line.ids)))
-    steps = desk.all(records.Step)
+    engine.do(protocol.LookAhead(node, (second,), 4))
+    line = engine.of(LookedAhead)[-1].lines[0]
+    engine.records.clear()
+    engine.do(protocol.Take(node, (line.id, *line.ids)))
+    steps = engine.of(protocol.Step)
     assert [step.id for step in steps] == [line.id, *line.ids]
     assert sum(step.logprob for step in steps) == pytest.approx(line.logprob, abs=TOLERANCE)
     assert session.node == steps[-1].node
 
 
 def test_a_deep_copy_of_an_array_is_its_own() -> None:
-    """What `engine.session.detached` leans on: a write into the copy leaves the original, and the other way round."""
+    """What `engine.session.session` leans on: a write into the copy leaves the original, and the other way round."""
     one = mx.zeros((2, 2))
     other = copy.deepcopy(one)
     other[0, 0] = 1.0

@@ -14,21 +14,21 @@ import pytest
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.decoding.beam import search
-from engine.decoding.breakpoint_evaluation import BreakpointEvaluator
-from engine.decoding.run import run
+from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import SettingsError, StepError
 from engine.grammar import states
 from engine.grammar.matcher import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
-from engine.model.forward import never
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.records import BeamEnded
+from engine.protocol import BeamEnded
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 from tests.engine.grammar.vocabularies import PlainVocabulary
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
+from tests.engine.session.moving import go_back
 
 YES = Grammar("regex", "yes|no")
 
@@ -75,7 +75,7 @@ def test_a_model_without_an_end_of_sequence_ends_with_its_grammar(loaded: Loaded
     assert (reading.state, reading.allowed, reading.mass) == ("complete", 0, 0.0)
     session.step()  # past a stop as past every other
     assert session.next.grammar == replace(reading, allowed=4096, mass=1.0, state="left", forced=b"")
-    session.back(1)
+    go_back(session, 1)
     with pytest.raises(StepError, match="The grammar forbids"):
         session.choose(5)
 
@@ -98,7 +98,7 @@ def test_each_of_several_ends_is_allowed_where_the_text_may_end(loaded: Loaded) 
         session.choose(end)
         assert session.next.grammar is not None
         assert session.next.grammar.state == "ended"
-        session.back(1)
+        go_back(session, 1)
 
 
 def test_ids_beyond_the_embedding_and_without_bytes_are_no_tokens() -> None:
@@ -179,7 +179,7 @@ def test_from_here_on_and_before_it_nothing_is_cut(loaded: Loaded) -> None:
     session.configure(Settings(grammar=Grammar("regex", "yes|no", begin=here)))
     list(run(session, never))
     assert completion(session).endswith(("yes", "no"))
-    session.back(4 + session.tree[session.node].depth - here - 1)
+    go_back(session, 4 + session.tree[session.node].depth - here - 1)
     assert session.next.grammar is None
     assert session.next.picked == free[0]
 
@@ -192,7 +192,7 @@ def test_a_prompt_after_the_begin_begins_anew(loaded: Loaded) -> None:
 
 def test_a_token_of_a_prompt_that_becomes_one_of_the_completion_is_matched(loaded: Loaded) -> None:
     session = begun(loaded, grammar=Grammar("regex", "(yes|no)+"))
-    session.back(1)
+    go_back(session, 1)
     at = session.tree[session.node]
     assert session.next.grammar is not None
     token = session.tree[at.latest].token if at.latest is not None else -1

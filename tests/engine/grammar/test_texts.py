@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from engine.decoding.run import run
 from engine.grammar import states
 from engine.grammar_settings import Grammar
-from engine.model.forward import never
 from engine.model.load import Loaded, load
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 MOST_TOKENS = 24

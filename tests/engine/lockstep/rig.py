@@ -4,45 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypeVar
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from engine import commands
-from engine.commands import Command
-from engine.records import LockstepRead, LockstepSpan, Record
+from engine.protocol import Command, LockstepRead, LockstepSpan
 from engine.settings import LoadSettings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 
 TEXT = (
     "Once upon a time, there was a little girl named Zoë. She loved to play with her toys — a red ball 🔴 and a café!\n"
     "One day, Zoë went to the park with her mom. They saw a big dog. The dog was very happy, and so was Zoë."
 )
-Kind = TypeVar("Kind")
 
 
-class Two:
-    """A worker with a first model, and all that it emitted."""
+class Two(Unthreaded):
+    """A worker with a first model."""
 
     def __init__(self, first: LoadSettings | None = None) -> None:
         self.first = first or LoadSettings()
-        self.found: list[Record] = []
-        self.worker = Worker(self.found.append, lambda: False)
-        self.do(commands.Load(self.first))
-
-    def do(self, command: Command) -> list[Record]:
-        """Carry out a command; returns what it emitted."""
-        start = len(self.found)
-        self.worker.carry_out(Task(command))
-        return self.found[start:]
-
-    def one(self, command: Command, kind: type[Kind]) -> Kind:
-        """Carry out a command that emits one record of a kind; returns that."""
-        found = self.do(command)
-        (record,) = [each for each in found if isinstance(each, kind)] or found
-        assert isinstance(record, kind), record
-        return record
+        super().__init__(self.first)
 
     def spans(self, command: Command) -> list[LockstepSpan]:
         """The spans that a command has read."""

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands, records
-from engine.lockstep.handlers import LockstepCommands
+from engine import protocol
+from engine.lockstep.handlers import LockstepCommands, compared
 from engine.lockstep.paths import PathReader
-from engine.lockstep.ways import compared
 from engine.model import synthetic
-from engine.records import LockstepRead, LockstepSpan, WaysParted
+from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
 from tests.engine.lockstep.rig import Two, coarse_tokenizer
 from tests.zoo import CONFIGS, Zoo
@@ -22,17 +21,17 @@ PROMPT = "Once upon a time, there was a little girl named Lily. She loved"
 
 def opened(two: Two, settings: LoadSettings, *, prompt: str = PROMPT, **more: object) -> Two:
     """With a second model, at the end of a prompt."""
-    two.one(replace(commands.OpenLockstep(settings), **more), records.LockstepOpened)  # type: ignore[type-var]
-    two.do(commands.Configure(Settings(temp=1, seed=5)))
-    two.do(commands.Prefill(prompt, False))
+    two.one(replace(protocol.OpenLockstep(settings), **more), protocol.LockstepOpened)  # type: ignore[type-var]
+    two.do(protocol.Configure(Settings(temp=1, seed=5)))
+    two.do(protocol.Prefill(prompt, False))
     return two
 
 
 def node(two: Two) -> int:
-    return two.worker._desk.session.node
+    return two.session.node
 
 
-def told(found: list[records.Record]) -> list[LockstepSpan]:
+def told(found: list[protocol.Record]) -> list[LockstepSpan]:
     """The spans of a path, after what was told again has replaced what it replaces."""
     spans: list[LockstepSpan] = []
     for each in found:
@@ -43,11 +42,11 @@ def told(found: list[records.Record]) -> list[LockstepSpan]:
 
 def fresh(two: Two) -> list[LockstepSpan]:
     """The same path, read from nothing."""
-    desk = two.worker._desk
-    assert desk.loaded is not None
-    (lockstep,) = (each for each in desk.capabilities if isinstance(each, LockstepCommands))
-    reader = PathReader(desk.loaded, lockstep._paths.second)
-    return told(list(reader.read(desk.session, desk.session.node, 0, lambda: False)))
+    context = two.context
+    assert context.loaded is not None
+    (lockstep,) = (each for each in context.capabilities if isinstance(each, LockstepCommands))
+    reader = PathReader(context.loaded, lockstep._paths.second)
+    return told(list(reader.read(context.session, context.session.node, 0, lambda: False)))
 
 
 def assert_alike(mine: list[LockstepSpan], theirs: list[LockstepSpan]) -> None:
@@ -69,33 +68,33 @@ def near(one: float | None, other: float | None, share: float) -> None:
 def test_walks_read_what_a_fresh_reading_does(zoo: Zoo, family: str) -> None:
     two = Two(LoadSettings(model=str(zoo.path("llama"))))
     opened(two, LoadSettings(model=str(zoo.path(family))))
-    held: list[records.Record] = []
+    held: list[protocol.Record] = []
 
     def read() -> None:
-        held.extend(two.do(commands.ReadLockstep(node(two), candidates=0)))
+        held.extend(two.do(protocol.ReadLockstep(node(two), candidates=0)))
 
     read()
     for _ in range(3):
-        two.do(commands.TakeStep())
+        two.do(protocol.TakeStep())
     read()
     fork = node(two)
-    two.do(commands.Choose(fork, 300))
-    two.do(commands.TakeStep())
+    two.do(protocol.Choose(fork, 300))
+    two.do(protocol.TakeStep())
     read()
-    two.do(commands.Choose(fork, 301))
+    two.do(protocol.Choose(fork, 301))
     read()
-    two.do(commands.MoveTo(fork))
+    two.do(protocol.MoveTo(fork))
     read()
-    two.do(commands.Choose(fork, 300))
+    two.do(protocol.Choose(fork, 300))
     read()
-    assert not [each for each in held if isinstance(each, records.Failure)]
+    assert not [each for each in held if isinstance(each, protocol.Failure)]
     assert_alike(told(held), fresh(two))
 
 
 def test_a_step_costs_one_forward_of_the_second_model(monkeypatch: pytest.MonkeyPatch) -> None:
     two = opened(Two(), LoadSettings())
-    two.do(commands.ReadLockstep(node(two)))
-    two.do(commands.TakeStep())
+    two.do(protocol.ReadLockstep(node(two)))
+    two.do(protocol.TakeStep())
     ran: list[int] = []
     from engine.model.forward import Runner
 
@@ -103,7 +102,7 @@ def test_a_step_costs_one_forward_of_the_second_model(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         Runner, "forward_logits", lambda self, ids: (ran.append(len(ids)), plain(self, ids))[1]
     )
-    (read, _) = two.do(commands.ReadLockstep(node(two)))
+    (read, _) = two.do(protocol.ReadLockstep(node(two)))
     assert ran == [1]  # nothing of the first model, whose rows the session keeps
     assert isinstance(read, LockstepRead)
     assert len(read.spans) == 1
@@ -112,34 +111,34 @@ def test_a_step_costs_one_forward_of_the_second_model(monkeypatch: pytest.Monkey
     )  # one stepped both times, in other chunks before
     assert read.ahead is not None
     assert (read.ahead.tokens, len(read.ahead.candidates), len(read.ahead.other_candidates)) == (0, 12, 12)
-    assert read.other_pick == two.worker._desk.session.next.picked
-    two.do(commands.ReadLockstep(node(two)))
+    assert read.other_pick == two.session.next.picked
+    two.do(protocol.ReadLockstep(node(two)))
     assert ran == [1]
 
 
 def test_following_the_second_takes_what_it_picks(zoo: Zoo) -> None:
     two = Two(LoadSettings(model=str(zoo.path("llama"))))
     opened(two, LoadSettings(model=str(zoo.path("qwen2"))))
-    read = next(each for each in two.do(commands.ReadLockstep(node(two))) if isinstance(each, LockstepRead))
-    step = two.one(commands.FollowSecond(node(two)), records.Step)
+    read = next(each for each in two.do(protocol.ReadLockstep(node(two))) if isinstance(each, LockstepRead))
+    step = two.one(protocol.FollowSecond(node(two)), protocol.Step)
     assert (step.id, step.origin) == (read.other_pick, "chosen")
     assert step.id != step.choice.picked  # or it would show nothing
 
 
 def test_each_its_own_way_until_they_part(zoo: Zoo) -> None:
     two = opened(Two(), LoadSettings())
-    same = two.one(commands.PartWays(node(two), tokens=8), WaysParted)
+    same = two.one(protocol.PartWays(node(two), tokens=8), WaysParted)
     assert (same.parted, same.ids == same.other_ids, same.meetings) == (None, True, 0)
     before = node(two)
-    steps = [two.one(commands.TakeStep(), records.Step).id for _ in range(8)]
+    steps = [two.one(protocol.TakeStep(), protocol.Step).id for _ in range(8)]
     assert list(same.ids) == steps  # the first goes the way that the session goes
-    two.do(commands.MoveTo(before))
-    two.one(commands.OpenLockstep(LoadSettings(model=str(zoo.path("llama")))), records.LockstepOpened)
-    apart = two.one(commands.PartWays(node(two), tokens=8), WaysParted)
+    two.do(protocol.MoveTo(before))
+    two.one(protocol.OpenLockstep(LoadSettings(model=str(zoo.path("llama")))), protocol.LockstepOpened)
+    apart = two.one(protocol.PartWays(node(two), tokens=8), WaysParted)
     assert list(apart.ids) == steps
     assert apart.parted is not None
     assert apart.ids[: apart.parted] == apart.other_ids[: apart.parted]
-    assert "".join(part.text for part in apart.parts) == two.worker._desk.session.tokens.join(steps)
+    assert "".join(part.text for part in apart.parts) == two.session.tokens.join(steps)
     assert node(two) == before
 
 
@@ -158,49 +157,49 @@ def test_ways_meet_where_several_words_are_the_same_again() -> None:
 def test_another_tokenizer_follows_the_text(tmp_path: Path) -> None:
     other = LoadSettings(model=str(coarse_tokenizer(synthetic.write(tmp_path / "coarse", CONFIGS["llama"]))))
     two = opened(Two(), other)
-    held = two.do(commands.ReadLockstep(node(two), candidates=0))
+    held = two.do(protocol.ReadLockstep(node(two), candidates=0))
     for _ in range(4):
-        two.do(commands.TakeStep())
-        held += two.do(commands.ReadLockstep(node(two), candidates=0))
+        two.do(protocol.TakeStep())
+        held += two.do(protocol.ReadLockstep(node(two), candidates=0))
     assert_alike(told(held), fresh(two))
-    assert "other tokens" in two.one(commands.FollowSecond(node(two)), records.Failure).message
-    ways = two.one(commands.PartWays(node(two), tokens=4), WaysParted)
+    assert "other tokens" in two.one(protocol.FollowSecond(node(two)), protocol.Failure).message
+    ways = two.one(protocol.PartWays(node(two), tokens=4), WaysParted)
     assert len(ways.ids) == len(ways.other_ids) == 4
 
 
 def test_another_system_prompt_is_compared_behind_it() -> None:
     two = Two()
     settings = LoadSettings()
-    found = two.one(commands.OpenLockstep(settings, system="Tell of a dog."), records.LockstepOpened)
+    found = two.one(protocol.OpenLockstep(settings, system="Tell of a dog."), protocol.LockstepOpened)
     assert found.title == "pocket, another system prompt"
-    two.do(commands.Prefill("Once upon a time", True, system="Tell of a cat."))
-    two.do(commands.TakeStep())
-    spans = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    two.do(protocol.Prefill("Once upon a time", True, system="Tell of a cat."))
+    two.do(protocol.TakeStep())
+    spans = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))
     assert spans[-1].node == node(two)
     assert spans[-1].kl_nats is not None
     assert spans[-1].kl_nats > 0
     text = "".join(span.text for span in spans)
     assert "cat" not in text
     assert "Once upon a time" in text
-    two.do(commands.Prefill("Once upon a time", False))
-    assert "a chat template" in two.one(commands.ReadLockstep(node(two)), records.Failure).message
+    two.do(protocol.Prefill("Once upon a time", False))
+    assert "a chat template" in two.one(protocol.ReadLockstep(node(two)), protocol.Failure).message
 
 
 def test_another_chat_template_is_compared_behind_it() -> None:
     two = Two()
     settings = LoadSettings()
-    own = two.worker._desk.model.tokens
+    own = two.context.model.tokens
     template = "{% for m in messages %}Q: {{ m.content }}\nA: {% endfor %}"
-    found = two.one(commands.OpenLockstep(settings, template=template), records.LockstepOpened)
+    found = two.one(protocol.OpenLockstep(settings, template=template), protocol.LockstepOpened)
     assert found.title == "pocket, another chat template"
-    two.do(commands.Prefill("Once upon a time", True))
-    two.do(commands.TakeStep())
-    spans = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    two.do(protocol.Prefill("Once upon a time", True))
+    two.do(protocol.TakeStep())
+    spans = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))
     assert spans[-1].node == node(two)
     assert spans[-1].kl_nats is not None
     assert spans[-1].kl_nats > 0
-    path = two.worker._desk.session
-    (lockstep,) = (each for each in two.worker._desk.capabilities if isinstance(each, LockstepCommands))
+    path = two.session
+    (lockstep,) = (each for each in two.context.capabilities if isinstance(each, LockstepCommands))
     ids = lockstep._both.paths(path, path.node).other_ids
     assert own.join(ids).startswith("Q: Once upon a time\nA: ")
     assert ids[-1] == path.tree[path.node].token  # what was decoded follows each one's own prompt
@@ -210,14 +209,14 @@ def test_another_chat_template_is_compared_behind_it() -> None:
         "{{ 'x' * 10**10 }}",
         "{% for i in range(10**9) %}{% endfor %}",
     ):
-        failure = two.one(commands.OpenLockstep(settings, template=wrong), records.Failure)
+        failure = two.one(protocol.OpenLockstep(settings, template=wrong), protocol.Failure)
         assert failure.message.startswith("The chat template refuses this prompt")
         assert failure.hint == "Mend the second model's chat template, or leave it out."
 
 
 def test_what_was_read_of_another_tree_is_read_again() -> None:
     two = opened(Two(), LoadSettings())
-    first = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
-    two.do(commands.Prefill(PROMPT + " to", False))
-    second = told(two.do(commands.ReadLockstep(node(two), candidates=0)))
+    first = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))
+    two.do(protocol.Prefill(PROMPT + " to", False))
+    second = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))
     assert [span.position for span in second] == list(range(len(first) + 1))

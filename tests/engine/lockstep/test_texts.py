@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from mlx_lm import utils
 
-from engine import commands, records
+from engine import protocol
 from engine.model.load import load
-from engine.settings import LoadSettings, Settings
-from engine.worker import Worker
+from engine.settings import LoadSettings
 from tests.engine.lockstep.rig import TEXT, Two, coarse_tokenizer
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
 POCKET = LoadSettings()
@@ -30,25 +30,17 @@ def logprobs(model: Any, ids: list[int]) -> Any:
 
 def own_score(settings: LoadSettings, text: str) -> float:
     """What `inspector score` makes of a text: the prompt logprobs of a prefill, summed."""
-    found: list[Any] = []
-    worker = Worker(found.append, lambda: False)
-    from engine.task import Task
-
-    for command in (
-        commands.Load(settings),
-        commands.Configure(Settings()),
-        commands.Prefill(text, False, echo=True),
-    ):
-        worker.carry_out(Task(command))
-    read = [each for each in found if isinstance(each, records.PromptReadings)]
+    engine = Unthreaded(settings)
+    engine.do(protocol.Prefill(text, False, echo=True))
+    read = engine.of(protocol.PromptReadings)
     return math.fsum(token.logprob or 0.0 for each in read for token in each.tokens)
 
 
 def test_a_model_is_not_apart_from_itself_at_any_token() -> None:
     two = Two()
-    opened = two.one(commands.OpenLockstep(POCKET), records.LockstepOpened)
+    opened = two.one(protocol.OpenLockstep(POCKET), protocol.LockstepOpened)
     assert (opened.title, opened.aligned, opened.notes) == ("pocket, the same again", "ids", ())
-    spans = two.spans(commands.DiffText(TEXT, window=32))
+    spans = two.spans(protocol.DiffText(TEXT, window=32))
     assert [span.kl_nats for span in spans] == [None, *[0.0] * (len(spans) - 1)]
     assert all(span.same_top and span.logprob_change == 0 and span.rank_change == 0 for span in spans[1:])
     assert "".join(span.text for span in spans) == TEXT
@@ -57,17 +49,17 @@ def test_a_model_is_not_apart_from_itself_at_any_token() -> None:
 
 def test_readings_are_those_of_plain_forwards() -> None:
     two = Two()
-    two.one(commands.OpenLockstep(POCKET, bits=4), records.LockstepOpened)
+    two.one(protocol.OpenLockstep(POCKET, bits=4), protocol.LockstepOpened)
     text = TEXT[:80]
-    spans = two.spans(commands.DiffText(text, candidates=3))
-    desk = two.worker._desk
-    assert desk.loaded is not None
-    ids = desk.loaded.tokens.encode(text)
+    spans = two.spans(protocol.DiffText(text, candidates=3))
+    context = two.context
+    assert context.loaded is not None
+    ids = context.loaded.tokens.encode(text)
     second = load(POCKET)
     plain, _ = utils.load_model(Path(second.facts.path), lazy=True)
     quantized, _ = utils.quantize_model(plain, {}, 64, 4)
     quantized.set_dtype(mx.float32)
-    one, other = logprobs(desk.loaded.model, ids), logprobs(quantized, ids)
+    one, other = logprobs(context.loaded.model, ids), logprobs(quantized, ids)
     kl = (np.exp(one) * (one - other)).sum(-1)
     assert len(spans) == len(ids)
     for place, span in enumerate(spans[1:], 1):
@@ -80,8 +72,8 @@ def test_readings_are_those_of_plain_forwards() -> None:
         entropy = -(np.exp(other[place - 1]) * other[place - 1]).sum() / math.log(2)
         assert span.other_entropy_bits == pytest.approx(entropy, abs=1e-4)
     # the first model is what it was: nothing of it was quantized
-    assert desk.loaded.facts.quantization is None
-    assert not any(hasattr(module, "scales") for _, module in desk.loaded.model.named_modules())
+    assert context.loaded.facts.quantization is None
+    assert not any(hasattr(module, "scales") for _, module in context.loaded.model.named_modules())
 
 
 def test_two_tokenizers_add_up_to_each_models_own_score(zoo: Zoo, tmp_path: Path) -> None:
@@ -89,10 +81,10 @@ def test_two_tokenizers_add_up_to_each_models_own_score(zoo: Zoo, tmp_path: Path
 
     other = LoadSettings(model=str(coarse_tokenizer(synthetic.write(tmp_path / "coarse", CONFIGS["llama"]))))
     two = Two()
-    opened = two.one(commands.OpenLockstep(other), records.LockstepOpened)
+    opened = two.one(protocol.OpenLockstep(other), protocol.LockstepOpened)
     assert opened.aligned == "bytes"
     assert "KL, ranks and top tokens need the same tokens" in opened.notes[0]
-    spans = two.spans(commands.DiffText(TEXT, candidates=2))
+    spans = two.spans(protocol.DiffText(TEXT, candidates=2))
     assert b"".join(span.raw for span in spans) == TEXT.encode()
     assert max(span.tokens for span in spans) > 1 or max(span.other_tokens for span in spans) > 1
     assert {(span.kl_nats, span.rank, span.same_top) for span in spans} == {(None, None, None)}
@@ -100,17 +92,17 @@ def test_two_tokenizers_add_up_to_each_models_own_score(zoo: Zoo, tmp_path: Path
     assert sum(span.other_logprob or 0 for span in spans) == pytest.approx(own_score(other, TEXT), rel=1e-6)
     assert all(len(span.candidates) == len(span.other_candidates) == 2 for span in spans[1:])
     # in windows, too, no byte is lost
-    windowed = two.spans(commands.DiffText(TEXT, window=32))
+    windowed = two.spans(protocol.DiffText(TEXT, window=32))
     assert [span.raw for span in windowed] == [span.raw for span in spans]
 
 
 def test_windows_have_context_and_say_so() -> None:
     two = Two()
-    two.one(commands.OpenLockstep(POCKET), records.LockstepOpened)
-    whole = two.spans(commands.DiffText(TEXT))
-    found = two.do(commands.DiffText(TEXT, window=40))
-    spans = [span for each in found if isinstance(each, records.LockstepRead) for span in each.spans]
-    (ended,) = (each for each in found if isinstance(each, records.LockstepEnded))
+    two.one(protocol.OpenLockstep(POCKET), protocol.LockstepOpened)
+    whole = two.spans(protocol.DiffText(TEXT))
+    found = two.do(protocol.DiffText(TEXT, window=40))
+    spans = [span for each in found if isinstance(each, protocol.LockstepRead) for span in each.spans]
+    (ended,) = (each for each in found if isinstance(each, protocol.LockstepEnded))
     assert (ended.window, ended.context) == (40, 20)
     assert [span.position for span in spans] == list(range(len(whole)))
     for mine, theirs in zip(spans[1:40], whole[1:40], strict=True):  # the first window
@@ -122,48 +114,48 @@ def test_windows_have_context_and_say_so() -> None:
 def test_what_can_not_be_is_refused_in_words() -> None:
     two = Two()
     for command, message in (
-        (commands.DiffText(TEXT), "There is no second model."),
-        (commands.OpenLockstep(POCKET, bits=7), "can't be quantized to 7 bits"),
-        (commands.OpenLockstep(POCKET, bits=4, group_size=48), "in groups of 48"),
-        (commands.OpenLockstep(LoadSettings(model="/nowhere")), "/nowhere"),
+        (protocol.DiffText(TEXT), "There is no second model."),
+        (protocol.OpenLockstep(POCKET, bits=7), "can't be quantized to 7 bits"),
+        (protocol.OpenLockstep(POCKET, bits=4, group_size=48), "in groups of 48"),
+        (protocol.OpenLockstep(LoadSettings(model="/nowhere")), "/nowhere"),
     ):
-        assert message in two.one(command, records.Failure).message
-    two.one(commands.OpenLockstep(POCKET), records.LockstepOpened)
-    assert "too short" in two.one(commands.DiffText(TEXT, window=3), records.Failure).message
-    two.one(commands.CloseLockstep(), records.LockstepClosed)
-    assert "no second model" in two.one(commands.DiffText(TEXT), records.Failure).message
+        assert message in two.one(command, protocol.Failure).message
+    two.one(protocol.OpenLockstep(POCKET), protocol.LockstepOpened)
+    assert "too short" in two.one(protocol.DiffText(TEXT, window=3), protocol.Failure).message
+    two.one(protocol.CloseLockstep(), protocol.LockstepClosed)
+    assert "no second model" in two.one(protocol.DiffText(TEXT), protocol.Failure).message
 
 
 def test_what_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Two()
-    (facts,) = (record for record in two.found if isinstance(record, records.ModelFacts))
+    (facts,) = two.of(protocol.ModelFacts)
     monkeypatch.setattr("engine.lockstep.second.free_bytes", lambda: 2**20)
-    failure = two.one(commands.OpenLockstep(POCKET, bits=4), records.Failure)
+    failure = two.one(protocol.OpenLockstep(POCKET, bits=4), protocol.Failure)
     assert failure.message.startswith(
         "A second model of about 4 MiB doesn't fit beside the first, "
         f"which has {facts.weight_bytes / 2**20:.0f} MiB"
     )
-    memory = two.one(commands.OpenLockstep(POCKET), records.LockstepMemory)  # shares the weights
+    memory = two.one(protocol.OpenLockstep(POCKET), protocol.LockstepMemory)  # shares the weights
     assert (memory.second_bytes, memory.free_bytes) == (0, 2**20)
 
 
 def test_the_estimate_is_what_it_takes() -> None:
     two = Two()
     for bits in (4, 8):
-        found = two.do(commands.OpenLockstep(POCKET, bits=bits))
-        (memory,) = (each for each in found if isinstance(each, records.LockstepMemory))
-        (opened,) = (each for each in found if isinstance(each, records.LockstepOpened))
+        found = two.do(protocol.OpenLockstep(POCKET, bits=bits))
+        (memory,) = (each for each in found if isinstance(each, protocol.LockstepMemory))
+        (opened,) = (each for each in found if isinstance(each, protocol.LockstepOpened))
         assert memory.second_bytes == pytest.approx(opened.facts.weight_bytes, rel=0.05)
 
 
 def test_the_second_goes_with_the_first() -> None:
     two = Two()
-    two.one(commands.OpenLockstep(POCKET), records.LockstepOpened)
-    two.do(commands.Load(POCKET))
-    assert "no second model" in two.one(commands.DiffText(TEXT), records.Failure).message
+    two.one(protocol.OpenLockstep(POCKET), protocol.LockstepOpened)
+    two.do(protocol.Load(POCKET))
+    assert "no second model" in two.one(protocol.DiffText(TEXT), protocol.Failure).message
 
 
 def test_a_quantized_model_is_not_quantized_again(zoo: Zoo) -> None:
     settings = LoadSettings(model=str(zoo.path("llama:4bit")))
-    failure = Two(settings).one(commands.OpenLockstep(settings, bits=8), records.Failure)
+    failure = Two(settings).one(protocol.OpenLockstep(settings, bits=8), protocol.Failure)
     assert "are quantized already (4-bit, group 32, affine)" in failure.message

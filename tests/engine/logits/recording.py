@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.errors import EngineError
 from engine.logits.recorded import RecordedLogits
-from engine.model.forward import never
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
+from engine.task import Task, never
 from engine.trace import Entry, Kept, load, save_as, worth_keeping
 from engine.worker import Worker
 
@@ -28,9 +26,9 @@ class Recording:
     def __init__(self, settings: LoadSettings) -> None:
         self.entries: list[Entry] = []
         self._told: list[Record] = []
-        self._worker = Worker(self._told.append, never)
+        self._worker = Worker(self._told.append)
         self.keep(settings)
-        self.do(commands.Load(settings))
+        self.do(protocol.Load(settings))
 
     def do(self, command: Command) -> list[Record]:
         """Carry out a command, and keep what belongs in a trace, as the screen's recorder does."""
@@ -39,7 +37,7 @@ class Recording:
         for record in self._told:
             if worth_keeping(record):
                 self.keep(record)
-        if isinstance(command, commands.Configure):
+        if isinstance(command, protocol.Configure):
             self.keep(command.settings)
         return list(self._told)
 
@@ -54,9 +52,9 @@ class Recording:
         self.entries.append(Entry(value, float(len(self.entries))))
 
     @property
-    def steps(self) -> list[records.Step]:
+    def steps(self) -> list[protocol.Step]:
         """All steps so far."""
-        return [entry.value for entry in self.entries if isinstance(entry.value, records.Step)]
+        return [entry.value for entry in self.entries if isinstance(entry.value, protocol.Step)]
 
     def read(self, directory: Path) -> RecordedLogits:
         """What a replay knows of it: written to a file, and read from there."""
@@ -79,29 +77,29 @@ def answer(recorded: RecordedLogits, command: Command) -> Record:
     try:
         return timeless(recorded.question(command)(never))
     except EngineError as error:
-        return records.Failure(command.kind, error.message, error.hint, id=command.id)
+        return protocol.Failure(command.kind, error.message, error.hint, request=command.id)
 
 
 def timeless(record: Record) -> Record:
     """Without how long it took."""
-    return replace(record, ms=0.0) if isinstance(record, records.WhatIfAnswered) else record
+    return replace(record, ms=0.0) if isinstance(record, protocol.WhatIfAnswered) else record
 
 
 def story(settings: LoadSettings, prompt: str, steps: int, sampling: Settings) -> Recording:
     """A session with forks, re-rolls, a change of settings and a second prompt."""
     made = Recording(settings)
-    made.do(commands.Configure(sampling))
-    made.do(commands.Prefill(prompt, chat=False))
-    made.do(commands.Configure(replace(sampling, max_tokens=steps)))
-    made.do(commands.Run())
+    made.do(protocol.Configure(sampling))
+    made.do(protocol.Prefill(prompt, chat=False))
+    made.do(protocol.Configure(replace(sampling, max_tokens=steps)))
+    made.do(protocol.Run())
     fork = made.steps[steps // 2]
-    made.do(commands.MoveTo(fork.node))
-    made.do(commands.Reroll())
-    made.do(commands.TakeStep())
-    made.do(commands.Choose(fork.node, fork.next.candidates[-1].id))
-    made.do(commands.Configure(replace(sampling, temp=0.5, seed=9)))
+    made.do(protocol.MoveTo(fork.node))
+    made.do(protocol.Reroll())
+    made.do(protocol.TakeStep())
+    made.do(protocol.Choose(fork.node, fork.next.candidates[-1].id))
+    made.do(protocol.Configure(replace(sampling, temp=0.5, seed=9)))
     for _ in range(3):
-        made.do(commands.TakeStep())
-    made.do(commands.Insert(made.steps[-1].node, "a b é"))
-    made.do(commands.TakeStep())
+        made.do(protocol.TakeStep())
+    made.do(protocol.Insert(made.steps[-1].node, "a b é"))
+    made.do(protocol.TakeStep())
     return made

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import StepError, TraceError
 from engine.logits.packing import MOST_TOKENS, pack_row, pack_vocabulary, unpack_row, unpack_vocabulary
-from engine.records import LogitsRow, ModelVocabulary, Packed
+from engine.protocol import LogitsRow, ModelVocabulary, Packed
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as, worth_keeping
-from engine.trace.bounds import INSIDE_LIMIT
+from engine.trace.values import INSIDE_LIMIT
 from tests.engine.logits.recording import Recording, answer, taken
 from tests.zoo import Zoo
 
@@ -136,8 +136,8 @@ def test_a_bomb_is_not_unpacked() -> None:
 def entries() -> list[Entry]:
     """A short session with rows."""
     live = Recording(LoadSettings(record_logits=True))
-    live.do(commands.Prefill("Once upon a time", chat=False))
-    live.do(commands.TakeStep())
+    live.do(protocol.Prefill("Once upon a time", chat=False))
+    live.do(protocol.TakeStep())
     return live.entries
 
 
@@ -146,9 +146,9 @@ def test_what_a_question_says_of_a_damaged_row(entries: list[Entry]) -> None:
         return replace(value, packed=Packed(b"?")) if isinstance(value, LogitsRow) else value
 
     recorded = taken(damaged(entry.value) for entry in entries)
-    for command in (commands.Explain(4), commands.FindTokens(4, "a"), commands.WhatIf(Settings(), 5)):
+    for command in (protocol.Explain(4), protocol.FindTokens(4, "a"), protocol.WhatIf(Settings(), 5)):
         told = answer(recorded, command)
-        assert isinstance(told, records.Failure)
+        assert isinstance(told, protocol.Failure)
         assert told.message == "The logits recorded here are damaged."
 
 

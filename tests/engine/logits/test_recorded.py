@@ -13,13 +13,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.logits.recorded import RecordedLogits
 from engine.model import synthetic
-from engine.records import LogitsRow, ModelVocabulary
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.protocol import Command, LogitsRow, ModelVocabulary
+from engine.settings import ORDERS, LoadSettings, Settings
 from tests.engine.logits.recording import Recording, answer, story, taken
 from tests.zoo import CONFIGS
 
@@ -104,8 +102,8 @@ def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
 ) -> None:
     live, recorded = pair
     for node in nodes(live):
-        same(live, recorded, commands.Explain(node))
-    assert isinstance(live.ask(commands.Explain(nodes(live)[3])), records.Explained)
+        same(live, recorded, protocol.Explain(node))
+    assert isinstance(live.ask(protocol.Explain(nodes(live)[3])), protocol.Explained)
 
 
 @pytest.mark.wide(2)
@@ -116,9 +114,9 @@ def test_other_settings_explain_and_pick_as_live(
 ) -> None:
     live, recorded = pair
     settings, node = data.draw(SETTINGS), data.draw(st.sampled_from(nodes(live)))
-    same(live, recorded, commands.Explain(node, settings))
-    same(live, recorded, commands.WhatIf(settings, live.steps[-1].node))
-    same(live, recorded, commands.WhatIf(settings, live.steps[29].node))
+    same(live, recorded, protocol.Explain(node, settings))
+    same(live, recorded, protocol.WhatIf(settings, live.steps[-1].node))
+    same(live, recorded, protocol.WhatIf(settings, live.steps[29].node))
 
 
 @given(st.data())
@@ -131,16 +129,16 @@ def test_a_search_finds_what_it_finds_live(
     same(
         live,
         recorded,
-        commands.FindTokens(data.draw(st.sampled_from(nodes(live))), query, data.draw(st.integers(1, 60))),
+        protocol.FindTokens(data.draw(st.sampled_from(nodes(live))), query, data.draw(st.integers(1, 60))),
     )
 
 
 def test_thirty_steps_have_an_answer_each(pair: tuple[Recording, RecordedLogits]) -> None:
     live, recorded = pair
     told = answer(
-        recorded, commands.WhatIf(replace(BASE, temp=0.0, repetition_penalty=0.0), live.steps[29].node)
+        recorded, protocol.WhatIf(replace(BASE, temp=0.0, repetition_penalty=0.0), live.steps[29].node)
     )
-    assert isinstance(told, records.WhatIfAnswered)
+    assert isinstance(told, protocol.WhatIfAnswered)
     assert (len(told.steps), told.dropped) == (30, ())
     assert any(not step.same for step in told.steps)
 
@@ -160,19 +158,19 @@ def test_steps_without_a_row_are_named_as_without_an_answer(plain: Recording) ->
         entry.value for entry in plain.entries
         if not (isinstance(entry.value, LogitsRow) and entry.value.node == left_out)
     )  # fmt: skip
-    told = answer(recorded, commands.WhatIf(BASE, plain.steps[9].node))
-    assert isinstance(told, records.WhatIfAnswered)
+    told = answer(recorded, protocol.WhatIf(BASE, plain.steps[9].node))
+    assert isinstance(told, protocol.WhatIfAnswered)
     assert (len(told.steps), told.dropped) == (9, (plain.steps[4].node,))
-    assert not recorded.answers(commands.Explain(left_out))
-    assert not recorded.answers(commands.FindTokens(left_out, "a"))
+    assert not recorded.answers(protocol.Explain(left_out))
+    assert not recorded.answers(protocol.FindTokens(left_out, "a"))
 
 
 def test_nothing_is_answered_without_rows_or_without_the_vocabulary(plain: Recording) -> None:
     for lacks in (LogitsRow, ModelVocabulary):
         recorded = taken(entry.value for entry in plain.entries if not isinstance(entry.value, lacks))
-        for command in (commands.Explain(5), commands.WhatIf(BASE, 5), commands.FindTokens(5, "a")):
+        for command in (protocol.Explain(5), protocol.WhatIf(BASE, 5), protocol.FindTokens(5, "a")):
             assert not recorded.answers(command)
-    assert not RecordedLogits().answers(commands.WhatIf(BASE, 5))
+    assert not RecordedLogits().answers(protocol.WhatIf(BASE, 5))
 
 
 def test_the_vocabulary_is_told_once_and_each_row_once(plain: Recording) -> None:
@@ -189,25 +187,25 @@ def test_the_vocabulary_is_told_once_and_each_row_once(plain: Recording) -> None
 
 def test_a_second_prompt_keeps_the_rows_and_another_model_forgets_them() -> None:
     live = Recording(LoadSettings(record_logits=True))
-    live.do(commands.Configure(BASE))
-    live.do(commands.Prefill("Once upon a time", chat=False))
-    first = live.do(commands.TakeStep())[0]
-    assert isinstance(first, records.Step)
+    live.do(protocol.Configure(BASE))
+    live.do(protocol.Prefill("Once upon a time", chat=False))
+    first = live.do(protocol.TakeStep())[0]
+    assert isinstance(first, protocol.Step)
     (second,) = (
         each
-        for each in live.do(commands.Prefill("Once upon the end", chat=False))
+        for each in live.do(protocol.Prefill("Once upon the end", chat=False))
         if isinstance(each, LogitsRow)
     )
     recorded = taken(entry.value for entry in live.entries)
     for node in (first.node, second.node):
-        same(live, recorded, commands.Explain(node))
-        same(live, recorded, commands.Explain(node, replace(BASE, min_tokens=1)))
-    live.do(commands.Load(LoadSettings(record_logits=True, dtype="file")))
-    live.do(commands.Prefill("a b", chat=False))
+        same(live, recorded, protocol.Explain(node))
+        same(live, recorded, protocol.Explain(node, replace(BASE, min_tokens=1)))
+    live.do(protocol.Load(LoadSettings(record_logits=True, dtype="file")))
+    live.do(protocol.Prefill("a b", chat=False))
     recorded = taken(entry.value for entry in live.entries)
-    assert not recorded.answers(commands.Explain(first.node))
+    assert not recorded.answers(protocol.Explain(first.node))
     row = next(entry.value for entry in reversed(live.entries) if isinstance(entry.value, LogitsRow))
-    same(live, recorded, commands.Explain(row.node))
+    same(live, recorded, protocol.Explain(row.node))
 
 
 # ---- asked for --------------------------------------------------------------------------------
@@ -216,27 +214,27 @@ def test_a_second_prompt_keeps_the_rows_and_another_model_forgets_them() -> None
 def test_rows_that_are_kept_can_be_asked_for_afterwards(tmp_path: Path) -> None:
     live = story(LoadSettings(), "Once upon a time", 10, BASE)
     assert not any(isinstance(entry.value, LogitsRow) for entry in live.entries)
-    told = live.do(commands.ReadLogits())
+    told = live.do(protocol.ReadLogits())
     assert isinstance(told[0], ModelVocabulary)
     kept = [record.node for record in told if isinstance(record, LogitsRow)]
     assert kept == sorted({step.node for step in live.steps} | {live.steps[0].parent})
     recorded = live.read(tmp_path)
-    command = commands.WhatIf(replace(BASE, temp=0.0), live.steps[-1].node)
+    command = protocol.WhatIf(replace(BASE, temp=0.0), live.steps[-1].node)
     assert answer(recorded, command) == live.ask(command)
 
 
 def test_rows_are_read_in_the_order_asked_for_and_those_that_are_not_kept_are_refused() -> None:
     live = Recording(LoadSettings())
-    live.do(commands.Prefill("Once upon a time", chat=False))
-    step = live.do(commands.TakeStep())[0]
-    assert isinstance(step, records.Step)
-    told = live.do(commands.ReadLogits((step.node, step.parent)))
+    live.do(protocol.Prefill("Once upon a time", chat=False))
+    step = live.do(protocol.TakeStep())[0]
+    assert isinstance(step, protocol.Step)
+    told = live.do(protocol.ReadLogits((step.node, step.parent)))
     assert [record.node for record in told if isinstance(record, LogitsRow)] == [step.node, step.parent]
-    failure = live.do(commands.ReadLogits((2,)))[0]
-    assert isinstance(failure, records.Failure)
+    failure = live.do(protocol.ReadLogits((2,)))[0]
+    assert isinstance(failure, protocol.Failure)
     assert failure.message == "The logits here were not kept."
-    live.do(commands.Recall((2,)))
-    assert isinstance(live.do(commands.ReadLogits((2,)))[0], LogitsRow)
+    live.do(protocol.Recall((2,)))
+    assert isinstance(live.do(protocol.ReadLogits((2,)))[0], LogitsRow)
 
 
 # ---- without MLX ------------------------------------------------------------------------------
@@ -267,9 +265,9 @@ def test_it_needs_no_mlx_and_no_numpy_before_it_is_asked(plain: Recording, tmp_p
     plain.read(tmp_path)
     tip, other = plain.steps[9].node, replace(BASE, temp=1.4, xtc_probability=0.5, min_tokens=100)
     asked = [
-        commands.WhatIf(other, tip),
-        commands.Explain(plain.steps[3].node, other),
-        commands.FindTokens(tip, " a"),
+        protocol.WhatIf(other, tip),
+        protocol.Explain(plain.steps[3].node, other),
+        protocol.FindTokens(tip, " a"),
     ]
     command = [sys.executable, "-c", BLOCKED, str(tmp_path / "rows.jsonl.gz")]
     done = subprocess.run(command, input=pickle.dumps(asked), capture_output=True, timeout=120)

@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import Cancelled, SettingsError, StepError
 from engine.measuring.kv_costs import compare
-from engine.records import KVCompared, Measuring
+from engine.protocol import KVCompared, Measuring
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.zoo import Zoo

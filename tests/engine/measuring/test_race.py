@@ -8,16 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import Cancelled, StepError
 from engine.measuring.race import race
 from engine.model.forward import Runner
-from engine.records import RaceEnded, RaceOpened, RaceStep
+from engine.protocol import RaceEnded, RaceOpened, RaceStep
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
 PROMPT = list(range(7, 19))
@@ -169,21 +168,12 @@ def _thirds(steps: list[RaceStep]) -> list[tuple[float, float]]:
 
 
 def test_the_worker_races_and_a_cancel_ends_it(zoo: Zoo) -> None:
-    found: list[records.Record] = []
-    asked = Task(commands.Race(12, 400))
-
-    def emit(record: records.Record) -> None:
-        found.append(record)
-        if sum(isinstance(each, RaceStep) for each in found) == 3:
-            asked.cancel.set()
-
-    worker = Worker(emit, lambda: False)
-    worker.carry_out(Task(commands.Load(LoadSettings(str(zoo.path("llama"))))))
-    worker.carry_out(Task(commands.Prefill("Once upon a time there was", chat=False)))
+    engine = Unthreaded(LoadSettings(str(zoo.path("llama"))), prompt="Once upon a time there was")
+    engine.cancel_when = lambda record: len(engine.of(RaceStep)) == 3
     begun = time.perf_counter()
-    worker.carry_out(asked)
+    found = engine.do(protocol.Race(12, 400))
     assert time.perf_counter() - begun < 5
-    assert found[-1] == records.Ended("Race", cancelled=True)
-    assert sum(isinstance(each, RaceStep) for each in found) == 3
-    worker.carry_out(Task(commands.TakeStep()))
-    assert isinstance(found[-2], records.Step)
+    assert found[-1] == protocol.Ended("Race", cancelled=True)
+    assert len(engine.of(RaceStep)) == 3
+    engine.cancel_when = lambda record: False
+    assert isinstance(engine.do(protocol.TakeStep())[0], protocol.Step)

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import Cancelled, SettingsError
 from engine.measuring.sweeps import machine, sweep
 from engine.model import blas
-from engine.records import Measuring, Swept
+from engine.protocol import Measuring, Swept
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.sweep_settings import SweepSettings

@@ -69,7 +69,7 @@ def test_a_tokenizer_that_needs_it_is_loaded_as_ever(directory: Path, call: str)
         "print(wrapper.encode('Once upon a time'), 'im_start' in wrapper.apply_chat_template("
         "[{'role': 'user', 'content': 'x'}], tokenize=False))"
     )  # fmt: skip
-    plain = "from engine.model.plain_tokenizer import plain_tokenizer as p; from engine import pocket\n" + (
+    plain = "from engine.model.tokens import plain_tokenizer as p; from engine import pocket\n" + (
         "print(p(pocket.directory(), {'model_type': 'llama'})._tokenizer.encode('Once upon a time'), True)"
     )
     assert ran(code, str(directory)) == ran(plain)

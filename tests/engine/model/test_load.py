@@ -1,4 +1,4 @@
-"""Loading: what is known of a model, and one clear sentence for everything that can be wrong with its files."""
+"""Loading: models, tokenizers alone, and where models are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import huggingface_hub
 import mlx.core as mx
+import numpy as np
 import pytest
+from huggingface_hub import errors
+from mlx.utils import tree_flatten
+from mlx_lm import utils
 from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.tuner.utils import linear_to_lora_layers
 
-from engine.errors import Cancelled, LoadError, SettingsError
+from engine import pocket, protocol
+from engine.errors import Cancelled, EngineError, LoadError, SettingsError
 from engine.model import synthetic
-from engine.model.load import load
-from engine.records import Loading
-from engine.settings import LoadSettings
+from engine.model.load import load, load_tokenizer
+from engine.protocol import NO_OPTIONS, Loading, conversation
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+from tests import broken_models
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
 
@@ -242,3 +252,195 @@ def test_load_settings_out_of_range_are_refused(options: dict[str, int], message
     with pytest.raises(SettingsError) as error:
         load(LoadSettings(**options))  # type: ignore[arg-type]
     assert error.value.message.startswith(message)
+
+
+# ---- a tokenizer alone -------------------------------------------------------------------------
+
+TEXTS = ("Once upon a time", "a\n\n b\t狐狸 🦊", "<|im_start|>user", " ")
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The bundled model's directory without its weights."""
+    return Path(
+        shutil.copytree(pocket.directory(), tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    )
+
+
+def test_it_cuts_as_the_loaded_model_does_and_needs_no_weights(bare: Path) -> None:
+    alone, whole = load_tokenizer(LoadSettings(model=str(bare))), load(LoadSettings()).tokens
+    for text in TEXTS:
+        assert alone.encode(text) == whole.encode(text)
+    messages = conversation("Hi", "Be good")
+    assert alone.chat(messages, NO_OPTIONS) == whole.chat(messages, NO_OPTIONS)
+    assert (alone.vocabulary, alone.eos_ids) == (whole.vocabulary, whole.eos_ids)
+    with pytest.raises(LoadError, match="has no weights"):
+        load(LoadSettings(model=str(bare)))
+
+
+def test_weights_that_are_there_are_not_read(bare: Path) -> None:
+    (bare / "model.safetensors").write_bytes(b"\xff" * 100)
+    assert load_tokenizer(LoadSettings(model=str(bare))).encode("Once") == load(LoadSettings()).tokens.encode(
+        "Once"
+    )
+
+
+def test_without_a_vocabulary_in_the_config_no_id_is_refused(bare: Path) -> None:
+    config = json.loads((bare / "config.json").read_text())
+    for size, refused in ((None, False), ("many", False), (5, True)):
+        (bare / "config.json").write_text(json.dumps({**config, "vocab_size": size}))
+        tokens = load_tokenizer(LoadSettings(model=str(bare)))
+        if refused:
+            with pytest.raises(EngineError, match="outside the model's vocabulary of 5"):
+                tokens.encode("Once upon")
+        else:
+            assert tokens.encode("Once upon") == load(LoadSettings()).tokens.encode("Once upon")
+
+
+def test_only_the_tokenizers_files_are_downloaded(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def download(spec: str, *, allow_patterns: list[str], **_: Any) -> str:
+        asked.append(allow_patterns)
+        return str(zoo.path("llama"))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    load_tokenizer(LoadSettings(model="some-one/some-model"))
+    load(LoadSettings(model="some-one/some-model"))
+    assert "*.json" in asked[0]
+    assert set(asked[1]) - set(asked[0]) == {"model*.safetensors"}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in broken_models.CASES if "tokenizer" in name or "config" in name][::4]
+)
+def test_broken_files_are_told_in_one_line_or_do_not_matter(zoo: Zoo, tmp_path: Path, name: str) -> None:
+    made = broken_models.copied(zoo.path("llama"), tmp_path / "broken")
+    broken_models.CASES[name](made)
+    assert "\n" not in complaint(made)
+
+
+def complaint(path: Path) -> str:
+    """What is said against a directory; empty where its tokenizer serves."""
+    try:
+        load_tokenizer(LoadSettings(model=str(path))).encode("Once upon a time")
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+def test_the_command_needs_no_model_and_leaves_a_loaded_one_as_it_is() -> None:
+    engine = Unthreaded()
+    cut = engine.one(protocol.CutText(LoadSettings(), "Hi", chat=True, system="Be good"), protocol.Tokenized)
+    assert cut.text.startswith("<|im_start|>system\nBe good<|im_end|>")
+    assert "".join(piece.text for piece in cut.pieces) == cut.text
+    assert [piece.special for piece in cut.pieces].count(True) == 5
+    engine.do(protocol.Load(LoadSettings()))
+    session = engine.session
+    engine.do(protocol.CutText(LoadSettings(), "Hi"))
+    failure, _ = engine.do(protocol.CutText(LoadSettings(model="/nowhere/at/all"), "Hi"))
+    assert engine.session is session
+    assert isinstance(failure, protocol.Failure)
+
+
+# ---- where models are --------------------------------------------------------------------------
+
+LORA = {
+    "num_layers": 2,
+    "fine_tune_type": "lora",
+    "lora_parameters": {"rank": 4, "scale": 2.0, "dropout": 0.0},
+}
+
+
+def adapter(zoo: Zoo, directory: Path) -> Path:
+    """A LoRA adapter of random weights, as mlx_lm.lora writes it."""
+    model, _ = utils.load_model(zoo.path("llama"))
+    linear_to_lora_layers(model, LORA["num_layers"], LORA["lora_parameters"])
+    mx.random.seed(1)
+    found: Any = tree_flatten(model.parameters())
+    weights = {name: mx.random.normal(array.shape) * 0.1 for name, array in found if "lora" in name}
+    mx.save_safetensors(str(directory / "adapters.safetensors"), weights)
+    (directory / "adapter_config.json").write_text(json.dumps(LORA))
+    return directory
+
+
+def logits(loaded: Any) -> np.ndarray:
+    session = Session(loaded, Settings())
+    list(session.prefill("", [5, 6, 7], echo=False))
+    return session.logits
+
+
+def test_an_adapter_changes_the_model_as_mlx_lm_does(zoo: Zoo, tmp_path: Path) -> None:
+    path = str(adapter(zoo, tmp_path))
+    mine = logits(load(LoadSettings(model=str(zoo.path("llama")), adapter_path=path)))
+    model, _ = utils.load(str(zoo.path("llama")), adapter_path=path)  # type: ignore[misc]
+    expected = np.array(model(mx.array([[5, 6, 7]]))[0, -1].astype(mx.float32))
+    assert np.allclose(mine, expected, atol=1e-4)
+    assert not np.allclose(mine, logits(zoo.load("llama")), atol=1e-2)
+
+
+def test_an_adapter_of_another_model_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+    path = str(adapter(zoo, tmp_path))
+    with pytest.raises(LoadError, match=r"The adapter in .* doesn't fit this model"):
+        load(LoadSettings(model="pocket", adapter_path=path))
+
+
+def test_a_download_is_told_in_bytes(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(spec: str, *, tqdm_class: Any, **_: Any) -> str:
+        bar = tqdm_class(desc="Downloading", total=0, initial=0, unit="B", unit_scale=True)
+        bar.total = 3000
+        for _ in range(3):
+            bar.update(1000)
+        bar.close()
+        return str(zoo.path("llama"))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    told: list[Loading] = []
+    facts = load(LoadSettings(model="some-one/some-model"), told.append).facts
+    assert facts.family == "llama"
+    downloaded = [(each.done, each.total) for each in told if each.stage == "download"]
+    assert downloaded == [(0, 0), (1000, 3000), (2000, 3000), (3000, 3000)]
+
+
+def test_a_download_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel = Event()
+
+    def download(spec: str, *, tqdm_class: Any, **_: Any) -> str:
+        bar = tqdm_class(total=10, unit="B")
+        cancel.set()
+        bar.update(1)
+        return "never"
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(Cancelled):
+        load(LoadSettings(model="some-one/some-model"), cancel=cancel)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            errors.LocalEntryNotFoundError("Got: ConnectError"),
+            "it is not in the hub's cache and can't be downloaded",
+        ),
+        (OSError("No space left on device"), "can't be downloaded now (No space left on device)"),
+        (errors.HFValidationError("Repo id must be"), "is neither a directory nor a hub id"),
+    ],
+)
+def test_what_the_hub_raises_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
+    def download(*_: Any, **__: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(LoadError) as raised:
+        load(LoadSettings(model="some-one/some-model"))
+    assert message in raised.value.message
+
+
+def test_a_load_leaves_nothing_behind_in_the_state_of_random_numbers(zoo: Zoo, tmp_path: Path) -> None:
+    """A key that is not evaluated keeps the graph of all draws before it: 1 KB for each matrix of each model."""
+    path = str(zoo.path("llama"))
+    for settings in (LoadSettings(path), LoadSettings(path, dtype="file")):
+        load(settings)
+        mx.export_to_dot(str(tmp_path / "graph"), *mx.random.state)
+        assert "Split" not in (tmp_path / "graph").read_text(encoding="utf-8")

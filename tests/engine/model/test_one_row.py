@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.model import blas, one_row
+from engine.model import blas
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="the instructions are those of x86-64"
@@ -28,7 +28,7 @@ GEMV = ctypes.CFUNCTYPE(None, INT, INT, INT, INT, FLOAT, POINTER, INT, POINTER, 
 
 def made(gemm: Any, gemv: Any) -> Callable[..., None]:
     """The function of the instructions, for two others."""
-    address = one_row.forwarded(*(ctypes.cast(each, POINTER).value or 0 for each in (gemm, gemv)))
+    address = blas.forwarded(*(ctypes.cast(each, POINTER).value or 0 for each in (gemm, gemv)))
     assert address is not None
     return GEMM(address)
 
@@ -77,9 +77,9 @@ def test_products_are_numpys(
 
     x, y, z = stored(a, left), stored(b, right), c.astype(np.float32)
     made(*library())(
-        one_row.ROW_MAJOR,
-        one_row.TRANSPOSED if left else one_row.PLAIN,
-        one_row.TRANSPOSED if right else one_row.PLAIN,
+        blas.ROW_MAJOR,
+        blas.TRANSPOSED if left else blas.PLAIN,
+        blas.TRANSPOSED if right else blas.PLAIN,
         m, n, k, alpha, pointer(x), x.shape[1], pointer(y), y.shape[1], beta, pointer(z), z.shape[1],
     )  # fmt: skip
     exact = alpha * (a @ b) + beta * c[:, :n]
@@ -103,8 +103,8 @@ A, B, C = 0x7FFF_0000_1000, 0x7FFF_0000_2000, 0x7FFF_0000_3000
 @pytest.mark.parametrize(
     ("right", "expected"),
     [
-        (one_row.TRANSPOSED, ("gemv", 101, 111, 7, 5, 0.5, B, 9, A, 1, -2.0, C, 1)),
-        (one_row.PLAIN, ("gemv", 101, 112, 5, 7, 0.5, B, 9, A, 1, -2.0, C, 1)),
+        (blas.TRANSPOSED, ("gemv", 101, 111, 7, 5, 0.5, B, 9, A, 1, -2.0, C, 1)),
+        (blas.PLAIN, ("gemv", 101, 112, 5, 7, 0.5, B, 9, A, 1, -2.0, C, 1)),
     ],
 )
 def test_a_row_goes_to_gemv_with_its_arguments(right: int, expected: tuple[Any, ...]) -> None:
@@ -141,23 +141,23 @@ def test_memory_that_may_not_be_executed_leaves_the_library_as_it_is(monkeypatch
             def __new__(cls, *given: Any) -> int:
                 return -1
 
-    monkeypatch.setattr(one_row.ctypes, "CDLL", lambda *name, **options: Denied)
-    assert one_row.forwarded(1, 2) is None
+    monkeypatch.setattr(blas.ctypes, "CDLL", lambda *name, **options: Denied)
+    assert blas.forwarded(1, 2) is None
 
 
 @pytest.mark.parametrize(
     ("system", "machine"), [("linux", "aarch64"), ("darwin", "arm64"), ("darwin", "x86_64")]
 )
 def test_other_machines_have_none(system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_row.sys, "platform", system)
-    monkeypatch.setattr(one_row.platform, "machine", lambda: machine)
-    assert one_row.forwarded(1, 2) is None
+    monkeypatch.setattr(blas.sys, "platform", system)
+    monkeypatch.setattr(blas.platform, "machine", lambda: machine)
+    assert blas.forwarded(1, 2) is None
 
 
 def test_jumps_lead_where_the_words_say() -> None:
     """The distance in each jump is that to the instruction that its words name."""
     begin, labels, jumps = 0, {}, []
-    for code, words in one_row._CODE:
+    for code, words in blas._CODE:
         size = len(bytes.fromhex(code.format(gemm="00" * 8, gemv="00" * 8)))
         label = words.partition(": ")[0]
         if label in ("rows", "gemv", "gemm"):

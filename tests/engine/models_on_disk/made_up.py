@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.model.tensors import BITS
+from engine.model.directory import BITS
 from tests.broken_models.breaking import put, safetensors
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]

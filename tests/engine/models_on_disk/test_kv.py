@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import LoadError
-from engine.models_on_disk.kv import UNTOLD
-from engine.models_on_disk.listing import listed
+from engine.models_on_disk.facts import UNTOLD
+from engine.models_on_disk.places import listed
 from tests.engine.inspection.inside.looking import loaded
 from tests.families import FAMILIES
 

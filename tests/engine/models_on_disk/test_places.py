@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from engine import pocket
-from engine.models_on_disk.listing import listed
-from engine.models_on_disk.places import VARIABLE, hub_cache
+from engine.models_on_disk.places import VARIABLE, hub_cache, listed
 from tests.engine.models_on_disk import made_up
 
 
@@ -30,6 +30,19 @@ def test_the_bundled_model_is_always_there() -> None:
     (found,) = listed()
     assert (found.name, found.spec, found.source, found.problem) == ("pocket", "pocket", "bundled", "")
     assert found.path == pocket.directory()
+
+
+def test_the_bundled_model_of_another_installation_is_no_second_one(tmp_path: Path) -> None:
+    copy, changed = tmp_path / "other" / "engine" / "pocket", tmp_path / "changed"
+    for path in (copy, changed):
+        shutil.copytree(pocket.directory(), path)
+    with (changed / "model.safetensors").open("r+b") as weights:
+        weights.seek(-1, 2)
+        last = weights.read(1)[0]
+        weights.seek(-1, 2)
+        weights.write(bytes([last ^ 1]))
+    found = listed(recent=[str(copy), str(changed)])
+    assert [(each.name, each.source) for each in found] == [("pocket", "bundled"), ("changed", "recent")]
 
 
 def test_the_cache_is_where_the_hub_has_it(home: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from engine.models_on_disk import families
+from engine.models_on_disk import reading
 from engine.models_on_disk.facts import DiskModel, KVSize
-from engine.models_on_disk.listing import listed
+from engine.models_on_disk.places import listed
 from inspector.state.disk_models import cells, facts
 from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
@@ -121,7 +121,7 @@ def test_families_are_those_that_mlx_lm_finds() -> None:
             continue
         except (ValueError, AttributeError, TypeError):
             loads = False
-        assert families.known(name) is loads, name
+        assert reading.known_family(name) is loads, name
 
 
 def test_an_unknown_family_is_said_to_be_so(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_what_waits_for_ever_is_not_waited_for(tmp_path: Path) -> None:
 def test_neither_mlx_nor_numpy_is_imported(tmp_path: Path) -> None:
     made_up.model(tmp_path / "m")
     program = (
-        "import sys; from engine.models_on_disk.listing import listed; m = next(listed([sys.argv[1]]));"
+        "import sys; from engine.models_on_disk.places import listed; m = next(listed([sys.argv[1]]));"
         "print(m.known, [n for n in ('mlx', 'mlx_lm', 'numpy', 'transformers') if n in sys.modules])"
     )
     done = subprocess.run(

@@ -17,12 +17,11 @@ from mlx_lm.models.base import create_attention_mask
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.inspection.inside.attention import read_attention
-from engine.measuring.work import attention
+from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
-from engine.records import BeamEnded, Prefilled
+from engine.protocol import BeamEnded, Prefilled
 from engine.session.session import Session
-from engine.setting_field import ORDERS
-from engine.settings import LoadSettings, Settings
+from engine.settings import ORDERS, LoadSettings, Settings
 
 HELP = Path(__file__).parents[3] / "inspector" / "help"
 NUMBER = r"(−?\d(?:[\d,.]*\d)?)"
@@ -128,7 +127,7 @@ def test_operations_and_where_attention_overtakes_the_mlp(pocket: Loaded) -> Non
     )
     assert (mlp, fixed) == (2 * sizes["mlp"] / facts.layers, 2 * sizes["self_attn"] / facts.layers)
     groups = prefilled(pocket, "Once upon a time")[1].kv.groups
-    looked = attention(facts, groups, 101, 1) - attention(facts, groups, 100, 1)
+    looked = attention_operations(facts, groups, 101, 1) - attention_operations(facts, groups, 100, 1)
     assert a_token * facts.layers == looked
     assert fixed + a_token * overtakes == mlp
     assert share == round(100 * (fixed + 512 * a_token) / mlp)

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from engine import pocket
-from engine.pocket.augment_names import POOLS, augment, swap
+from engine.pocket.prepare import POOLS, augment, swap
 
 STORY = "Lily and Tom went to the park. Lily saw a dog. Tom said hello to Lily."
 
@@ -22,7 +22,7 @@ def test_everything_that_ships_is_there() -> None:
     names = {path.name for path in pocket.directory().iterdir()}
     assert names >= {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
-        *("training-log.jsonl", "prepare.py", "augment_names.py", "network.py", "train.py"),
+        *("training-log.jsonl", "prepare.py", "train.py"),
     }
     assert not any("tinystories" in name for name in names), "the corpus stays out"
 
@@ -39,7 +39,7 @@ def test_the_card_says_what_the_files_say() -> None:
 
 
 def test_the_network_that_was_trained_is_the_one_in_the_config() -> None:
-    source, config = read("network.py"), json.loads(read("config.json"))
+    source, config = read("train.py"), json.loads(read("config.json"))
     shape = dict(re.findall(r"^    (\w+): (?:int|float) = (\S+)$", source, re.MULTILINE))
     assert int(shape["layers"]) == config["num_hidden_layers"]
     assert int(shape["hidden"]) == config["hidden_size"]

@@ -14,9 +14,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from engine import commands, records
-from engine.commands import Command
-from engine.records import Record
+from engine import protocol
+from engine.protocol import Command, Record
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
 from tests.engine.test_commands import SAMPLES
@@ -42,13 +41,13 @@ class Driven:
         """The records of a command, without its end."""
         self.engine.send(command)
         found: list[Record] = []
-        while not isinstance(record := self._inbox.get(), records.Ended):
+        while not isinstance(record := self._inbox.get(), protocol.Ended):
             found.append(record)
         return found
 
     def failure(self, command: Command) -> str:
         """What it fails with; empty where it doesn't."""
-        found = [each for each in self.do(command) if isinstance(each, records.Failure)]
+        found = [each for each in self.do(command) if isinstance(each, protocol.Failure)]
         return f"{found[0].message} {found[0].hint}{found[0].trace}" if found else ""
 
 
@@ -56,12 +55,12 @@ def main() -> None:
     """Print what was found."""
     driven, found = Driven(), dict[str, Any]()
     two = LoadSettings(ranks=2)
-    opened = next(each for each in driven.do(commands.Load(two)) if isinstance(each, records.RanksLoaded))
+    opened = next(each for each in driven.do(protocol.Load(two)) if isinstance(each, protocol.RanksLoaded))
     others = [rank.pid for rank in opened.ranks[1:]]
     found["opened"] = [opened.sharding, [rank.layers for rank in opened.ranks]]
-    driven.do(commands.Prefill("Once upon a time, there was", chat=False))
+    driven.do(protocol.Prefill("Once upon a time, there was", chat=False))
     steps = [
-        each for _ in range(12) for each in driven.do(commands.TakeStep()) if isinstance(each, records.Step)
+        each for _ in range(12) for each in driven.do(protocol.TakeStep()) if isinstance(each, protocol.Step)
     ]
     before = [processor_seconds(pid) for pid in others]
     time.sleep(IDLE_SECONDS)
@@ -69,7 +68,7 @@ def main() -> None:
         (processor_seconds(pid) - then) / IDLE_SECONDS for pid, then in zip(others, before, strict=True)
     )
     measured = next(
-        each for each in driven.do(commands.MeasureRanks(3)) if isinstance(each, records.RanksMeasured)
+        each for each in driven.do(protocol.MeasureRanks(3)) if isinstance(each, protocol.RanksMeasured)
     )
     found["measured"] = {
         "ranks": len(measured.ranks),
@@ -82,16 +81,16 @@ def main() -> None:
         == max(each.compute_ms for each in measured.times),
     }
     found["refused"] = {cls.kind: driven.failure(cls) for cls in SAMPLES if not cls.over_ranks}
-    found["step"] = driven.failure(commands.TakeStep())
-    found["race"] = driven.failure(commands.Race(2, 6))
-    found["three"] = driven.failure(commands.Load(LoadSettings(ranks=3)))
-    found["again"] = driven.failure(commands.Load(two))
-    found["alone"] = driven.failure(commands.Load(LoadSettings()))
-    found["attention"] = driven.failure(commands.Prefill("Once", chat=False)) + driven.failure(
-        commands.ReadAttention(1)
+    found["step"] = driven.failure(protocol.TakeStep())
+    found["race"] = driven.failure(protocol.Race(2, 6))
+    found["three"] = driven.failure(protocol.Load(LoadSettings(ranks=3)))
+    found["again"] = driven.failure(protocol.Load(two))
+    found["alone"] = driven.failure(protocol.Load(LoadSettings()))
+    found["attention"] = driven.failure(protocol.Prefill("Once", chat=False)) + driven.failure(
+        protocol.ReadAttention(1)
     )
-    found["no ranks"] = driven.failure(commands.MeasureRanks())
-    found["back"] = driven.failure(commands.Load(two)) + driven.failure(commands.Prefill("Once", chat=False))
+    found["no ranks"] = driven.failure(protocol.MeasureRanks())
+    found["back"] = driven.failure(protocol.Load(two)) + driven.failure(protocol.Prefill("Once", chat=False))
     begun = time.perf_counter()
     found["closed"] = driven.engine.close(5.0)
     found["close_seconds"] = time.perf_counter() - begun

@@ -13,17 +13,16 @@ import sys
 import time
 from queue import SimpleQueue
 
-from engine import commands, records
-from engine.commands import Command
-from engine.ranks import process
-from engine.records import Record
+from engine import protocol
+from engine.protocol import Command, Record
+from engine.ranks import hosts
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
 
 
 def main(ranks: int) -> None:
     """Load, prefill, step, move back and recompute, quit."""
-    process.MODULE = "tests.engine.ranks.faulty"
+    hosts.MODULE = "tests.engine.ranks.faulty"
     inbox: SimpleQueue[Record] = SimpleQueue()
     engine = EngineThread(inbox.put)
     engine.start()
@@ -34,8 +33,8 @@ def main(ranks: int) -> None:
     def do(command: Command) -> bool:
         begun, failure = time.perf_counter(), None
         engine.send(command)
-        while not isinstance(record := inbox.get(), records.Ended):
-            if isinstance(record, records.Failure):
+        while not isinstance(record := inbox.get(), protocol.Ended):
+            if isinstance(record, protocol.Failure):
                 failure = [record.message, record.hint, record.lost_rank, record.trace]
         tell(command=command.kind, seconds=time.perf_counter() - begun, failure=failure)
         return failure is None
@@ -47,16 +46,16 @@ def main(ranks: int) -> None:
         rank_patience=int(os.environ.get("TESTED_PATIENCE", "60")),
     )
     path: list[Command] = [
-        commands.Load(load),
-        commands.Prefill("Once upon a time, there was a little girl", chat=False, echo=False),
+        protocol.Load(load),
+        protocol.Prefill("Once upon a time, there was a little girl", chat=False, echo=False),
     ]
-    path += [commands.TakeStep() for _ in range(5)]
-    path += [commands.MoveTo(8), commands.MoveTo(12)]
+    path += [protocol.TakeStep() for _ in range(5)]
+    path += [protocol.MoveTo(8), protocol.MoveTo(12)]
     all(do(command) for command in path)
     if os.environ.get("TESTED_FAULT", "").startswith("wait"):
         tell(command="waiting", seconds=0, failure=None)
         time.sleep(1000)
-    again = [commands.TakeStep(), commands.Load(load), commands.Load(LoadSettings()), commands.Verify()]
+    again = [protocol.TakeStep(), protocol.Load(load), protocol.Load(LoadSettings()), protocol.Verify()]
     if os.environ.get("TESTED_AGAIN"):
         for command in again:
             do(command)

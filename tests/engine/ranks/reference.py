@@ -16,10 +16,10 @@ import numpy as np
 
 from engine.model import blas
 from engine.model.load import load
+from engine.ranks.handlers import RanksSpread
 from engine.ranks.hosts import LOOPBACK, RankHost, RankHosts
-from engine.ranks.join import join
+from engine.ranks.mirror import join
 from engine.ranks.ring import RING
-from engine.ranks.spread import RanksSpread
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.engine.ranks.walks import PROMPT, model_at

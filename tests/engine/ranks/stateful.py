@@ -22,10 +22,11 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import Cancelled
+from engine.protocol import BeamEnded
 from engine.ranks.ring import RING
-from engine.records import BeamEnded
 from engine.session.session import Session
 from tests.engine.ranks.walks import Compared, model_at, sessions
+from tests.engine.session.moving import go_back, go_forward
 
 BOUND = 1e-4
 """Of a logit, in float32; the largest are about 6, and 1e-5 was seen."""
@@ -54,11 +55,11 @@ def walk(both: Compared, bound: float, counts: dict[str, int]) -> type[RuleBased
 
         @rule(count=st.integers(1, 6))
         def back(self, count: int) -> None:
-            both.do(lambda session: session.back(count), _cost)
+            both.do(lambda session: go_back(session, count), _cost)
 
         @rule(count=st.integers(1, 6))
         def forward(self, count: int) -> None:
-            both.do(lambda session: session.forward(count), _cost)
+            both.do(lambda session: go_forward(session, count), _cost)
 
         @rule(data=st.data())
         def move(self, data: st.DataObject) -> None:

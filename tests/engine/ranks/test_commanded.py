@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from engine import commands
-from engine.commands import KINDS
+from engine import protocol
+from engine.protocol import COMMANDS
 from tests.engine.ranks.programs import Program
 
 REFUSED = {
@@ -30,9 +30,9 @@ NO_FORWARD = {
 
 
 def test_every_command_is_refused_or_works_over_ranks() -> None:
-    assert {kind for kind, cls in KINDS.items() if not cls.over_ranks} == REFUSED
-    assert sorted(KINDS) == sorted([*REFUSED, *WALKED, *NO_FORWARD])
-    assert not commands.Inside.over_ranks
+    assert {kind for kind, cls in COMMANDS.items() if not cls.over_ranks} == REFUSED
+    assert sorted(COMMANDS) == sorted([*REFUSED, *WALKED, *NO_FORWARD])
+    assert not protocol.Inside.over_ranks
 
 
 @pytest.mark.slow

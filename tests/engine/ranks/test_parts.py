@@ -14,10 +14,9 @@ import pytest
 
 from engine.cache.live import KV
 from engine.errors import LoadError, SettingsError
-from engine.ranks.agreement import Print, held, told
 from engine.ranks.hosts import RankHosts, hosts_of
 from engine.ranks.kv import Handle
-from engine.ranks.shards import divide, sharding_of
+from engine.ranks.mirror import Print, divide, held, sharding_of, told
 from engine.settings import LoadSettings, check_load
 from tests.zoo import Zoo
 

@@ -22,12 +22,13 @@ from engine.decoding.run import run
 from engine.errors import EngineError
 from engine.model import synthetic
 from engine.model.load import load
+from engine.protocol import BeamEnded
+from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
-from engine.ranks.spread import RanksSpread
-from engine.records import BeamEnded
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
+from tests.engine.session.moving import go_back
 from tests.families import FAMILIES
 
 PROMPT = [5, 9, 2, 77, 31, 8, 120, 44, 3, 17, 250, 6, 90, 11]
@@ -92,7 +93,7 @@ def walk(both: Compared) -> None:
     for _ in range(8):
         both.step()
     tip = both.over.node
-    both.do(lambda session: session.back(5), lambda moved: (moved.kept, moved.restored, moved.recomputed))
+    both.do(lambda session: go_back(session, 5), lambda moved: (moved.kept, moved.restored, moved.recomputed))
     other = next(each.id for each in both.over.next.candidates if each.id != both.over.next.picked)
     both.do(lambda session: session.choose(other))
     for _ in range(3):

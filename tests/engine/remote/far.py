@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from engine import commands
-from engine.records import Record
-from engine.remote.address import Address
-from engine.remote.client import RemoteEngine
-from engine.remote.connection import Connection
-from engine.remote.link import AddressLink, Link
+from engine import protocol
+from engine.protocol import Record
+from engine.remote.client import Connection, RemoteEngine
+from engine.remote.link import Address, AddressLink, Link
 from engine.remote.server import EngineServer
 from tests.engine.test_thread import Engine
 from tests.system import short_directory
@@ -61,13 +59,13 @@ class Far(Engine):
     def __init__(self, link: Link, joins: bool = False, program: str = PROGRAM) -> None:
         self.queue: SimpleQueue[Record] = SimpleQueue()
         self.stages: SimpleQueue[Connection] = SimpleQueue()
-        self.adopted: list[commands.Command] = []
+        self.adopted: list[protocol.Command] = []
         self.remote = RemoteEngine(self.queue.put, link, program, self.stages.put, self.adopted.append)
         self.remote.joins = joins
         self.remote.connect()
         self.remote.start()
 
-    def send(self, command: commands.Command) -> None:
+    def send(self, command: protocol.Command) -> None:
         self.remote.send(command)
 
     def wait(self, holds: Callable[[Connection], bool]) -> Connection:

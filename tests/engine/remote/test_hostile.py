@@ -12,11 +12,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from engine import commands, records, wire
-from engine.records import Record
-from engine.remote import CLIENT_IDS, server, visitor
-from engine.remote.client import RemoteEngine
-from engine.remote.connection import Connection
+from engine import protocol, wire
+from engine.protocol import Record
+from engine.remote import CLIENT_IDS, journal, server
+from engine.remote.client import Connection, RemoteEngine
 from engine.remote.journal import MEMORY
 from engine.remote.lines import line_of
 from engine.settings import LoadSettings
@@ -38,9 +37,9 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[commands.Command]:
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[protocol.Command]:
     """An engine that only keeps what it is sent: what reaches it is looked at, and carried out nowhere."""
-    kept: list[commands.Command] = []
+    kept: list[protocol.Command] = []
     monkeypatch.setattr(EngineThread, "start", lambda self: None)
     monkeypatch.setattr(EngineThread, "send", lambda self, command: kept.append(command))
     return kept
@@ -87,7 +86,7 @@ def talked(host: Host, sent: bytes) -> bytes:
 
 @pytest.mark.parametrize("rounds", [150, pytest.param(5000, marks=pytest.mark.slow)])
 def test_an_engine_outlives_ten_thousand_damaged_lines(
-    host: Host, taken: list[commands.Command], rounds: int, monkeypatch: pytest.MonkeyPatch
+    host: Host, taken: list[protocol.Command], rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "WRONG_SECONDS", 0.0)
     luck = random.Random(19)
@@ -109,7 +108,7 @@ def test_a_client_outlives_an_engine_that_sends_damaged_lines(rounds: int) -> No
     welcome = line_of(welcome=1, engine="e", client=1, number=0, next=0, outstanding=[], model=False)
     lines = [
         wire.encode(record) + b"\n"
-        for record in (records.Ended("Step"), records.Loading("import", 0, 0, "mlx"))
+        for record in (protocol.Ended("Step"), protocol.Loading("import", 0, 0, "mlx"))
     ]
     lines += [
         line_of(bye="so"),
@@ -165,14 +164,14 @@ def swallow(connection: socket.socket) -> None:
 # ---- by name ----------------------------------------------------------------------------------
 
 
-def own(command: commands.Command) -> bytes:
+def own(command: protocol.Command) -> bytes:
     """A command of client 1 as a line."""
     data = json.loads(wire.encode(command))
     data["fields"]["id"] += CLIENT_IDS
     return json.dumps(data).encode() + b"\n"
 
 
-STEP = commands.TakeStep()
+STEP = protocol.TakeStep()
 
 
 @pytest.mark.parametrize(
@@ -182,16 +181,16 @@ STEP = commands.TakeStep()
         (own(STEP)[:-1] + own(STEP), "A message has something after its end"),
         (wire.encode(STEP) + b"\n", "A command has an id that is not the client's."),
         (own(STEP) + own(STEP), "Two commands have the same id."),
-        (b"".join(own(commands.TakeStep()) for _ in range(300)), "More than 256 commands wait."),
-        (wire.encode(records.Ended("Step")) + b"\n", "An engine takes commands, no records."),
+        (b"".join(own(protocol.TakeStep()) for _ in range(300)), "More than 256 commands wait."),
+        (wire.encode(protocol.Ended("Step")) + b"\n", "An engine takes commands, no records."),
         (b'{"ping":"x"}\n', "A ping has no number."),
         (b"x" * 3000, "A line is longer than 2,000 bytes."),
     ],
 )
 def test_who_breaks_the_rules_is_sent_away_with_one_reason(
-    host: Host, taken: list[commands.Command], sent: bytes, why: str, monkeypatch: pytest.MonkeyPatch
+    host: Host, taken: list[protocol.Command], sent: bytes, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visitor.wire, "LIMIT", 2000)
+    monkeypatch.setattr(journal.wire, "LIMIT", 2000)
     with host.address.connect() as stranger:
         stranger.settimeout(20)
         stranger.sendall(HELLO + sent)
@@ -202,7 +201,7 @@ def test_who_breaks_the_rules_is_sent_away_with_one_reason(
     assert talked(host, HELLO).startswith(b'{"welcome":')
 
 
-def test_half_a_line_is_no_command(host: Host, taken: list[commands.Command]) -> None:
+def test_half_a_line_is_no_command(host: Host, taken: list[protocol.Command]) -> None:
     assert talked(host, HELLO + own(STEP)[:-1]).startswith(b'{"welcome":')
     assert not taken
 
@@ -213,17 +212,17 @@ def test_half_a_line_is_no_command(host: Host, taken: list[commands.Command]) ->
 def test_a_client_that_reads_nothing_holds_up_neither_engine_nor_memory(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visitor, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(journal, "SILENCE_SECONDS", 2.0)
     with host.address.connect() as stranger:
         stranger.sendall(HELLO)
         settled(lambda: host.server._visitor is not None)
         before = peak()
         for _ in range(3 * MEMORY // 2**20):
-            host.server._emit(records.Failure("Step", "x" * 2**20, ""))
+            host.server._emit(protocol.Failure("Step", "x" * 2**20, ""))
         assert peak() - before < 2 * MEMORY
         settled(lambda: host.server._visitor is None)  # sent away, as it took nothing for so long
     far = Far(host.link())
-    assert kinds(far.do(commands.TakeStep())) == ["Failure", "Ended"]  # there is no model, and it says so
+    assert kinds(far.do(protocol.TakeStep())) == ["Failure", "Ended"]  # there is no model, and it says so
     far.close()
 
 
@@ -257,7 +256,7 @@ def test_a_client_of_the_same_version_and_another_source_is_told_so(host: Host) 
 
 def test_two_hundred_clients_leave_no_descriptors_and_no_threads(host: Host) -> None:
     far = Far(host.link())
-    far.do(commands.Load(LoadSettings()))
+    far.do(protocol.Load(LoadSettings()))
     far.close()
 
     def there() -> tuple[int, int]:
@@ -268,6 +267,6 @@ def test_two_hundred_clients_leave_no_descriptors_and_no_threads(host: Host) -> 
     for n in range(200):
         far = Far(host.link(), joins=bool(n % 2))
         if n % 3:
-            far.send(commands.TakeStep())
+            far.send(protocol.TakeStep())
         far.close()
     settled(lambda: all(now <= once for now, once in zip(there(), before, strict=True)))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import PathError
-from engine.remote import journal, token
-from engine.remote.address import Address, parsed
+from engine.remote import journal, link
 from engine.remote.journal import RecordJournal
+from engine.remote.link import Address, parsed
 
 # ---- the journal ------------------------------------------------------------------------------
 
@@ -142,11 +142,11 @@ def test_a_port_that_is_taken_is_one_line() -> None:
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "new" / "token"
-    made = token.made_or_read(file)
+    made = link.made_or_read_token(file)
     assert len(made) > 40
     assert file.stat().st_mode & 0o777 == 0o600
-    assert token.made_or_read(file) == token.read(file) == made
-    assert token.made_or_read(tmp_path / "other") != made
+    assert link.made_or_read_token(file) == link.read_token(file) == made
+    assert link.made_or_read_token(tmp_path / "other") != made
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_what_is_no_token(tmp_path: Path, content: bytes | None, mode: int, word
         file.write_bytes(content)
         file.chmod(mode)
     with pytest.raises(PathError, match=words):
-        token.read(file)
+        link.read_token(file)

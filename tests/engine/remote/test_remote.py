@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
 from engine.errors import EngineError
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.remote import server
 from engine.remote.link import ProcessLink
 from engine.settings import LoadSettings, Settings
@@ -37,7 +36,7 @@ def test_the_walk_of_the_live_suite_passes_through_a_socket_and_a_process(host: 
         found = lived(far)
         far.close()
         assert [[timeless(record) for record in part] for part in found] == expected
-        steps = [record for record in found[-1] if isinstance(record, records.Step)]
+        steps = [record for record in found[-1] if isinstance(record, protocol.Step)]
         assert len(steps) == 12
 
 
@@ -46,10 +45,10 @@ def test_the_walk_of_the_live_suite_passes_through_a_socket_and_a_process(host: 
 
 def test_a_second_client_is_refused_and_the_first_is_not_disturbed(host: Host) -> None:
     first = Far(host.link())
-    first.do(commands.Load(LoadSettings()))
+    first.do(protocol.Load(LoadSettings()))
     with pytest.raises(EngineError, match=r"Another client is connected, .* leave that one first\.$"):
         Far(host.link())
-    assert kinds(first.do(commands.Prefill("Once", chat=False)))[-1] == "Ended"
+    assert kinds(first.do(protocol.Prefill("Once", chat=False)))[-1] == "Ended"
     first.close()
     again = Far(host.link(), joins=True)  # its place is free again
     assert again.remote.has_session
@@ -87,25 +86,27 @@ def test_who_says_nothing_is_sent_away(host: Host, monkeypatch: pytest.MonkeyPat
 
 def test_who_joins_sees_the_whole_session(host: Host) -> None:
     first = Far(host.link())
-    told = first.do(commands.Load(LoadSettings()))
-    told += first.do(commands.Configure(SAMPLED))
-    told += first.do(commands.Prefill("Once upon a time", chat=False))
-    told += first.do(commands.Choose(4, 4096))  # a failure of somebody else is nobody's business
-    told += first.do(commands.Choose(4, 300))
+    told = first.do(protocol.Load(LoadSettings()))
+    told += first.do(protocol.Configure(SAMPLED))
+    told += first.do(protocol.Prefill("Once upon a time", chat=False))
+    told += first.do(protocol.Choose(4, 4096))  # a failure of somebody else is nobody's business
+    told += first.do(protocol.Choose(4, 300))
     first.close()
     second = Far(host.link(), joins=True)
-    seen = [record for record in told if not isinstance(record, records.Failure)]
+    seen = [record for record in told if not isinstance(record, protocol.Failure)]
     found = [second.get() for _ in seen]
     assert [timeless(record) for record in found] == [timeless(record) for record in seen]
-    assert {getattr(record, "id", 0) for record in found if isinstance(record, records.Ended)} == {0}
+    assert {record.request for record in found} == {0}, "the joining client asked for none of it"
     adopted = second.adopted
     assert adopted == [
-        commands.Load(LoadSettings()),
-        commands.Configure(SAMPLED),
-        commands.Prefill("Once upon a time", chat=False),
+        protocol.Load(LoadSettings()),
+        protocol.Configure(SAMPLED),
+        protocol.Prefill("Once upon a time", chat=False),
     ]
-    step = second.do(commands.TakeStep())[0]  # and goes on with it
-    assert isinstance(step, records.Step)
+    command = protocol.TakeStep()
+    step, *_, ended = second.do(command)  # and goes on with it
+    assert isinstance(step, protocol.Step)
+    assert (step.request, ended.request) == (command.id, command.id)
     assert step.parent == seen[-2].node  # type: ignore[union-attr]
     second.close()
 
@@ -120,7 +121,7 @@ def lived_through(engine: Engine, disturb: Callable[[str], None]) -> dict[int, A
     """A session with a prefill in chunks, a run and a branch; returns every node of its tree with its readings."""
     told: list[Record] = []
 
-    def do(command: Command, name: str = "", at: type[Record] = records.Ended, count: int = 0) -> bool:
+    def do(command: Command, name: str = "", at: type[Record] = protocol.Ended, count: int = 0) -> bool:
         """Do a command, disturbed after some records; returns whether that cancelled it."""
         engine.send(command)
         if count:
@@ -128,25 +129,25 @@ def lived_through(engine: Engine, disturb: Callable[[str], None]) -> dict[int, A
             disturb(name)
         told.extend(engine.until_ended(command))
         ended = told[-1]
-        assert isinstance(ended, records.Ended)
+        assert isinstance(ended, protocol.Ended)
         return ended.cancelled
 
-    do(commands.Load(LoadSettings()))
-    do(commands.Configure(SAMPLED))
-    prompt = commands.Prefill("Once upon a time there was a dog. " * 9, chat=False, echo=False, step_size=4)
-    if do(prompt, "prefill", records.PrefillChunk, 3):
-        assert not do(commands.GoOnPrefill())
-    if do(commands.Run(), "run", records.Step, 4):
-        assert not do(commands.Run())
-    last = [record for record in told if isinstance(record, records.Step)][-1]
-    do(commands.Choose(last.parent, 300))
+    do(protocol.Load(LoadSettings()))
+    do(protocol.Configure(SAMPLED))
+    prompt = protocol.Prefill("Once upon a time there was a dog. " * 9, chat=False, echo=False, step_size=4)
+    if do(prompt, "prefill", protocol.PrefillChunk, 3):
+        assert not do(protocol.GoOnPrefill())
+    if do(protocol.Run(), "run", protocol.Step, 4):
+        assert not do(protocol.Run())
+    last = [record for record in told if isinstance(record, protocol.Step)][-1]
+    do(protocol.Choose(last.parent, 300))
     disturb("branch")
-    do(commands.TakeStep())
-    assert not any(isinstance(record, records.Failure) for record in told)
-    opened = next(record for record in told if isinstance(record, records.PromptOpened))
+    do(protocol.TakeStep())
+    assert not any(isinstance(record, protocol.Failure) for record in told)
+    opened = next(record for record in told if isinstance(record, protocol.PromptOpened))
     tree: dict[int, Any] = {token.node: token.id for token in opened.tokens}
     for record in told:
-        if isinstance(record, records.Step):
+        if isinstance(record, protocol.Step):
             tree[record.node] = (record.parent, record.id, record.origin, record.logprob, record.next)
     return tree
 
@@ -192,24 +193,24 @@ def test_what_was_sent_into_a_lost_connection_or_while_it_was_away_is_refused(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far = Far(host.link())
-    far.do(commands.Load(LoadSettings()))
-    lost = commands.Prefill("Once", chat=False)
+    far.do(protocol.Load(LoadSettings()))
+    lost = protocol.Prefill("Once", chat=False)
     monkeypatch.setattr(far.remote, "_sending", Hole(far))
     far.send(lost)
     far.wait(lambda connection: connection.stage == "away")
-    step = commands.TakeStep()
+    step = protocol.TakeStep()
     far.send(step)
     refused, ended = far.until_ended(step)
-    assert isinstance(refused, records.Failure)
+    assert isinstance(refused, protocol.Failure)
     assert refused.message == "The engine is away: the connection was lost."
-    assert ended == records.Ended("Step", cancelled=True)
-    load = commands.Load(LoadSettings())
+    assert ended == protocol.Ended("Step", cancelled=True)
+    load = protocol.Load(LoadSettings())
     far.send(load)
     refused, _ = far.until_ended(load)
     assert refused.command != "Load"  # which would say that the model is gone
     failure, ended = far.until_ended(lost)
-    assert isinstance(failure, records.Failure)
+    assert isinstance(failure, protocol.Failure)
     assert failure.message == "The connection was lost before it reached the engine."
-    assert ended == records.Ended("Prefill", cancelled=True)
-    assert isinstance(far.do(commands.Prefill("Once", chat=False))[0], records.PromptOpened)
+    assert ended == protocol.Ended("Prefill", cancelled=True)
+    assert isinstance(far.do(protocol.Prefill("Once", chat=False))[0], protocol.PromptOpened)
     far.close()

@@ -7,13 +7,13 @@ differ must do so by tokens whose edge lies within the rounding, and the referen
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.setting_field import ORDERS
-from engine.settings import Settings
+from engine.settings import ORDERS, Settings
 
 Wide = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -81,6 +81,21 @@ class Reference:
             assert self._near(stage, differs, mine), f"{stage} keeps other tokens: {differs[:10]}"
         self.drawn_slack = max(self.drawn_slack, self._rounding())
         self.logits = np.where(kept, self.logits, -np.inf)
+
+    def follow(self, stage: str) -> bool:
+        """Apply a stage, and go on with the tokens that it keeps here; returns whether rounding has no say in which."""
+        name = stage.replace("-", "_")
+        if name not in {"top_p", "min_p", "xtc", "top_k"}:
+            getattr(self, f"_{name}")()
+            self._round()
+            return True
+        mine = self.kept & getattr(self, f"_{name}")()
+        order = [token for token in self._order() if self.kept[token]]
+        edges = [n for n, (one, other) in enumerate(pairwise(order)) if mine[one] != mine[other]]
+        at_edge = {order[n + after] for n in edges for after in (0, 1)}
+        sure = not any(self._near(stage, np.array([token]), mine) for token in at_edge)
+        self.logits = np.where(mine, self.logits, -np.inf)
+        return sure
 
     # ---- stages that change logits ----------------------------------------------------------
 

@@ -16,8 +16,7 @@ from mlx_lm import sample_utils
 from engine.sampling.pipeline import invert, sample, uniform
 from engine.sampling.ranking import Row, log_softmax, ranked
 from engine.sampling.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
-from engine.setting_field import MLX_LM, ORDERS
-from engine.settings import Settings
+from engine.settings import MLX_LM, ORDERS, Settings
 
 mx.disable_compile()
 

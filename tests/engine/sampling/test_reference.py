@@ -13,8 +13,7 @@ from engine.errors import StepError
 from engine.sampling.pipeline import Sampled, StageRun, sample
 from engine.sampling.ranking import Row, log_softmax
 from engine.sampling.stages import Context, Stage
-from engine.setting_field import MLX_LM, ORDERS
-from engine.settings import Settings
+from engine.settings import MLX_LM, ORDERS, Settings
 from tests.engine.sampling.reference import Reference
 
 

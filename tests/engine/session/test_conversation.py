@@ -1,22 +1,25 @@
-"""Turns: the path of a conversation has the ids that its template gives, or the difference is told."""
+"""Conversations, turn after turn, and answers whose beginning is given."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from engine.commands import AddTurn, Prefill
 from engine.errors import PromptError
-from engine.model.forward import never
 from engine.model.load import Loaded
-from engine.records import Message, Prefilled, PromptOpened, TurnDiffers
+from engine.protocol import AddTurn, ChatOptions, Message, Prefill, Prefilled, PromptOpened, TurnDiffers
+from engine.session import conversation
 from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import never
 from tests.engine.session.chat_templates import TEMPLATES, chatting
+from tests.zoo import Zoo
 
 USERS = ("Tell me a story.", "Why did the dog run? ", "And then?\n\nMore.", "Grüße 🙂", "The end?")
 ANSWERS = ("The dog ran.", "Because it saw a cat.", "It slept", "Hello!", "Yes.")
@@ -133,3 +136,57 @@ def test_raw_text_has_no_turns(family: tuple[str, Loaded, Any]) -> None:
         list(add_turn(session, AddTurn("More", ()), never))
     with pytest.raises(PromptError, match="Unicode"):
         list(add_turn(session, AddTurn("\ud800", (Message("user", "x"),)), never))
+
+
+# ---- an answer whose beginning is given --------------------------------------------------------
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def loaded(zoo: Zoo) -> Loaded:
+    return zoo.load("pocket")
+
+
+def opening_of(records: list[object]) -> PromptOpened:
+    return next(record for record in records if isinstance(record, PromptOpened))
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize(
+    ("content", "written"), [("m.content", " Once upon "), ("m.content | trim", "Once upon")]
+)
+def test_the_record_has_it_as_the_template_wrote_it_and_the_turn_goes_on_behind(
+    loaded: Loaded, content: str, written: str
+) -> None:
+    session = Session(loaded, Settings(seed=1))
+    config = json.dumps({"chat_template": CHATML.replace("m.content", content)})
+    options = ChatOptions(config, response=" Once upon ")
+    prompt = opening_of(
+        list(conversation.prompt(session, Prefill("Hi", True, options=options), lambda: False))
+    )
+    assert prompt.text.endswith("assistant\n" + written)
+    assert (prompt.options.response, prompt.messages) == (written, (Message("user", "Hi"),))
+    ids = [session.step().id for _ in range(4)]
+    answer = conversation.answer(session, prompt.options)
+    assert answer == written + session.tokens.join(ids)
+    following = list(
+        conversation.add_turn(session, AddTurn("More", prompt.messages, prompt.options), lambda: False)
+    )
+    assert not any(isinstance(record, TurnDiffers) for record in following)
+    turn = opening_of(following)
+    assert turn.messages == (Message("user", "Hi"), Message("assistant", answer), Message("user", "More"))
+    assert turn.options == replace(options, response=None)
+    whole = session.tokens.chat(turn.messages, turn.options)
+    assert session.tokens.join(session.tree.tokens(session.node)) == whole
+
+
+def test_raw_text_has_no_place_for_it(loaded: Loaded) -> None:
+    session = Session(loaded, Settings(seed=1))
+    command = Prefill("Hi", False, options=ChatOptions(response="Once"))
+    prompt = opening_of(list(conversation.prompt(session, command, lambda: False)))
+    assert prompt.options.response is None
+    assert "beginning is not used" in prompt.notes[0]

@@ -1,4 +1,4 @@
-"""The prompt's way in: chunks, prompt logprobs against a plain reference, cancelling, bounds."""
+"""Prefill: chunks, prompt logprobs, cold starts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from engine.decoding.run import run
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model import synthetic
-from engine.model.forward import ChunkSizer
-from engine.model.load import load
-from engine.records import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
+from engine.model.forward import ChunkSizer, FirstUses
+from engine.model.load import Loaded, load
+from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
 from engine.session.session import Session
+from engine.session.uncached import open_session
 from engine.session.unread import PIECE_BYTES
 from engine.settings import LoadSettings, Settings
+from engine.timing import tpot, warm
 from tests.zoo import CONFIGS, Zoo
 
 TEXT = "Once upon a time there was a big dog. He liked to run and play in the park all day long."
@@ -35,7 +38,7 @@ def plain_logprobs(session: Session, ids: list[int]) -> np.ndarray:
 def read_all(session: Session) -> list[PromptToken]:
     """The prompt logprobs that are still to be read."""
     read: list[PromptToken] = []
-    while (some := session.read_prompt()) is not None:
+    while (some := session.unread.read()) is not None:
         read += some.tokens
         assert some.left == len(session.unread)
     return read
@@ -96,7 +99,7 @@ def test_without_prompt_logprobs_nothing_is_read_and_nothing_spent(zoo: Zoo) -> 
     assert isinstance(prefilled, Prefilled)
     assert {token.logprob for token in prefilled.tokens} == {None}
     assert prefilled.unread == 0
-    assert session.read_prompt() is None
+    assert session.unread.read() is None
 
 
 def test_a_cancelled_prefill_goes_on(zoo: Zoo) -> None:
@@ -285,4 +288,88 @@ def test_a_family_whose_end_can_t_run_alone_is_read_from_its_logits(zoo: Zoo) ->
     ids = session.tokens.encode(TEXT)
     for each in (session, other):
         list(each.prefill(TEXT, ids))
+    assert read_all(session) == read_all(other)
+
+
+# ---- cold starts -------------------------------------------------------------------------------
+
+PROMPT = list(range(7, 29))
+
+
+def fresh(zoo: Zoo, **settings: object) -> Loaded:
+    """A model as it is right after loading."""
+    return replace(zoo.load("llama", **settings), first_uses=FirstUses())
+
+
+def prefilled(session: Session, ids: list[int] = PROMPT) -> tuple[list[PrefillChunk], Prefilled]:
+    """Read a prompt."""
+    _, *chunks, end = session.prefill("", ids, echo=False)
+    assert isinstance(end, Prefilled)
+    return [chunk for chunk in chunks if isinstance(chunk, PrefillChunk)], end
+
+
+def test_the_first_chunk_is_cold_and_the_rate_is_that_of_the_others(zoo: Zoo) -> None:
+    chunks, end = prefilled(Session(fresh(zoo, prefill_step_size=7), Settings()))
+    assert [chunk.cold for chunk in chunks] == [True, False, False]
+    assert end.cold
+    assert end.prompt_tps == pytest.approx(14 / sum(chunk.ms for chunk in chunks[1:]) * 1000)
+    assert end.ttft_ms > sum(chunk.ms for chunk in chunks)
+
+
+def test_a_short_first_prompt_has_no_rate_and_the_next_has_one(zoo: Zoo) -> None:
+    loaded = fresh(zoo)
+    assert prefilled(Session(loaded, Settings()), [7, 8, 9])[1].prompt_tps == 0
+    (chunk,), end = prefilled(Session(loaded, Settings()), [7, 8, 9])
+    assert (chunk.cold, end.cold) == (False, False)
+    assert 0 < end.prompt_tps < 3 / chunk.ms * 1000
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("no_kv_cache", [False, True])
+def test_the_first_step_alone_is_cold(zoo: Zoo, pipelined: bool, no_kv_cache: bool) -> None:
+    loaded = fresh(zoo, no_kv_cache=no_kv_cache)
+    for expected in ([True, False, False], [False, False, False]):
+        session = open_session(loaded, Settings(max_tokens=3))
+        prefilled(session)
+        steps = list(run(session, lambda: False)) if pipelined else [session.step() for _ in range(3)]
+        assert all(isinstance(step, Step) for step in steps)
+        assert [step.ms.cold for step in steps] == expected
+
+
+def test_no_mean_and_no_percentile_counts_a_cold_step(zoo: Zoo) -> None:
+    session = Session(fresh(zoo), Settings())
+    prefilled(session)
+    first, *later = (session.step().ms for _ in range(4))
+    slow = replace(first, total=10_000.0)
+    assert slow.cold
+    times = tpot(warm([slow, *later]))
+    assert times is not None
+    assert (times.steps, times.p95) == (3, max(ms.total for ms in later))
+    assert tpot(warm([slow])) is None
+
+
+def test_a_prefill_in_many_chunks_computes_of_its_last_layer_what_it_does_without_prompt_logprobs(
+    tmp_path: Path,
+) -> None:
+    """The rest waits with the readings: half of the work of a model of two layers."""
+    config = {**CONFIGS["llama"], "num_key_value_heads": 4, "head_dim": 128}
+    model = str(synthetic.write(tmp_path / "model", config))
+    session = Session(load(LoadSettings(model=model, prefill_step_size=32)), Settings())
+    list(session.prefill("", [5 + place for place in range(1400)], echo=True))
+    assert (
+        session.unread.held == sum(4096 * -(-chunk * 32 // 256) * 256 for chunk in range(1, 44)) + 4096 * 1536
+    )
+
+
+def test_beyond_a_bound_the_last_layer_is_computed_on_the_way(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = zoo.load("llama", prefill_step_size=4)
+    session, other = Session(loaded, Settings()), Session(loaded, Settings())
+    ids = session.tokens.encode(TEXT)
+    list(other.prefill(TEXT, ids))
+    assert other.unread.held > 2**19
+    monkeypatch.setattr("engine.session.unread.HELD_BYTES", 2**18)
+    list(session.prefill(TEXT, ids))
+    assert session.unread.held <= 2**18
     assert read_all(session) == read_all(other)

@@ -15,15 +15,14 @@ from mlx.utils import tree_flatten
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
 
-from engine.chunks import of_prompt
-from engine.commands import Prefill
 from engine.errors import Cancelled, PromptError
 from engine.model.load import Loaded
-from engine.records import NO_OPTIONS, ChatOptions, Message, Prefilled
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Prefilled
 from engine.session import conversation
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import Settings
+from engine.tree import prompt_chunks
 from tests.engine.session.test_equality import Spy
 from tests.zoo import Zoo
 
@@ -120,7 +119,7 @@ def test_ids_logprobs_and_kv_are_those_of_a_fresh_prefill(zoo: Zoo, tmp_path: Pa
 
     # KV: that of a fresh prefill of both, each in the chunks in which it ran, bit for bit
     fresh = session.runner.fresh(2048)
-    fresh.forward_path(before, of_prompt(len(before)))
+    fresh.forward_path(before, prompt_chunks(len(before)))
     fresh.forward_path([*before, *after], ((0, len(before) - 1), (len(before), len(before) + len(after) - 1)))
     pairs = zip(
         *(numbers(caches, fresh.kv.offset) for caches in (session.kv.caches, fresh.kv.caches)), strict=True

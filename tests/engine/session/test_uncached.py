@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import Cancelled, SettingsError
-from engine.model.forward import Runner, never
+from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.session.uncached import UncachedSession, open_session
 from engine.settings import LoadSettings, Settings, check_load
-from engine.task import Task
-from engine.worker import Worker
+from engine.task import never
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
 PROMPT = list(range(7, 27))
@@ -59,9 +59,9 @@ def test_nothing_is_held_and_the_reading_tells_what_the_pass_took(zoo: Zoo) -> N
 def test_the_prompt_is_read_with_its_logprobs_and_nothing_stays_of_it(zoo: Zoo) -> None:
     session = open_session(zoo.load("llama", no_kv_cache=True), SAMPLED)
     *_, end = session.prefill("", PROMPT, echo=True)
-    assert isinstance(end, records.Prefilled)
+    assert isinstance(end, protocol.Prefilled)
     read = []
-    while (more := session.read_prompt()) is not None:
+    while (more := session.unread.read()) is not None:
         read += more.tokens
     assert len(read) == len(PROMPT) - 1
     assert all(token.logprob is not None for token in read)
@@ -140,21 +140,17 @@ def test_settings_that_need_a_cache_are_refused(name: str, value: int) -> None:
 
 
 def test_the_worker_says_so_and_steps(zoo: Zoo) -> None:
-    found: list[records.Record] = []
-    worker = Worker(found.append, lambda: False)
-    worker.carry_out(Task(commands.Load(LoadSettings(str(zoo.path("llama")), no_kv_cache=True))))
-    worker.carry_out(Task(commands.Prefill("Once upon", chat=False)))
-    worker.carry_out(Task(commands.TakeStep()))
-    facts = next(record for record in found if isinstance(record, records.ModelFacts))
+    engine = Unthreaded(LoadSettings(str(zoo.path("llama")), no_kv_cache=True), prompt="Once upon")
+    step = engine.one(protocol.TakeStep(), protocol.Step)
+    (facts,) = engine.of(protocol.ModelFacts)
     assert any("KV cache is off" in note for note in facts.notes)
-    step = next(record for record in found if isinstance(record, records.Step))
     assert (step.kv.offset, step.kv.kept_budget, step.kv.passed_tokens) == (0, 0, step.position + 1)
 
 
 def test_beams_run_on_a_cache_of_their_own(zoo: Zoo) -> None:
     settings = BeamSettings(width=3, max_tokens=5)
     found = [list(search(opened(zoo, "llama", cached=cached), settings))[-1] for cached in (True, False)]
-    one, other = (end for end in found if isinstance(end, records.BeamEnded))
+    one, other = (end for end in found if isinstance(end, protocol.BeamEnded))
     assert [each.ids for each in one.ranking] == [each.ids for each in other.ranking]
 
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.records import Marked
+from engine.protocol import Marked
 from engine.trace import Journal, load
 from tests.engine.trace.made_records import session
 from tests.inspector import fakes

@@ -8,10 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.records import KVGroup, Marked, Packed, Record
+from engine.protocol import Endless, Marked, Packed, Record, Runs
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
-from engine.trace.shapes import INT_LIMIT, KINDS, FieldColumn, columns, items, optional, words
+from engine.trace.schema import KINDS, columns, items, optional, words
+from engine.trace.values import INT_LIMIT
 from tests.inspector import fakes
 
 INTS = st.integers(0, 4) | st.integers(-1, INT_LIMIT - 1)
@@ -20,26 +21,27 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 FLOAT32 = st.floats(allow_nan=False, width=32)
 
 
-def _of(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
+def _of(hint: Any) -> st.SearchStrategy[Any]:
     hint, may_lack = optional(hint)
-    found = _inner(column, hint)
+    found = _inner(hint)
     return st.none() | found if may_lack else found
 
 
-def _inner(column: FieldColumn, hint: Any) -> st.SearchStrategy[Any]:
+def _inner(hint: Any) -> st.SearchStrategy[Any]:
+    if hint == Runs:
+        return st.lists(st.integers(0, 999), max_size=5).map(tuple)
     if (allowed := words(hint)) is not None:
         return st.sampled_from(allowed)
     if (parts := items(hint)) is not None:
         if parts[-1] is ...:
-            return st.lists(_of(column, parts[0]), max_size=3).map(tuple)
-        return st.tuples(*(_of(column, part) for part in parts))
+            return st.lists(_of(parts[0]), max_size=3).map(tuple)
+        return st.tuples(*map(_of, parts))
     if is_dataclass(hint):
         return made(hint)
-    endless = st.sampled_from([float("inf"), float("-inf")])
-    floats = FLOATS | FLOAT32 | endless if column.endless else FLOATS
     return {
         int: INTS,
-        float: floats,
+        float: FLOATS,
+        Endless: FLOATS | FLOAT32 | st.sampled_from([float("inf"), float("-inf")]),
         str: TEXTS,
         bytes: st.binary(max_size=5),
         Packed: st.binary(max_size=5),
@@ -71,10 +73,7 @@ def made(cls: type, transient: bool = False) -> st.SearchStrategy[Any]:
         return st.builds(
             LoadSettings, model=TEXTS, kv_bits=st.sampled_from((None, 4, 8)), float32_scales=st.none()
         )
-    parts = {column.name: _of(column, column.hint) for column in columns(cls, transient)}
-    if cls is KVGroup:
-        parts["layers"] = st.lists(st.integers(0, 999), max_size=5).map(tuple)
-    return st.builds(cls, **parts)
+    return st.builds(cls, **{column.name: _of(column.hint) for column in columns(cls, transient)})
 
 
 ANY = st.sampled_from(sorted(KINDS)).flatmap(lambda name: made(KINDS[name]))

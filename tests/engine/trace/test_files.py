@@ -20,12 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TraceError
-from engine.records import Distribution, Failure, PromptOpened, PromptToken, Recalled, Step
-from engine.trace import Entry, Trace, TraceReader, load, peek, save_as
-from engine.trace import bounds as trace_bounds
+from engine.protocol import Distribution, Failure, PromptOpened, PromptToken, Recalled, Step
+from engine.trace import Entry, Trace, TraceReader, load, peek, save_as, user_message
+from engine.trace import values as trace_bounds
 from engine.trace.encode import Encoder
 from engine.trace.lines import sealed
-from engine.trace.user_message import user_message
 from tests.engine.trace.made_records import entries
 
 PROGRAM = "test 1"

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import (
+from engine.protocol import (
     Beam,
     BeamStep,
     Candidate,
     CaptureFacts,
     Check,
     Distribution,
+    Endless,
     KVReading,
     LensRead,
     PrefillChunk,
@@ -26,11 +28,10 @@ from engine.records import (
     Step,
 )
 from engine.trace import Entry, Header, TraceReader, load, save_as
-from engine.trace.candidates import NAMES
+from engine.trace.candidates import NAMES, restored, shortened, steady_exp
 from engine.trace.decode import Decoder
 from engine.trace.encode import Encoder
-from engine.trace.numbers import restored, shortened, steady_exp
-from engine.trace.shapes import KINDS, columns, field_names
+from engine.trace.schema import KINDS, classes, columns, field_names
 from inspector.state.timeline import Timeline
 from tests.engine.trace.made_records import ANY, FLOAT32, entries, made, session
 
@@ -51,6 +52,23 @@ def decoded(lines: list[bytes]) -> list[Any]:
         hash(value)  # decodes what waits
     assert problems == []
     return found
+
+
+def test_a_logprob_may_be_infinite_wherever_it_stands() -> None:
+    """A model may give a token probability 0; declared as a plain number, it would end the session's file."""
+    plain = [
+        f"{name}.{column.name}"
+        for name, cls in classes().items()
+        for column in columns(cls)
+        if re.search("logprob|surprisal", column.name)
+        and "float" in str(column.hint)
+        and not _endless(column.hint)
+    ]
+    assert plain == []
+
+
+def _endless(hint: Any) -> bool:
+    return hint == Endless or any(map(_endless, get_args(hint)))
 
 
 # ---- identity ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from engine.errors import TraceError
-from engine.records import Loading, LookedAhead, Marked, Step
+from engine.protocol import Loading, LookedAhead, Marked, Step
 from engine.trace import Entry, Journal, in_use, load, peek, worth_keeping
 from engine.trace import journal as trace_journal
 from tests.engine.trace.made_records import session

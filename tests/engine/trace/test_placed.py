@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from engine.records import LogitsRow, ModelFacts, ModelVocabulary, Packed, Prefilled, PromptOpened, Step
+from engine.protocol import LogitsRow, ModelFacts, ModelVocabulary, Packed, Prefilled, PromptOpened, Step
 from engine.trace import Entry, placed
 from tests.inspector import fakes
 

@@ -9,7 +9,7 @@ import pytest
 from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.model.load import load as load_model
-from engine.records import ModelFacts, Record, Resampled, Step
+from engine.protocol import ModelFacts, Record, Resampled, Step
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, load, save_as

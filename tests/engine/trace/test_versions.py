@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TraceError
-from engine.records import Candidate, Distribution, KVReading, Step, StepTimes
+from engine.protocol import Candidate, Distribution, KVReading, Step, StepTimes
 from engine.trace import Entry, Unknown, load, save_as
-from engine.trace.entry import MAGIC
-from engine.trace.lines import sealed
-from engine.trace.shapes import KINDS, classes, columns, items, optional
+from engine.trace.lines import MAGIC, sealed
+from engine.trace.schema import KINDS, classes, columns, items, optional
 from tests.engine.trace.made_records import entries
 
 PROGRAM = "test 1"

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine import commands, records
-from engine.commands import Command
-from engine.records import Record
+from engine import protocol
+from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
-from inspector.cli.arguments import Request
-from inspector.cli.subcommands import generate
+from inspector.cli.arguments import CliRequest
+from inspector.cli.subcommands.generate import text_writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
@@ -42,18 +41,18 @@ class ScriptedBackend:
         self.joins = True
 
     def start(self) -> None:
-        self.emit(records.Loading("import", 0, 0, "mlx"))
+        self.emit(protocol.Loading("import", 0, 0, "mlx"))
 
     def send(self, command: Command) -> None:
         self.sent.append(command)
-        if isinstance(command, commands.Cancel):
+        if isinstance(command, protocol.Cancel):
             return
         for record in self.answers.get(type(command), ()):
-            self.emit(record)
+            self.emit(replace(record, request=command.id))
             if isinstance(command, self.interrupt or ()):
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-        self.emit(records.Ended(command.kind, id=command.id))
+        self.emit(protocol.Ended(command.kind, request=command.id))
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed += 1
@@ -65,10 +64,10 @@ class ScriptedRun:
 
     def __init__(
         self,
-        request: Request,
+        request: CliRequest,
         answers: Answers,
         then: Sequence[Command] = (),
-        writer: Callable[..., driver.Writer] = generate.writer,
+        writer: Callable[..., driver.Writer] = text_writer,
     ) -> None:
         self.request, self.then, self.writer = request, then, writer
         self.backend = ScriptedBackend(answers)
@@ -104,7 +103,9 @@ class ScriptedRun:
         def refuse(constant: str) -> None:
             raise AssertionError(f"{constant} is not JSON")
 
-        return [json.loads(line, parse_constant=refuse) for line in self.lines]
+        found = [json.loads(line, parse_constant=refuse) for line in self.lines]
+        assert all("request" not in event for event in found), "the program's own number of a command"
+        return found
 
 
 class Run(ScriptedRun):
@@ -112,39 +113,41 @@ class Run(ScriptedRun):
 
     def __init__(self, answers: Answers, jsonl: bool = True, **settings: Any) -> None:
         asked = Settings(seed=7, **settings)
-        request = Request(LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",))
-        super().__init__(request, answers, [commands.Run()])
+        request = CliRequest(
+            LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",)
+        )
+        super().__init__(request, answers, [protocol.Run()])
 
 
 def script(
-    steps: int = 5, reason: records.FinishReason = "length", detail: str = "5 tokens", **facts: Any
+    steps: int = 5, reason: protocol.FinishReason = "length", detail: str = "5 tokens", **facts: Any
 ) -> Answers:
     """A generation of the hand-made story."""
     session = fakes.Session()
     loaded, opened, taken = session.load(**facts), session.open(), session.steps(steps)
     return {
-        commands.Load: answer(loaded),
-        commands.Prefill: answer(opened),
-        commands.Run: [*answer(taken), session.finish(reason, detail)],
+        protocol.Load: answer(loaded),
+        protocol.Prefill: answer(opened),
+        protocol.Run: [*answer(taken), session.finish(reason, detail)],
     }
 
 
 def answer(made: Sequence[Record]) -> list[Record]:
     """Records without the ends of commands: the backend on the script adds those."""
-    return [record for record in made if not isinstance(record, records.Ended)]
+    return [record for record in made if not isinstance(record, protocol.Ended)]
 
 
 def with_texts(answers: Answers, texts: Sequence[str]) -> Answers:
     """The same generation, its steps saying other texts."""
-    steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
+    steps = [record for record in answers[protocol.Run] if isinstance(record, protocol.Step)]
     told = [replace(step, text=text) for step, text in zip(steps, texts, strict=True)]
-    opened = [_picking(record, texts[0]) for record in answers[commands.Prefill]]
-    return {**answers, commands.Prefill: opened, commands.Run: [*told, answers[commands.Run][-1]]}
+    opened = [_picking(record, texts[0]) for record in answers[protocol.Prefill]]
+    return {**answers, protocol.Prefill: opened, protocol.Run: [*told, answers[protocol.Run][-1]]}
 
 
 def _picking(record: Record, text: str) -> Record:
     """The distribution after the prompt with another text of the picked token; any other record as it is."""
-    if not isinstance(record, records.Prefilled):
+    if not isinstance(record, protocol.Prefilled):
         return record
     told = (
         replace(each, text=text) if each.id == record.next.picked else each for each in record.next.candidates

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands, records
-from engine.records import Record
+from engine import protocol
+from engine.protocol import Record
 from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import batch
-from inspector.cli.writers.batch import writer
+from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
+from inspector.cli.writers.sequences import batch_writer
 from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint, light
+from tests.inspector.cli.test_main import complaint
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
 
@@ -24,15 +24,15 @@ class Run(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, told: tuple[Record, ...] = (*BEGINNING, *REST)) -> None:
-        args = parsed(batch.parser(), ["--ignore-chat-template", *argv])
-        texts = batch.prompts_from(args)
-        request = batch.batch_request(args, texts)
+        args = parsed(batch_parser(), ["--ignore-chat-template", *argv])
+        texts = prompts_from(args)
+        request = batch_request(args, texts)
         answers = {
-            commands.StartBatch: told,
-            commands.CompareBatch: COMPARED,
-            commands.DrawMany: (DRAWN, *draws(1)),
+            protocol.StartBatch: told,
+            protocol.CompareBatch: COMPARED,
+            protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        super().__init__(request, answers, list(batch.commands_for(args, request, texts)), writer)
+        super().__init__(request, answers, list(commands_for(args, request, texts)), batch_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def test_the_flags_reach_the_engine() -> None:
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "StartBatch", "CompareBatch"]
     started = run.backend.sent[2]
-    assert isinstance(started, commands.StartBatch)
+    assert isinstance(started, protocol.StartBatch)
     assert [(prompt.text, prompt.chat) for prompt in started.prompts] == [("Once", False), ("a\tb", False)]
     assert (started.size, started.static, started.steps) == (4, True, None)
 
@@ -51,10 +51,10 @@ def test_the_flags_reach_the_engine() -> None:
 def test_a_file_has_a_prompt_on_each_line(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("Once\n\nThe dog\n")
-    args = parsed(batch.parser(), ["--prompt-file", str(file), "--lines", "-p", "Tom"])
-    assert batch.prompts_from(args) == ["Tom", "Once", "The dog"]
-    args = parsed(batch.parser(), ["--prompt-file", str(file)])
-    assert batch.prompts_from(args) == ["Once\n\nThe dog\n"]
+    args = parsed(batch_parser(), ["--prompt-file", str(file), "--lines", "-p", "Tom"])
+    assert prompts_from(args) == ["Tom", "Once", "The dog"]
+    args = parsed(batch_parser(), ["--prompt-file", str(file)])
+    assert prompts_from(args) == ["Once\n\nThe dog\n"]
 
 
 def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
     )
     run = Run("--prompt-file", str(file), "--lines", "--seed", "1", "--temp", "1")
     started = run.then[-1]
-    assert isinstance(started, commands.StartBatch)
+    assert isinstance(started, protocol.StartBatch)
     text, dog, tom, broken = started.prompts
     assert (text.text, text.settings) == ('{"name": "no prompt"}', None)
     assert dog.text == "The dog"
@@ -75,7 +75,7 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
     assert (tom.text, tom.system, tom.settings) == ("Tom", "é", None)
     assert broken.text == '{ "a'
     plain = Run("-p", json.dumps(own)).then[-1]
-    assert isinstance(plain, commands.StartBatch)
+    assert isinstance(plain, protocol.StartBatch)
     assert plain.prompts[0].text == json.dumps(own)  # --lines was not given
 
 
@@ -107,39 +107,10 @@ def test_draws_begin_after_their_prompt() -> None:
     run = Run("-p", "Once", "-n", "40", "--max-tokens", "5")
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "DrawMany"]
-    assert run.backend.sent[-1] == commands.DrawMany(40, tokens=5)
+    assert run.backend.sent[-1] == protocol.DrawMany(40, tokens=5)
     text = "\n".join(run.lines)
     assert "chi-square 1.50" in text
     assert "└   2  a" in text
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ([], "No prompt was given."),
-        (["-p", ""], "One of the prompts is empty."),
-        (["-p", "a", "-p", "b", "-n", "3"], "--draws continues one prompt, and several were given."),
-        (["-p", "a", "--batch-size", "0"], "0 lanes at once are out of range. Give 1 to 256."),
-        (["-p", "a", "--prompt-file", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert said in complaint(capsys, "batch", *argv)
-
-
-def test_help_is_instant() -> None:
-    text = light("batch", "--help")
-    for flag in (
-        "--prompt TEXT",
-        "--lines",
-        "--static",
-        "--compare",
-        "--draws N",
-        "--temp",
-        "--model",
-        "--jsonl",
-    ):
-        assert flag in text
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -161,7 +132,7 @@ def test_the_table_has_a_line_a_lane() -> None:
 def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
     assert run.go() == Outcome(0)
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [(event["event"], event.get("row")) for event in events] == [
         ("batch", None), ("join", None), ("prefill", None), ("prompt", 0), ("prompt", 1),
         ("step", 0), ("step", 1), ("step", 0), ("step", 1), ("end", 1), ("step", 0), ("end", 0),
@@ -174,9 +145,9 @@ def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
 
 def test_what_came_before_ctrl_c_is_written() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl")
-    run.backend.interrupt = commands.StartBatch
+    run.backend.interrupt = protocol.StartBatch
     assert run.go().code == 130
-    events = [json.loads(line) for line in run.lines]
+    events = run.events
     assert [event["event"] for event in events][-3:] == ["end", "end", "batch_end"]
     assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
 
@@ -201,4 +172,4 @@ def test_a_real_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     from engine.trace import load
 
     kept = [type(entry.value) for entry in load(trace).entries]
-    assert kept.count(records.BatchStep) == 4
+    assert kept.count(protocol.BatchStep) == 4

@@ -11,51 +11,50 @@ from typing import Any
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.beam_settings import BeamSettings
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import beam as command
-from inspector.cli.writers.beam import writer
+from inspector.cli.subcommands.generate import beam_parser, beam_settings
+from inspector.cli.writers.sequences import beam_writer
 from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint, light
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
 
-def told(node: int, text: str, logprob: float, reason: Any = "length") -> records.Hypothesis:
+def told(node: int, text: str, logprob: float, reason: Any = "length") -> protocol.Hypothesis:
     """A hypothesis of two tokens."""
-    return records.Hypothesis(node, (7, node), text, logprob, logprob / 2, 2, reason)
+    return protocol.Hypothesis(node, (7, node), text, logprob, logprob / 2, 2, reason)
 
 
-def beam(node: int, place: int = 0) -> records.Beam:
+def beam(node: int, place: int = 0) -> protocol.Beam:
     """A live beam of one token."""
-    return records.Beam(node, 3, place, 0, node, "x", -0.5, -0.5, -0.5, 1)
+    return protocol.Beam(node, 3, place, 0, node, "x", -0.5, -0.5, -0.5, 1)
 
 
 BEST, WORSE, GREEDY = told(8, " one\nday", -1.0, "eos"), told(9, "\x1b[31mred", -3.0), told(10, " two", -2.0)
-OPENED = records.BeamOpened(3, 2, 1.0, False, 2, "A note of the engine.")
+OPENED = protocol.BeamOpened(3, 2, 1.0, False, 2, "A note of the engine.")
 STEPS = (
-    records.BeamStep(1, (beam(4), beam(5, 1)), (), (), beam(4), 2, 5.0, False),
-    records.BeamStep(2, (), (beam(5, 1),), (BEST, WORSE), None, 0, 1.0, True),
+    protocol.BeamStep(1, (beam(4), beam(5, 1)), (), (), beam(4), 2, 5.0, False),
+    protocol.BeamStep(2, (), (beam(5, 1),), (BEST, WORSE), None, 0, 1.0, True),
 )
 
 
-def script(greedy: records.Hypothesis = GREEDY) -> list[records.Record]:
+def script(greedy: protocol.Hypothesis = GREEDY) -> list[protocol.Record]:
     """A search of two steps."""
-    return [OPENED, *STEPS, records.BeamEnded((BEST, WORSE), greedy, (), 2, "length", 6.0)]
+    return [OPENED, *STEPS, protocol.BeamEnded((BEST, WORSE), greedy, (), 2, "length", 6.0)]
 
 
 class Run(ScriptedRun):
     """One run of the command on a script."""
 
-    def __init__(self, *argv: str, greedy: records.Hypothesis = GREEDY) -> None:
-        args = parsed(command.parser(), ["-p", "Once", "--ignore-chat-template", *argv])
-        self.settings = command.beam_settings(args)
-        answers = {commands.SearchBeams: script(greedy)}
-        super().__init__(request_from(args), answers, [commands.SearchBeams(self.settings)], writer)
+    def __init__(self, *argv: str, greedy: protocol.Hypothesis = GREEDY) -> None:
+        args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        self.settings = beam_settings(args)
+        answers = {protocol.SearchBeams: script(greedy)}
+        super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], beam_writer)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -69,52 +68,17 @@ def test_the_flags_reach_the_engine() -> None:
     assert run.go().code == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "SearchBeams"]
     load, configure, _, asked = run.backend.sent
-    assert isinstance(load, commands.Load)
-    assert isinstance(configure, commands.Configure)
+    assert isinstance(load, protocol.Load)
+    assert isinstance(configure, protocol.Configure)
     assert load.settings.kv_bits == 8
     assert configure.settings.min_tokens == 3
-    assert asked == commands.SearchBeams(BeamSettings(7, -0.5, True, 12))
+    assert asked == protocol.SearchBeams(BeamSettings(7, -0.5, True, 12))
 
 
 def test_the_defaults_are_those_of_the_engine() -> None:
     run = Run()
     assert run.settings == BeamSettings()
     assert not run.request.jsonl
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--width", "11"], "--width: must be a whole number from 1 to 10, not 11."),
-        (["--width", "two"], "--width: must be a whole number, not 'two'."),
-        (["--length-penalty", "nan"], "--length-penalty: must be a number from -10 to 10, not nan."),
-        (["--max-tokens", "0"], "--max-tokens"),
-        (
-            ["--temp", "1"],
-            "inspector beam has no flag --temp. --temp is a flag of inspector, inspector generate,",
-        ),
-        (["--kv-bits", "7"], "--kv-bits"),
-        (["--model", "no/such/place/at-all"], "at-all"),
-        (["--prompt-file", "nowhere.txt"], "--prompt and --prompt-file were both given."),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert said in complaint(capsys, "beam", *STORY, *argv)
-
-
-def test_a_prompt_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert complaint(capsys, "beam").startswith("No prompt was given.")
-
-
-def test_the_command_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Put beam first: inspector beam ..." in complaint(capsys, "--model", "pocket", "beam")
-
-
-def test_help_is_instant_and_names_the_flags() -> None:
-    text = light("beam", "--help")
-    for flag in ("width", "length-penalty", "early-stopping", "max-tokens", "min-tokens", "jsonl", "model"):
-        assert f"--{flag}" in text
-    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -145,8 +109,8 @@ def test_greedy_is_marked_where_the_ranking_has_it() -> None:
 def test_equal_texts_are_told_apart_by_the_token_that_ended_them() -> None:
     best, greedy = replace(BEST, end="<|im_end|>"), replace(BEST, node=11, end="<|end\x1b|>")
     run = Run(greedy=greedy)
-    ended = records.BeamEnded((best, WORSE), greedy, (), 2, "length", 6.0)
-    run.backend.answers = {commands.SearchBeams: [OPENED, *STEPS, ended]}
+    ended = protocol.BeamEnded((best, WORSE), greedy, (), 2, "length", 6.0)
+    run.backend.answers = {protocol.SearchBeams: [OPENED, *STEPS, ended]}
     run.go()
     lines = run.out.getvalue().splitlines()
     place = lines[0].index("ends")
@@ -174,13 +138,13 @@ def test_json_lines_hold_every_step_and_the_ranking() -> None:
 
 def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
     run = Run("--jsonl")
-    run.backend.interrupt = commands.SearchBeams
+    run.backend.interrupt = protocol.SearchBeams
     assert run.go().code == 130
     assert run.events[-1]["event"] == "beam_end"
     assert run.events[-1]["reason"] == "cancelled"
     assert run.events[-1]["ranking"] == []
     table = Run()
-    table.backend.interrupt = commands.SearchBeams
+    table.backend.interrupt = protocol.SearchBeams
     assert table.go().code == 130
     assert table.out.getvalue() == ""
     assert "beams       cancelled" in table.err.getvalue()
@@ -188,8 +152,8 @@ def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
 
 def test_a_failure_is_told_in_one_line() -> None:
     run = Run()
-    failure = records.Failure("SearchBeams", "It broke.", "Mend it.")
-    run.backend.answers[commands.SearchBeams] = [failure]
+    failure = protocol.Failure("SearchBeams", "It broke.", "Mend it.")
+    run.backend.answers[protocol.SearchBeams] = [failure]
     assert run.go() == Outcome(2, failure)
     assert run.out.getvalue() == ""
 

@@ -9,21 +9,19 @@ from typing import Any
 
 import pytest
 
-from engine.commands import OpenLockstep
 from engine.errors import EngineError
+from engine.protocol import OpenLockstep
 from engine.settings import LoadSettings
 from inspector.cli import main as cli
 from inspector.cli import screen
-from inspector.cli.against import against_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import diff
-from tests.inspector.cli.test_main import complaint, light
+from inspector.cli.subcommands.texts import against_from, diff_parser
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play."
 
 
 def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None:
-    args = parsed(diff.parser(), argv)
+    args = parsed(diff_parser(), argv)
     return against_from(args, load or LoadSettings(), args.second)
 
 
@@ -56,32 +54,13 @@ def test_a_chat_template_is_a_file_or_itself(tmp_path: Path) -> None:
         (str(file), "{{ messages }}"),
         ("{% if 1 %}é{% endif %}", "{% if 1 %}é{% endif %}"),
     ):
-        args = parsed(screen.parser(), ["--against-chat-template", given])
+        args = parsed(screen.screen_parser(), ["--against-chat-template", given])
         assert against_from(args, LoadSettings(), args.against) == OpenLockstep(
             LoadSettings(), template=template
         )
-    args = parsed(screen.parser(), ["--against-chat-template", str(tmp_path / "no")])
+    args = parsed(screen.screen_parser(), ["--against-chat-template", str(tmp_path / "no")])
     with pytest.raises(EngineError, match="There is no chat template"):
         against_from(args, LoadSettings(), args.against)
-
-
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for argv, words in (
-        (("pocket", "-p", "x"), "There is no second model. Name one after the first"),
-        (("pocket", "pocket"), "No text was given."),
-        (("pocket", "pocket", "-p", "x", "--text", "y"), "--text and --prompt were both given."),
-        (("pocket", "pocket", "-p", ""), "The text is empty"),
-        (("pocket", "pocket", "--text", str(tmp_path / "no")), f"There is no file {tmp_path}/no"),
-        (("pocket", "--group-size", "32", "-p", "x"), "A group size was given without the bits"),
-        (("pocket", "pocket", "--model", "pocket", "-p", "x"), "The first model was named twice"),
-    ):
-        assert complaint(capsys, "diff", *argv).startswith(words)
-
-
-def test_help_is_instant_and_names_the_flags() -> None:
-    text = light("diff", "--help")
-    for flag in ("bits", "group-size", "adapter", "text", "window", "json", "kv-bits"):
-        assert f"--{flag}" in text
 
 
 def test_a_model_against_itself_and_four_bits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,16 +68,27 @@ def test_a_model_against_itself_and_four_bits(capsys: pytest.CaptureFixture[str]
     assert [each["event"] for each in found[:2]] == ["model", "against"]
     spans = [each for each in found if each["event"] == "span"]
     assert "".join(span["text"] for span in spans) == TEXT
-    assert {span["kl_nats"] for span in spans[1:]} == {0.0}
-    assert (found[-1]["complete"], found[-1]["kl_nats"]["mean"]) == (True, [0.0, 0.0])
+    assert {span["kl_bits"] for span in spans[1:]} == {0.0}
+    assert (found[-1]["complete"], found[-1]["kl_bits"]["mean"]) == (True, [0.0, 0.0])
     found = lines(capsys, "pocket", "--bits", "4", "-p", TEXT)
     spans, last = [each for each in found if each["event"] == "span"], found[-1]
     assert found[1]["quantization"] == "4-bit, group 64, affine"
-    kl = [span["kl_nats"] for span in spans[1:]]
-    assert last["kl_nats"]["mean"][0] == pytest.approx(math.fsum(kl) / len(kl))
-    assert last["kl_nats"]["max"] == max(kl) > 0
+    kl = [span["kl_bits"] for span in spans[1:]]
+    assert last["kl_bits"]["mean"][0] == pytest.approx(math.fsum(kl) / len(kl))
+    assert last["kl_bits"]["max"] == max(kl) > 0
     assert last["logprobs"][1] == pytest.approx(math.fsum(span["other_logprob"] for span in spans[1:]))
     assert spans[1]["candidates"][0]["rank"] == 1
+    assert not any("nats" in name for each in (*spans, last) for name in each)
+
+
+def test_kl_is_in_bits_in_the_table_too(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("pocket", "--bits", "4", "-p", TEXT)
+    last = lines(capsys, *given)[-1]
+    assert cli.main(["diff", *given]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Mean    KLD"))
+    assert row.split(": ")[1].split() == [
+        f"{last['kl_bits']['mean'][0]:.6f}", "±", f"{last['kl_bits']['mean'][1]:.6f}", "bits",
+    ]  # fmt: skip
 
 
 def test_the_figures_have_the_names_of_llama_cpp(capsys: pytest.CaptureFixture[str]) -> None:

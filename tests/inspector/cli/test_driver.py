@@ -9,9 +9,10 @@ import signal
 
 import pytest
 
-from engine import commands, records
-from engine.commands import Command
+from engine import protocol
+from engine.protocol import Command
 from inspector.cli.driver import Outcome
+from inspector.cli.summary import Completion
 from tests.inspector.cli.scripted import Run, script
 
 
@@ -19,23 +20,23 @@ def test_the_settings_come_before_the_prompt() -> None:
     run = Run(script())
     run.go()
     assert run.kinds == ["Load", "Configure", "Prefill", "Run"]
-    assert run.backend.sent[1] == commands.Configure(run.request.settings)
+    assert run.backend.sent[1] == protocol.Configure(run.request.settings)
 
 
 # ---- failures ---------------------------------------------------------------------------------
 
 
 def test_an_expected_failure_is_bad_input() -> None:
-    failure = records.Failure("Load", "No such directory: x.", "Check the path's spelling.")
-    run = Run({commands.Load: [failure]})
+    failure = protocol.Failure("Load", "No such directory: x.", "Check the path's spelling.")
+    run = Run({protocol.Load: [failure]})
     assert run.go() == Outcome(2, failure)
     assert run.out.getvalue() == ""
     assert len(run.backend.sent) == 1
 
 
 def test_an_unexpected_failure_is_a_fault() -> None:
-    failure = records.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
-    run = Run({**script(), commands.Run: [failure]})
+    failure = protocol.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
+    run = Run({**script(), protocol.Run: [failure]})
     assert run.go() == Outcome(1, failure)
     assert [event["event"] for event in run.events][-1] == "prompt"
 
@@ -71,18 +72,18 @@ def test_a_full_disk_is_told() -> None:
 # ---- Ctrl-C -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [commands.Load, commands.Prefill, commands.Run])
+@pytest.mark.parametrize("command", [protocol.Load, protocol.Prefill, protocol.Run])
 def test_an_interrupt_ends_with_the_end_event_and_130(command: type[Command]) -> None:
     run = Run(script())
     run.backend.interrupt = command
     before = signal.getsignal(signal.SIGINT)
     assert run.go() == Outcome(130)
     assert signal.getsignal(signal.SIGINT) is before
-    assert run.backend.sent[-1] == commands.Cancel(run.backend.sent[-2].id)
+    assert run.backend.sent[-1] == protocol.Cancel(run.backend.sent[-2].id)
     end = run.events[-1]
     assert (end["event"], end["finish_reason"]) == ("end", "cancelled")
-    assert end["steps"] == (1 if command is commands.Run else 0)
-    assert (end["ttft_ms"] is None) == (command is not commands.Run)
+    assert end["steps"] == (1 if command is protocol.Run else 0)
+    assert (end["ttft_ms"] is None) == (command is not protocol.Run)
 
 
 def test_a_second_interrupt_breaks_in() -> None:
@@ -101,7 +102,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run = Run(script())
-        run.backend.interrupt = commands.Configure
+        run.backend.interrupt = protocol.Configure
         assert run.go() == Outcome(0)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -111,3 +112,29 @@ def test_an_engine_that_does_not_end_is_told() -> None:
     run = Run(script())
     run.backend.joins = False
     assert run.go() == Outcome(0, joined=False)
+
+
+# ---- the text of a completion as far as it is certain ----------------------------------------
+
+
+def test_what_may_become_a_stop_string_is_held_back() -> None:
+    completion = Completion(["stop", "ox"])
+    assert completion.add("a st") == "a "
+    assert completion.add("o") == ""
+    assert completion.add("ve. b") == "stove. b"
+    assert completion.add("o") == ""
+    assert completion.close() == "o"
+    assert completion.text == "a stove. bo"
+
+
+def test_the_earliest_stop_string_cuts() -> None:
+    completion = Completion(["bc", "b"])
+    assert completion.add("abcd") == "a"
+    assert completion.close() == ""
+    assert completion.text == "a"
+
+
+def test_a_self_overlapping_stop_string() -> None:
+    completion = Completion(["aab"])
+    assert completion.add("aa") + completion.add("a") + completion.add("c") == "aaac"
+    assert completion.add("aaa") + completion.add("b!") + completion.close() == "a"

@@ -84,23 +84,3 @@ def test_an_engine_that_nobody_uses_ends_by_itself(short: Path) -> None:
     engine, _ = started("--idle", "0.001")
     assert engine.communicate(timeout=60)[1] == "Nobody was connected for 0.001 minutes: the engine ends.\n"
     assert engine.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["engine", "--listen", "0.0.0.0:7531"], "0.0.0.0:7531 is not an address of this machine, and nothing on"),
-        (["engine", "--listen", "7531"], "'7531' is no address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT."),
-        (["engine", "--idle", "0"], "must be a number of minutes above 0, not '0'"),
-        ([*GENERATE, "--connect", "example.com:80"], "example.com:80 is not an address of this machine"),
-        ([*GENERATE, "--connect", "127.0.0.1:1"], "There is no token in "),
-        ([*GENERATE, "--token-file", "x"], "--token-file has no effect without --connect."),
-        ([*GENERATE, "--unencrypted"], "--unencrypted has no effect without --connect."),
-    ],
-)  # fmt: skip
-def test_what_is_refused_in_one_line(
-    short: Path, capsys: pytest.CaptureFixture[str], argv: list[str], words: str
-) -> None:
-    assert cli.main(argv) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert words in line

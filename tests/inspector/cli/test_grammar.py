@@ -14,7 +14,7 @@ import pytest
 from engine.errors import EngineError
 from engine.grammar_settings import Grammar
 from inspector.cli.arguments import request_from
-from inspector.cli.subcommands import beam, generate
+from inspector.cli.subcommands.generate import beam_parser, generate_parser
 from inspector.cli.summary import Tally
 from inspector.cli.writers.jsonl import JsonLines
 from inspector.cli.writers.plain import PlainText
@@ -24,7 +24,7 @@ LARK, GBNF = 'start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'
 
 
 def asked(*argv: str) -> Grammar | None:
-    return request_from(generate.parser().parse_args(["-p", "hi", *argv])).settings.grammar
+    return request_from(generate_parser().parse_args(["-p", "hi", *argv])).settings.grammar
 
 
 def test_each_flag_is_a_grammar(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_each_flag_is_a_grammar(tmp_path: Path) -> None:
     assert asked("--grammar", str(paths["rules.lark"])) == Grammar("lark", LARK)
     assert asked("--grammar", str(paths["rules.txt"])) == Grammar("gbnf", GBNF)
     assert asked("--grammar", str(paths["rules.gbnf"])) == Grammar("gbnf", GBNF)
-    assert request_from(beam.parser().parse_args(["-p", "hi", "--regex", "a"])).settings.grammar == Grammar(
+    assert request_from(beam_parser().parse_args(["-p", "hi", "--regex", "a"])).settings.grammar == Grammar(
         "regex", "a"
     )
 
@@ -97,7 +97,7 @@ def test_a_grammar_that_cannot_be_used_is_one_line_with_its_place() -> None:
 
 
 def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_to() -> None:
-    request = request_from(generate.parser().parse_args(["-p", "hi", "--regex", "a+b"]))
+    request = request_from(generate_parser().parse_args(["-p", "hi", "--regex", "a+b"]))
     records, summary = session(3).records, Tally(request.settings)
     lines, report = io.StringIO(), io.StringIO()
     for writer in (JsonLines(lines, request), PlainText(io.StringIO(), report, request)):

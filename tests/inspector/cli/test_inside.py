@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from engine.records import AttentionLayer, AttentionRead, CaptureFacts, Check
-from engine.records.floats import floats
+from engine.inspection.inside import lens
+from engine.protocol import AttentionLayer, AttentionRead, CaptureFacts, Check, floats
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import inside
+from inspector.cli.subcommands.inside import inside_parser
 from inspector.cli.writers.inside import writer
-from tests.inspector.cli.test_main import complaint
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")
 
@@ -34,15 +33,15 @@ def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distrib
     kinds = [line["event"] for line in lines]
     assert kinds[-3:] == ["attention", "lens", "contributions"]
     prompt, step = (next(line for line in lines if line["event"] == kind) for kind in ("prompt", "step"))
-    looked, lens = lines[-3], lines[-2]
-    assert looked["node"] == lens["node"] == step["node"]
-    assert all(check["passed"] for check in looked["checks"] + lens["checks"])
+    looked, seen = lines[-3], lines[-2]
+    assert looked["node"] == seen["node"] == step["node"]
+    assert all(check["passed"] for check in looked["checks"] + seen["checks"])
     for layer in looked["layers"]:
         for row in layer["heads"]:
             assert len(row) == len(prompt["tokens"]) + 1
             assert math.isclose(sum(row), 1, abs_tol=1e-5)
-    assert [column["node"] for column in lens["columns"]] == [prompt["tokens"][-1]["node"], step["node"]]
-    first = lens["columns"][0]["cells"][-1]["top"][0]
+    assert [column["node"] for column in seen["columns"]] == [prompt["tokens"][-1]["node"], step["node"]]
+    first = seen["columns"][0]["cells"][-1]["top"][0]
     best = max(step["candidates"], key=lambda candidate: candidate["prob"])
     assert first["id"] == best["id"]
     assert math.isclose(first["prob"], best["prob"], rel_tol=1e-5)
@@ -109,7 +108,7 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     read = AttentionRead(2, 2, (layer,), 1, (), facts)
     for flags in (("--jsonl",), ()):
         out = io.StringIO()
-        made = writer(request_from(parsed(inside.parser(), [*PROMPT, *flags])), out, None)
+        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), out, None)
         made.nodes = [1, 2]
         if not flags:
             made._labels = {1: "a", 2: "b"}  # type: ignore[attr-defined]
@@ -120,23 +119,18 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
         assert "attention" in out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (("--at", "900"), "--at 900 is no token of the path, which has 11."),
-        (("--at", "x"), "--at: 'x' is no whole number."),
-        (
-            ("--show", "lens,colours"),
-            "--show: 'colours' is none of attention, lens, contributions, interventions.",
-        ),
-        (("--positions", "0"), "--positions: must be 1 or more"),
-        (("--show", "contributions", "--token", " a big dog"), "' a big dog' is 3 tokens, not one."),
-        (("--show", "contributions", "--token", "7", "--against", "7"), "or of two different ones."),
-        (("--alone", "--against", "7"), "not allowed with"),
-    ],
-)
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str) -> None:
-    assert said in complaint(capsys, "inside", *PROMPT, *argv)
+@pytest.mark.parametrize("flags", [("--jsonl",), ()])
+def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
+    flags: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lens, "relative_error", lambda row, truth: 1.0)
+    assert cli.main(["inside", *PROMPT, *flags]) == 3
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == (
+        "inspector: error: Not shown: Logit lens, as its check failed. "
+        "If rounding is the cause, --dtype float32 shows it."
+    )
+    assert "L8 attention" in out or "contributions" in out, "the views after it are written"
 
 
 def test_units_are_swept_and_switched_off_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,18 +158,3 @@ def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[st
     assert sum(line.startswith("  L") for line in out.splitlines()) == 12 + 1
     assert "L1 MLP off, this token: KL " in out
     assert "L1 h1" not in out, "attention is shown where it is asked for"
-
-
-@pytest.mark.parametrize(
-    ("off", "said"),
-    [
-        ("L99", "There is no L99: this model has 8 layers."),
-        ("L1 h9", "there is no h9"),
-        ("h3", "--off: 'h3' is no unit: write L6 h1, L3 mlp or L4"),
-        ("L0", "layers and heads count from 1"),
-    ],
-)
-def test_a_unit_that_is_not_there_is_one_line(
-    capsys: pytest.CaptureFixture[str], off: str, said: str
-) -> None:
-    assert said in complaint(capsys, "inside", *PROMPT, "--off", off)

@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 
 from engine.settings import LoadSettings, Settings
-from inspector.cli import arguments, screen, terminal
+from inspector.cli import arguments, screen
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
 from inspector.recordings import sessions
 
 
-def ask(*argv: str, headless: bool = True) -> arguments.Request:
+def ask(*argv: str, headless: bool = True) -> arguments.CliRequest:
     """What a command line asks for."""
-    parser = generate.parser() if headless else screen.parser()
+    parser = generate.generate_parser() if headless else screen.screen_parser()
     return arguments.request_from(parsed(parser, argv), default_prompt=not headless)
 
 
@@ -189,31 +189,6 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- bad input --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--top-p", "1.5"), "--top-p: top-p must be a number above 0 to 1, not 1.5."),
-        (("--top-p", "nan"), "--top-p: top-p must be"),
-        (("--temp", "-1"), "--temp: temperature must be 0, or a number from 0.001 to 100"),
-        (("--top-k", "-1"), "--top-k: top-k must be a whole number from 0"),
-        (("--top-k", "2.5"), "--top-k: top-k must be a whole number"),
-        (("--seed", str(2**64)), "--seed: seed must be"),
-        (("--candidates", "0"), "--candidates: candidates must be"),
-        (("--max-tokens", "0"), "--max-tokens: max tokens must be"),
-        (("--stop", ""), "--stop: stop string must not be empty"),
-        (("--kv-bits", "7"), "--kv-bits: KV bits must be one of 2, 3, 4, 5, 6, 8, not 7."),
-        (("--kv-bits", "x"), "--kv-bits: must be a whole number, not 'x'."),
-        (("--max-kv-size", "1"), "--max-kv-size: "),
-        (("--prefill-step-size", "0"), "--prefill-step-size: "),
-        (("--temp",), "--temp: expected one argument."),
-    ],
-)
-def test_a_bad_value_names_its_flag(
-    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert complaint(capsys, "generate", "-p", "hi", *flags).startswith(said)
-
-
 def test_bad_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad, empty = tmp_path / "bad.txt", tmp_path / "empty.txt"
     bad.write_bytes(b"abc\xff\xfe")
@@ -277,7 +252,7 @@ def open_screen(
             noted["ran"] = True
 
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
-    monkeypatch.setattr(terminal, "check", lambda prompt_from_stdin: None)
+    monkeypatch.setattr(screen, "check_terminal", lambda prompt_from_stdin: None)
     noted["exit"] = cli.main(argv)
     return noted
 
@@ -343,7 +318,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(screen, "SUBCOMMAND", replace(screen.SUBCOMMAND, run=lambda args: [][1]))
+    monkeypatch.setattr(cli, "SCREEN", replace(screen.SCREEN, run=lambda args: [][1]))
     line = complaint(capsys, code=1)
     assert line.startswith("This is a fault of the program: IndexError: list index out of range")
     [report] = tmp_path.iterdir()
@@ -391,7 +366,7 @@ def test_a_terminal_that_cannot_show_the_screen() -> None:
 def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "is_terminal", lambda name: name != "stdin")
+    monkeypatch.setattr(screen, "is_terminal", lambda name: name != "stdin")
     assert "so the prompt can't come from there. Use --prompt-file" in complaint(capsys, "-p", "-")
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from engine.trace.encode import Encoder
+from inspector.cli.driver import place
 from inspector.cli.main import main
-from inspector.cli.writers.trace import place
 
 FLAGS = [
     ["generate", "-p", "hi", "--model"],

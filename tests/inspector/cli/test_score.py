@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import score
-from inspector.cli.writers.score import Score, writer
+from inspector.cli.subcommands.texts import score_parser, score_request_from
+from inspector.cli.writers.tokens import Score, score_writer
 from inspector.tools.export.figures import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
-from tests.inspector.cli.test_main import complaint, light, run
+from tests.inspector.cli.test_main import complaint, run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
 
@@ -34,22 +34,22 @@ class Run(ScriptedRun):
 
     def __init__(self, file: Path, *argv: str, pieces: Any = fakes.PROMPT) -> None:
         file.write_text("Once upon a time,", encoding="utf-8")
-        args, session = parsed(score.parser(), [str(file), *argv]), fakes.Session()
+        args, session = parsed(score_parser(), [str(file), *argv]), fakes.Session()
         answers = {
-            commands.Load: answer(session.load()),
-            commands.Prefill: answer(session.open(pieces, chunk=1)),
+            protocol.Load: answer(session.load()),
+            protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
         super().__init__(
-            score.score_request_from(args),
+            score_request_from(args),
             answers,
-            writer=lambda asked, *to: writer(asked, args.summary, *to),
+            writer=lambda asked, *to: score_writer(asked, args.summary, *to),
         )
 
     @property
-    def tokens(self) -> list[records.PromptToken]:
+    def tokens(self) -> list[protocol.PromptToken]:
         """The tokens with their readings."""
-        answered = self.backend.answers[commands.Prefill]
-        read = (each for each in answered if isinstance(each, records.PromptReadings))
+        answered = self.backend.answers[protocol.Prefill]
+        read = (each for each in answered if isinstance(each, protocol.PromptReadings))
         return [token for each in read for token in each.tokens]
 
 
@@ -65,7 +65,7 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
     run = Run(file, "--kv-bits", "8", "--model", "some/model")
     assert run.go() == Outcome(0)
     assert run.kinds == ["Load", "Configure", "Prefill"]
-    assert run.backend.sent[-1] == commands.Prefill("Once upon a time,", False, None, True)
+    assert run.backend.sent[-1] == protocol.Prefill("Once upon a time,", False, None, True)
     assert (run.request.load.kv_bits, run.request.load.model) == (8, "some/model")
     assert run.request.settings.candidates == 1
     assert Run(file, "--jsonl").request.settings.candidates == 20
@@ -74,7 +74,7 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
 
 def test_the_text_itself_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     def prompt(*argv: str) -> str:
-        return score.score_request_from(parsed(score.parser(), argv)).prompt
+        return score_request_from(parsed(score_parser(), argv)).prompt
 
     assert prompt("-p", r"Once upon\na time") == "Once upon\na time"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
@@ -84,7 +84,7 @@ def test_the_text_itself_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_through_the_chat_template_when_asked(file: Path) -> None:
     run = Run(file, "--chat-template", "--system-prompt", "be kind")
     run.go()
-    assert run.backend.sent[-1] == commands.Prefill("Once upon a time,", True, "be kind", True)
+    assert run.backend.sent[-1] == protocol.Prefill("Once upon a time,", True, "be kind", True)
     assert Run(file, "--system-prompt", "x").request.notes == (
         "--system-prompt has no effect without --chat-template.",
     )
@@ -107,13 +107,6 @@ def test_bad_input_is_one_line(
     assert complaint(capsys, "score", "-") == (
         "Standard input is closed. Give the text as a file: inspector score FILE."
     )
-
-
-def test_help_is_instant_and_names_the_flags() -> None:
-    text = light("score", "--help")
-    for flag in ("jsonl", "summary", "candidates", "chat-template", "model", "kv-bits"):
-        assert f"--{flag}" in text
-    assert "--temp" not in text
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -185,11 +178,11 @@ def test_a_single_token_has_no_score(file: Path) -> None:
 
 def test_an_interrupt_ends_with_what_there_is_and_130(file: Path) -> None:
     run = Run(file, "--jsonl")
-    run.backend.interrupt = commands.Prefill
+    run.backend.interrupt = protocol.Prefill
     assert run.go().code == 130
     assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("score", False)
     table = Run(file)
-    table.backend.interrupt = commands.Prefill
+    table.backend.interrupt = protocol.Prefill
     assert table.go().code == 130
     assert "of which none was scored before it was stopped" in table.out.getvalue()
 
@@ -350,11 +343,11 @@ def test_bits_per_byte_are_over_the_bytes_of_the_text(
     raws: tuple[bytes, ...], text: str, counted: int, characters: int
 ) -> None:
     tokens = tuple(
-        records.PromptToken(place, place, place, raw.decode(), raw, False, logprob=-1.0 if place else None)
+        protocol.PromptToken(place, place, place, raw.decode(), raw, False, logprob=-1.0 if place else None)
         for place, raw in enumerate(raws)
     )
     mine = Score()
-    mine.take(records.PromptOpened(text, False, tokens, True))
+    mine.take(protocol.PromptOpened(text, False, tokens, True))
     for token in tokens[1:]:
         mine._add(token)
     assert (mine.bytes, mine.characters) == (counted, characters)

@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from engine.trace import Journal
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
 from inspector.tools.registry import FOLLOWING, TOOLS
 
 TAKEN = {"ctrl+w", "ctrl+t", "ctrl+n", *(f"f{number}" for number in range(1, 13))}
@@ -18,7 +18,7 @@ TAKEN = {"ctrl+w", "ctrl+t", "ctrl+n", *(f"f{number}" for number in range(1, 13)
 
 
 def arguments(*argv: str) -> list[str]:
-    return serve._screen(parsed(serve.parser(), argv))
+    return serve._screen(parsed(serve.serve_parser(), argv))
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_what_no_visitor_could_use_is_refused_at_the_start(argv: list[str], word
 )
 def test_values_out_of_range(flag: str) -> None:
     with pytest.raises(EngineError, match=flag.partition("=")[0]):
-        serve.run(parsed(serve.parser(), [flag]))
+        serve.run_serve(parsed(serve.serve_parser(), [flag]))
 
 
 def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
     path = tmp_path / "- a;b.jsonl"
     Journal.create(path, "test 1").close()
-    args = parsed(serve.parser(), ["--watch", str(path), "--theme", "light"])
+    args = parsed(serve.serve_parser(), ["--watch", str(path), "--theme", "light"])
     assert serve._watch(args) == ["replay", "--follow", "--theme=light", "--", str(path)]
     for more in (
         ["--temp", "0"],
@@ -75,18 +75,18 @@ def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
         ["--offer", "pocket"],
     ):
         with pytest.raises(EngineError, match="Leave it out"):
-            serve._watch(parsed(serve.parser(), ["--watch", str(path), *more]))
+            serve._watch(parsed(serve.serve_parser(), ["--watch", str(path), *more]))
     (tmp_path / "other").write_text("x", encoding="utf-8")
     with pytest.raises(EngineError, match="no trace"):
-        serve._watch(parsed(serve.parser(), ["--watch", str(tmp_path / "other")]))
+        serve._watch(parsed(serve.serve_parser(), ["--watch", str(tmp_path / "other")]))
 
 
 def test_no_key_is_one_that_browsers_take() -> None:
-    keys = {name for key in key_table(TOOLS).keys for name in key.keys.split(",")}
+    keys = {name for action in key_table(TOOLS).actions for name in action.names}
     assert not keys & TAKEN
 
 
 def test_whoever_follows_has_no_key_that_writes_or_goes_live() -> None:
-    keys = {key.id for key in key_table(FOLLOWING).keys}
+    keys = {action.id for action in key_table(FOLLOWING).actions}
     assert not keys & {"go_live", "save_as", "sessions", "export", "breakpoints", "lesson", "present"}
     assert {"step", "run", "earlier", "tree", "tip"} <= keys

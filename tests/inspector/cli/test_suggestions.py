@@ -9,8 +9,7 @@ import pytest
 
 from inspector.cli import suggestions
 from inspector.cli.flags import parsed
-from inspector.cli.main import _parsers
-from inspector.cli.registry import SUBCOMMANDS
+from inspector.cli.main import SUBCOMMANDS, _parsers
 from tests.inspector.cli.test_main import complaint
 
 FLAGS = [
@@ -19,8 +18,7 @@ FLAGS = [
     ("generate --tempratur 1", "inspector generate has no flag --tempratur. Did you mean --temp?"),
     ("generate --max-new-tokens 4", "inspector generate has no flag --max-new-tokens. Did you mean --max-tokens"),
     ("generate --max_tokens 4", "inspector generate has no flag --max_tokens. Did you mean --max-tokens?"),
-    ("bench --jsonl", "inspector bench has no flag --jsonl. Did you mean --json?"),
-    ("generate --json", "inspector generate has no flag --json. Did you mean --jsonl?"),
+    ("lesson run my.md --plain", "inspector lesson has no flag --plain. --plain is a flag of inspector learn."),
     ("generate --max-tok 4", "inspector generate has no flag --max-tok. Did you mean --max-tokens?"),
     ("--top_p .9", "inspector has no flag --top_p. Did you mean --top-p?"),
     ("--Top-P .9", "inspector has no flag --Top-P. Did you mean --top-p?"),
@@ -91,8 +89,20 @@ def test_a_file_is_pointed_at_the_flag_that_reads_it(
 def test_what_is_suggested_is_there() -> None:
     flags = {name for parser in _parsers().values() for name in parser._option_string_actions}
     assert {wanted.partition(" ")[0] for wanted in suggestions.FOREIGN.values()} <= flags
-    assert not set(suggestions.FOREIGN) & flags - {"--json"}  # which is a flag of bench alone
+    assert not set(suggestions.FOREIGN) & flags
     assert {word for word in suggestions.WORDS.values() if word[0] != "-"} <= set(SUBCOMMANDS)
+
+
+def test_both_spellings_of_json_are_everywhere_where_one_is() -> None:
+    having = [
+        name
+        for name, made in _parsers().items()
+        if {"--json", "--jsonl"} & made._option_string_actions.keys()
+    ]
+    assert {"inspector bench", "inspector diff", "inspector generate", "inspector models"} <= set(having)
+    for name in having:
+        actions = _parsers()[name]._option_string_actions
+        assert actions["--json"] is actions["--jsonl"], name
 
 
 def test_values_that_look_like_flags_are_still_values() -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.errors import PromptError
-from engine.records import Piece, Tokenized
+from engine.protocol import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli.arguments import Request
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands import tokens
-from inspector.cli.writers.tokens import writer
+from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
+from inspector.cli.writers.tokens import token_writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 
 CUT = Tokenized(
@@ -33,27 +33,29 @@ CUT = Tokenized(
 )
 
 
-def run(*argv: str) -> Request:
-    return tokens.tokens_request_from(parsed(tokens.parser(), argv))
+def run(*argv: str) -> CliRequest:
+    return tokens_request_from(parsed(tokens_parser(), argv))
 
 
-def written(request: Request, summary: bool = False, out: io.StringIO | None = None) -> str:
+def written(request: CliRequest, summary: bool = False, out: io.StringIO | None = None) -> str:
     """What a request gives for `CUT`."""
-    backend = ScriptedBackend({commands.CutText: [CUT]})
+    backend = ScriptedBackend({protocol.CutText: [CUT]})
 
     def make(emit):  # type: ignore[no-untyped-def]
         backend.emit = emit
         return backend
 
     to = out or io.StringIO()
-    cut = commands.CutText(request.load, request.prompt)
-    assert drive(request, writer(request, summary, to, Terminal()), [cut], make, loads=False) == Outcome(0)
+    cut = protocol.CutText(request.load, request.prompt)
+    assert drive(
+        request, token_writer(request, summary, to, Terminal()), [cut], make, loads=False
+    ) == Outcome(0)
     assert backend.sent == [cut]
     return to.getvalue()
 
 
-def asked(jsonl: bool = False) -> Request:
-    return Request(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+def asked(jsonl: bool = False) -> CliRequest:
+    return CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
 
 
 # ---- the flags ----------------------------------------------------------------------------------
@@ -73,19 +75,6 @@ def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
     assert (request.chat, request.system, request.notes) == (True, "s", ())
     assert request.load == LoadSettings(model="m", trust_remote_code=True)
     assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("-p", ""), "The text is empty"),
-        (("-p", "a", "file"), "A file and --prompt were both given"),
-        (("/nowhere/at/all",), "There is no file"),
-    ],
-)
-def test_what_can_not_be_read_is_said(argv: tuple[str, ...], message: str) -> None:
-    with pytest.raises(PromptError, match=message):
-        run(*argv)
 
 
 def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +127,6 @@ def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[
 
 def test_records_of_loading_are_progress_and_no_output() -> None:
     request, out = asked(), io.StringIO()
-    made = writer(request, False, out, Terminal())
-    made.take(records.Loading("tokenizer", 0, 0, "pocket"), "")
+    made = token_writer(request, False, out, Terminal())
+    made.take(protocol.Loading("tokenizer", 0, 0, "pocket"), "")
     assert out.getvalue() == ""

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError
-from engine.setting_field import ORDERS
-from engine.settings import Settings, check
+from engine.settings import ORDERS, Settings, check
 from inspector.cli import main as cli
-from inspector.cli import terminal
+from inspector.cli import screen
 from inspector.config.presets import LONGEST_NAME, SHIPPED, Presets
 from tests.inspector.cli.test_main import ask
 
@@ -164,7 +163,7 @@ def test_the_flag_begins_with_a_preset_and_other_flags_override_it(headless):
 
 @pytest.mark.parametrize("command", [[], ["generate"]])
 def test_an_unknown_preset_is_bad_input_with_the_list(capsys, command, monkeypatch):
-    monkeypatch.setattr(terminal, "check", lambda _: None)
+    monkeypatch.setattr(screen, "check_terminal", lambda _: None)
     assert cli.main([*command, "--preset", "nope\x1b", "--prompt", "x"]) == 2
     told = capsys.readouterr().err
     assert "There is no preset 'nope" in told

@@ -7,16 +7,22 @@ import re
 import pytest
 
 from engine import pocket
-from engine.model.fingerprint import fingerprint
-from engine.records import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
+from engine.model.facts import fingerprint
+from engine.protocol import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Trace, load
 from inspector.demo import DEMONSTRATION, LESSON
 from inspector.lessons.catalogue import listed
-from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session, settle
+from inspector.lessons.headless import (
+    go_through,
+    live_play,
+    live_session,
+    recorded_play,
+    recorded_session,
+    settle,
+)
 from inspector.lessons.play import Card, LessonPlay
-from inspector.lessons.record import go_through
-from tests.inspector.lessons.playing import LearnerKeys, learn
+from tests.inspector.lessons.playing import LearnerKeys
 
 LIMIT = 200_000
 """Bytes."""
@@ -71,13 +77,11 @@ def test_it_says_what_the_model_does_now() -> None:
     assert None not in [card.right for card in live]
 
 
-def test_it_is_gone_through_by_keys() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        for _ in LISTED.lesson.beats:
-            await learner.beat(guess=0)
-        assert len(learner.play.right) == 6
-
-    learn(LISTED, body, recorded=True)
+@pytest.mark.lesson(listed=LISTED, recorded=True)
+async def test_it_is_gone_through_by_keys(learner: LearnerKeys) -> None:
+    for _ in LISTED.lesson.beats:
+        await learner.beat(guess=0)
+    assert len(learner.play.right) == 6
 
 
 def test_it_names_no_directory_of_the_machine_it_was_recorded_on(trace: Trace) -> None:

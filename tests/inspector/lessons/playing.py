@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Any
 
 from textual.pilot import Pilot
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from inspector.lessons.actions import Action
+from inspector.lessons.actions import LessonAction
 from inspector.lessons.catalogue import Listed
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.session.playback import Opening
@@ -69,7 +71,7 @@ class LearnerKeys:
         await self.pilot.press(*keys)
         await self.pilot.pause()
 
-    async def do(self, action: Action) -> None:
+    async def do(self, action: LessonAction) -> None:
         """Do what a beat asks for by the keys that it names; by `h`, where a recording has no engine for them."""
         keys = KEYS.get(action.name)
         if self.play.stage.recorded or (keys is None and action.name not in ("choose", "race")):
@@ -116,7 +118,7 @@ class LearnerKeys:
         await self.press("enter")
         await self.until(lambda: self.actions.play is None or self._left(number))
 
-    def _moved_on(self, left: tuple[Action, ...]) -> bool:
+    def _moved_on(self, left: tuple[LessonAction, ...]) -> bool:
         """Whether an action was done, or a part of it: then it is looked at again."""
         busy = self.play.stage.busy
         return (
@@ -143,29 +145,33 @@ PARTS = ("step", "back", "start", "reroll")
 """Actions that a press does a part of."""
 
 
-def learn(
+@asynccontextmanager
+async def on_lesson(
     listed: Listed,
-    test: Callable[[LearnerKeys], Awaitable[None]],
     size: tuple[int, int] = (120, 40),
     recorded: bool = False,
     present: bool = False,
     beat: int | None = None,
-) -> None:
-    """Run something inside the application with a lesson begun."""
-    trace = Opening(listed.trace, play=True) if recorded else None
-    tools = with_lesson(listed, present, beat)
+) -> AsyncIterator[LearnerKeys]:
+    """The application with a lesson begun."""
     app = InspectorApp(
         LoadSettings(listed.lesson.model),
         Settings() if recorded else listed.lesson.settings,
-        trace=trace,
-        tools=tools,
+        trace=Opening(listed.trace, play=True) if recorded else None,
+        tools=with_lesson(listed, present, beat),
         begins=Preferences(),
     )
+    async with app.run_test(size=size) as pilot:
+        learner = LearnerKeys(pilot)
+        await learner.phase(*WAITING)
+        yield learner
+
+
+def learn(listed: Listed, test: Callable[[LearnerKeys], Awaitable[None]], **options: Any) -> None:
+    """Run something inside the application with a lesson begun."""
 
     async def body() -> None:
-        async with app.run_test(size=size) as pilot:
-            learner = LearnerKeys(pilot)
-            await learner.phase(*WAITING)
+        async with on_lesson(listed, **options) as learner:
             await test(learner)
 
     asyncio.run(body())

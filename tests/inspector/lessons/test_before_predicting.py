@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.cli.subcommands import learn as learn_command
-from inspector.cli.subcommands import lesson as lesson_command
-from inspector.lessons.catalogue import find, is_name, shipped
+from inspector.cli.subcommands import lessons
+from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_learn, run_lesson
+from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
 from inspector.lessons.play import LessonPhase
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.main.narration import NarrationCard
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.sampler.dialog import SamplingDialog
@@ -18,94 +17,77 @@ LESSON = find("the-draw")
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_keys_that_would_show_the_answer_wait_for_the_prediction(recorded: bool) -> None:
-    async def body(learner: LearnerKeys) -> None:
-        main, timeline = learner.app.main, learner.app.controller.timeline
-        await learner.phase(LessonPhase.ASKING)
-        assert main.status.left.startswith("Predict with 1-3")
-        for key, shown in (
-            ("space", "space"),
-            ("r", "r"),
-            ("s", "s"),
-            ("enter", "⏎"),
-            ("p", "p"),
-            ("d", "d"),
-        ):
-            await learner.press(key)
-            assert learner.app.screen is main
-            assert main.status.answer.startswith(f"Predict with 1-3 first: {shown} waits")
-        assert not learner.app.controller.client.outstanding
-        assert timeline.steps == []
-        for hint in ("space step", "r run", "⏎ choose", "s sampling"):
-            assert hint not in learner.text().splitlines()[-1]
-        await learner.press("1")
-        await learner.phase(LessonPhase.ACTING)
-        assert (main.status.answer, main.status.left) == ("", "Press space")
-        assert ("space next" if recorded else "space step") in learner.text().splitlines()[-1].replace(
-            "  ", " "
-        )
-        await learner.press("space" if not recorded else "h")
-        await learner.phase(LessonPhase.REVEALED)
-        assert main.status.left.startswith("⏎ goes to the next beat")
-        assert "⏎ choose" not in learner.text().splitlines()[-1]
-
-    learn(LESSON, body, recorded=recorded)
+async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
+    learner: LearnerKeys, recorded: bool
+) -> None:
+    main, timeline = learner.app.main, learner.app.controller.timeline
+    await learner.phase(LessonPhase.ASKING)
+    assert main.status.left.startswith("Predict with 1-3")
+    for key, shown in (("space", "space"), ("r", "r"), ("s", "s"), ("enter", "⏎"), ("p", "p"), ("d", "d")):
+        await learner.press(key)
+        assert learner.app.screen is main
+        assert main.status.answer.startswith(f"Predict with 1-3 first: {shown} waits")
+    assert not learner.app.controller.client.outstanding
+    assert timeline.steps == []
+    for hint in ("space step", "r run", "⏎ choose", "s sampling"):
+        assert hint not in learner.text().splitlines()[-1]
+    await learner.press("1")
+    await learner.phase(LessonPhase.ACTING)
+    assert (main.status.answer, main.status.left) == ("", "Press space")
+    assert ("space next" if recorded else "space step") in learner.text().splitlines()[-1].replace("  ", " ")
+    await learner.press("space" if not recorded else "h")
+    await learner.phase(LessonPhase.REVEALED)
+    assert main.status.left.startswith("⏎ goes to the next beat")
+    assert "⏎ choose" not in learner.text().splitlines()[-1]
 
 
-def test_whoever_explores_has_all_keys_and_comes_back_to_the_card() -> None:
+async def test_whoever_explores_has_all_keys_and_comes_back_to_the_card(learner: LearnerKeys) -> None:
     """A screen that was opened meanwhile may show the answer: it is left."""
-
-    async def body(learner: LearnerKeys) -> None:
-        main = learner.app.main
-        await learner.phase(LessonPhase.ASKING)
-        await learner.press("S")
-        await learner.until(lambda: "space step" in learner.text().splitlines()[-1])
-        await learner.press("A")
-        await learner.until(lambda: isinstance(learner.app.screen, ToolScreen))
-        await learner.press("S")
-        await learner.until(lambda: learner.app.screen is main)
-        assert main.status.left.startswith("Predict with 1-3")
-
-    learn(LESSON, body)
+    main = learner.app.main
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press("S")
+    await learner.until(lambda: "space step" in learner.text().splitlines()[-1])
+    await learner.press("A")
+    await learner.until(lambda: isinstance(learner.app.screen, ToolScreen))
+    await learner.press("S")
+    await learner.until(lambda: learner.app.screen is main)
+    assert main.status.left.startswith("Predict with 1-3")
 
 
-def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        main = learner.app.main
-        await learner.phase(LessonPhase.ASKING)
-        await learner.press("h")
-        assert learner.app.screen is main
-        assert "Predict with 1-3 first" in main.status.answer
-        await learner.press("2")
-        await learner.phase(LessonPhase.ACTING)
-        await learner.press("1")
-        assert learner.play.guess == 1
-        assert "Z begins this beat again" in main.status.answer
-        assert main.arrangement.current == "candidates"
-        await learner.press("h")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.press("h")
-        assert learner.app.screen is main
-        assert "⏎ goes on" in main.status.answer
-
-    learn(LESSON, body)
+async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner: LearnerKeys) -> None:
+    main = learner.app.main
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press("h")
+    assert learner.app.screen is main
+    assert "Predict with 1-3 first" in main.status.answer
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("1")
+    assert learner.play.guess == 1
+    assert "Z begins this beat again" in main.status.answer
+    assert main.arrangement.current == "candidates"
+    await learner.press("h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.press("h")
+    assert learner.app.screen is main
+    assert "⏎ goes on" in main.status.answer
 
 
 @pytest.mark.parametrize("size", [(120, 40), (120, 24), (80, 24), (80, 40)])
-def test_what_is_to_be_set_is_in_sight_beside_the_settings(size: tuple[int, int]) -> None:
-    async def body(learner: LearnerKeys) -> None:
-        card = learner.app.main.query_one(NarrationCard)
-        await learner.phase(LessonPhase.ASKING)
-        await learner.press("1", "s")
-        await learner.until(lambda: isinstance(learner.app.screen, SamplingDialog))
-        dialog = learner.app.screen.query_one("#dialog")
-        await learner.until(lambda: dialog.region.height > 0)
-        await learner.until(lambda: "Press s, set temperature to 0.5, then ctrl+s" in learner.text())
-        if size[0] >= 120:
-            assert not dialog.region.overlaps(card.region)
-        assert learner.app.main.query_one("#sampler").size.height >= 2
-
-    learn(LESSON, body, size, beat=1)
+@pytest.mark.lesson(beat=1)
+async def test_what_is_to_be_set_is_in_sight_beside_the_settings(
+    learner: LearnerKeys, size: tuple[int, int]
+) -> None:
+    card = learner.app.main.query_one(NarrationCard)
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press("1", "s")
+    await learner.until(lambda: isinstance(learner.app.screen, SamplingDialog))
+    dialog = learner.app.screen.query_one("#dialog")
+    await learner.until(lambda: dialog.region.height > 0)
+    await learner.until(lambda: "Press s, set temperature to 0.5, then ctrl+s" in learner.text())
+    if size[0] >= 120:
+        assert not dialog.region.overlaps(card.region)
+    assert learner.app.main.query_one("#sampler").size.height >= 2
 
 
 def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_too() -> None:
@@ -136,9 +118,9 @@ def test_from_begins_at_a_beat(present: bool) -> None:
 
 
 def test_a_beat_that_a_lesson_does_not_have_is_refused() -> None:
-    args = learn_command.parser().parse_args(["3", "--plain", "--from", "7"])
+    args = learn_parser().parse_args(["3", "--plain", "--from", "7"])
     with pytest.raises(Exception, match=r"has no beat 7\. It has 6"):
-        learn_command.run(args)
+        run_learn(args)
 
 
 def test_a_lesson_is_found_by_the_title_that_the_list_prints() -> None:
@@ -150,23 +132,20 @@ def test_a_lesson_is_found_by_the_title_that_the_list_prints() -> None:
 
 def test_a_lesson_of_ones_own_is_run_as_learn_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
-    monkeypatch.setattr(learn_command, "run", lambda args: begun.append(args) or 0)
-    assert lesson_command.run(lesson_command.parser().parse_args(["run", "my-lesson.md"])) == 0
-    expected = vars(learn_command.parser().parse_args(["my-lesson.md"]))
+    monkeypatch.setattr(lessons, "run_learn", lambda args: begun.append(args) or 0)
+    assert run_lesson(lesson_parser().parse_args(["run", "my-lesson.md"])) == 0
+    expected = vars(learn_parser().parse_args(["my-lesson.md"]))
     assert vars(begun[0]) == expected
 
 
-def test_a_tools_own_screen_offers_no_key_that_is_the_cards() -> None:
+@pytest.mark.lesson(listed=find("beams"))
+async def test_a_tools_own_screen_offers_no_key_that_is_the_cards(learner: LearnerKeys) -> None:
     """After a beam search ⏎ goes on with the lesson, and not to a beam."""
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        await learner.press("1", "h")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: learner.app.main.host.over == "beams" and "⏎ next" in learner.text())
-        assert "⏎ go" not in learner.text()
-        await learner.press("S")
-        await learner.until(lambda: "⏎ goes to the highlighted beam" in learner.text())
-        assert "⏎ go there" in learner.text()
-
-    learn(find("beams"), body)
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press("1", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: learner.app.main.host.over == "beams" and "⏎ next" in learner.text())
+    assert "⏎ go" not in learner.text()
+    await learner.press("S")
+    await learner.until(lambda: "⏎ goes to the highlighted beam" in learner.text())
+    assert "⏎ go there" in learner.text()

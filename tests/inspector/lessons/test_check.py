@@ -10,12 +10,12 @@ import pytest
 from engine.settings import LoadSettings
 from inspector.lessons.actions import VERBS
 from inspector.lessons.authors.check import examine, find_seed, read_checked
-from inspector.lessons.authors.new import new_lesson
+from inspector.lessons.catalogue import new_lesson
 from inspector.lessons.errors import LessonError
 from inspector.lessons.headless import HeadlessSession, live_session
-from inspector.lessons.names import PANELS, SCREENS
+from inspector.lessons.lesson import PANELS, SCREENS
 from inspector.lessons.reading import lesson as lesson_of
-from inspector.main.screen import key_table, panels_with
+from inspector.main.key_table import key_table, panels_with
 from inspector.tools.registry import TOOLS
 
 GOOD = """\
@@ -255,7 +255,7 @@ def test_a_seed_is_found_that_is_safe() -> None:
 def test_what_may_be_shown_is_on_the_screen() -> None:
     """The tables of names are those of the real registry."""
     assert tuple(PANELS) == tuple(each.id for each in panels_with(TOOLS))
-    keys = {key.id for tool in key_table(TOOLS).tools for key in tool.keys}
+    keys = {action.id for action in key_table(TOOLS).actions}
     assert set(SCREENS) <= keys
 
 

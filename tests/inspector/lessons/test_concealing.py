@@ -2,99 +2,86 @@
 
 from __future__ import annotations
 
+import pytest
+
 from inspector.lessons.catalogue import find
 from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
-from tests.inspector.lessons.playing import LearnerKeys, learn
+from tests.inspector.lessons.playing import LearnerKeys
 
 SIZE = (120, 40)
 
 
-def test_the_token_that_was_picked_is_hidden_until_the_reveal() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        assert "fell on ?" in learner.text()
-        assert "hidden until you predict" in learner.text()
-        assert "▶ ␣boy" not in learner.text()
-        assert "takes" not in learner.app.main.status.left
-        await learner.press("1", "h")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: "fell on ␣boy" in learner.text())
-        assert "hidden until you predict" not in learner.text()
-        assert learner.app.controller.timeline.slot == learner.app.controller.timeline.step_slots[0]
-
-    learn(find("the-draw"), body, SIZE, recorded=True)
+@pytest.mark.lesson(listed=find("the-draw"), size=SIZE, recorded=True)
+async def test_the_token_that_was_picked_is_hidden_until_the_reveal(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    assert "fell on ?" in learner.text()
+    assert "hidden until you predict" in learner.text()
+    assert "▶ ␣boy" not in learner.text()
+    assert "takes" not in learner.app.main.status.left
+    await learner.press("1", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: "fell on ␣boy" in learner.text())
+    assert "hidden until you predict" not in learner.text()
+    assert learner.app.controller.timeline.slot == learner.app.controller.timeline.step_slots[0]
 
 
-def test_probabilities_are_hidden_in_all_panels_and_the_heat_is_off() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        learner.play.begin(2)
-        await learner.phase(LessonPhase.ASKING)
-        await learner.until(lambda: "Steps · hidden until you predict" in learner.text())
-        assert "%" not in learner.text().replace("% of the window", "")
-        assert "surprisal from" not in learner.text()
-        await learner.press("2")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: "46.96 %" in learner.text())
-        assert "surprisal from" in learner.text()
-
-    learn(find("one-loop"), body, SIZE, recorded=True)
+@pytest.mark.lesson(listed=find("one-loop"), size=SIZE, recorded=True)
+async def test_probabilities_are_hidden_in_all_panels_and_the_heat_is_off(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    learner.play.begin(2)
+    await learner.phase(LessonPhase.ASKING)
+    await learner.until(lambda: "Steps · hidden until you predict" in learner.text())
+    assert "%" not in learner.text().replace("% of the window", "")
+    assert "surprisal from" not in learner.text()
+    await learner.press("2")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: "46.96 %" in learner.text())
+    assert "surprisal from" in learner.text()
 
 
-def test_a_panel_is_hidden_whole() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        assert "KV cache · hidden until you predict" in learner.text()
-        assert "used" not in learner.text()
-        await learner.press("1", "h")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: "40 KiB used" in learner.text())
-
-    learn(find("the-cache"), body, (80, 24), recorded=True)
+@pytest.mark.lesson(listed=find("the-cache"), size=(80, 24), recorded=True)
+async def test_a_panel_is_hidden_whole(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    assert "KV cache · hidden until you predict" in learner.text()
+    assert "used" not in learner.text()
+    await learner.press("1", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: "40 KiB used" in learner.text())
 
 
-def test_the_panel_that_matters_keeps_three_rows_and_the_card_scrolls() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        candidates = learner.app.main.query_one("#candidates")
-        await learner.until(lambda: candidates.size.height >= 3 and "pgdn" in learner.text())
-        assert "dog" not in learner.text()
-        await learner.press("pagedown")
-        await learner.until(lambda: "dog" in learner.text())
-
-    learn(find("the-draw"), body, (40, 12), recorded=True)
+@pytest.mark.lesson(listed=find("the-draw"), size=(40, 12), recorded=True)
+async def test_the_panel_that_matters_keeps_three_rows_and_the_card_scrolls(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    candidates = learner.app.main.query_one("#candidates")
+    await learner.until(lambda: candidates.size.height >= 3 and "pgdn" in learner.text())
+    assert "dog" not in learner.text()
+    await learner.press("pagedown")
+    await learner.until(lambda: "dog" in learner.text())
 
 
-def test_the_key_for_more_of_the_card_comes_and_goes_with_the_room() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        card, seen = learner.app.main.query_one(NarrationCard), set()
-        for size in ((40, 12), (160, 100), (60, 16), (200, 120), (40, 12)):
-            await learner.pilot.resize_terminal(*size)
-            await learner.until(lambda: ("pgdn" in learner.text()) is card.show_vertical_scrollbar)
-            seen.add(card.overflows)
-        assert seen == {True, False}
-
-    learn(find("the-draw"), body, (100, 40), recorded=True)
+@pytest.mark.lesson(listed=find("the-draw"), size=(100, 40), recorded=True)
+async def test_the_key_for_more_of_the_card_comes_and_goes_with_the_room(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    card, seen = learner.app.main.query_one(NarrationCard), set()
+    for size in ((40, 12), (160, 100), (60, 16), (200, 120), (40, 12)):
+        await learner.pilot.resize_terminal(*size)
+        await learner.until(lambda: ("pgdn" in learner.text()) is card.show_vertical_scrollbar)
+        seen.add(card.overflows)
+    assert seen == {True, False}
 
 
-def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel() -> None:
+@pytest.mark.lesson(listed=find("the-cache"), size=SIZE, recorded=True)
+async def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel(learner: LearnerKeys) -> None:
     """In the recording, too: there its key shows what was measured."""
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        learner.play.begin(2)
-        await learner.phase(LessonPhase.ASKING)
-        assert learner.app.main.host.over == ""
-        await learner.press("2", "h")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(
-            lambda: learner.app.main.host.over == "race" and "all 112 the same" in learner.text()
-        )
-        assert "Each step computes" in learner.text() or "each step computes" in learner.text()
-        await learner.press("enter")
-        await learner.phase(LessonPhase.ASKING)
-        await learner.until(lambda: learner.app.main.host.over == "" and "What it costs" in learner.text())
-
-    learn(find("the-cache"), body, SIZE, recorded=True)
+    await learner.phase(LessonPhase.ASKING)
+    learner.play.begin(2)
+    await learner.phase(LessonPhase.ASKING)
+    assert learner.app.main.host.over == ""
+    await learner.press("2", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: learner.app.main.host.over == "race" and "all 112 the same" in learner.text())
+    assert "Each step computes" in learner.text() or "each step computes" in learner.text()
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    await learner.until(lambda: learner.app.main.host.over == "" and "What it costs" in learner.text())

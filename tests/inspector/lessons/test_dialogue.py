@@ -17,13 +17,13 @@ from inspector.lessons.headless import (
     HeadlessSession,
     live_play,
     live_session,
+    record,
     recorded_play,
     recorded_session,
 )
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.reading import lesson as lesson_of
-from inspector.lessons.record import record
 from tests.inspector.lessons.test_check import GOOD
 
 LESSON = lesson_of(GOOD, "good")

@@ -12,51 +12,47 @@ from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.play import LessonPhase
 from inspector.lessons.scope import Scope
 from inspector.main.screen import MainScreen
+from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.lens.screen import LensScreen
-from tests.inspector.lessons.playing import LearnerKeys, learn
+from tests.inspector.lessons.playing import LearnerKeys
 
 
 def _listed(id: str) -> Listed:
     return next(each for each in shipped() if each.lesson.id == id)
 
 
-def test_a_screen_opens_at_its_key_and_closes_with_the_beat() -> None:
+@pytest.mark.lesson(listed=_listed("looking-back"), size=(80, 24), recorded=True)
+async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: LearnerKeys) -> None:
     """In a recording, too; and with the head, or the layer, that the beat speaks of."""
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.press("2", "A")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: isinstance(learner.app.screen, AttentionScreen))
-        await learner.until(lambda: "L6 h1 looks from" in learner.text() and "✓ at girl" in learner.text())
-        await learner.press("enter")
-        await learner.phase(LessonPhase.ASKING)
-        await learner.until(lambda: isinstance(learner.app.screen, MainScreen))
-        await learner.beat(guess=1)
-        await learner.press("3", "I")
-        await learner.phase(LessonPhase.REVEALED)
-        await learner.until(lambda: isinstance(learner.app.screen, LensScreen))
-        await learner.until(lambda: "After layer 6" in learner.text())
-
-    learn(_listed("looking-back"), body, (80, 24), recorded=True)
+    await learner.press("2", "A")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: isinstance(learner.app.screen, AttentionScreen))
+    await learner.until(lambda: "L6 h1 looks from" in learner.text() and "✓ at girl" in learner.text())
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    await learner.until(lambda: isinstance(learner.app.screen, MainScreen))
+    await learner.beat(guess=1)
+    await learner.press("3", "I")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: isinstance(learner.app.screen, LensScreen))
+    await learner.until(lambda: "After layer 6" in learner.text())
 
 
 @pytest.mark.slow
-def test_a_search_is_begun_by_its_form() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        await learner.press("1", "B")
-        await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
-        await learner.until(lambda: learner.app.focused is not None)
-        await learner.press(
-            "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
-        )
-        await learner.phase(LessonPhase.REVEALED)
-        assert learner.play.right == {0: False}
-        assert isinstance(learner.app.screen, BeamScreen)
-        await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
-
-    learn(_listed("beams"), body)
+@pytest.mark.lesson(listed=_listed("beams"))
+async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
+    await learner.press("1", "B")
+    await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
+    await learner.until(lambda: learner.app.focused is not None)
+    await learner.press(
+        "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
+    )
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: False}
+    assert isinstance(learner.app.screen, BeamScreen)
+    await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
 
 
 def _search(session: HeadlessSession, given: str) -> Before:
@@ -65,7 +61,7 @@ def _search(session: HeadlessSession, given: str) -> Before:
     before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
     controller.client.listeners.append(before.since.append)
     for command in VERBS["beams"].commands(given, controller):
-        controller.client.send(command)
+        controller.client.request(command)
     session.until(lambda: not controller.client.outstanding)
     return before
 
@@ -76,7 +72,7 @@ def test_a_beam_search_counts_with_its_own_settings_alone() -> None:
         controller = session.controller
         scope = Scope(controller)
         for command in VERBS["prompt"].commands(lesson.prompt, controller):
-            controller.client.send(command)
+            controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         before = _search(session, "width=2 max_tokens=16")
         done = VERBS["beams"].done
@@ -87,7 +83,7 @@ def test_a_beam_search_counts_with_its_own_settings_alone() -> None:
             source: expression(f"beams.{source}", 1).value(scope)
             for source in ("shared", "parts", "greedy_parts", "parts_prob", "greedy_parts_prob")
         }
-    own, greedy = controller.timeline.beams.search, values["shared"].number
+    own, greedy = controller.timeline.of(BeamHistory).search, values["shared"].number
     assert own is not None
     assert own.ended is not None
     assert greedy is not None
@@ -104,7 +100,7 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
         controller = session.controller
         scope = Scope(controller)
         for command in VERBS["prompt"].commands(lesson.prompt, controller):
-            controller.client.send(command)
+            controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
         controller.client.listeners.append(before.since.append)
@@ -113,6 +109,6 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
         session.until(lambda: not controller.client.outstanding)
         assert not VERBS["attention"].done("", controller, before)
         for command in VERBS["attention"].commands("", controller):
-            controller.client.send(command)
+            controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         assert VERBS["attention"].done("", controller, before)

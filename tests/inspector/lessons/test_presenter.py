@@ -13,15 +13,25 @@ import pytest
 from textual.widgets import Static
 
 from engine.errors import EngineError
-from inspector.lessons import notes
 from inspector.lessons.catalogue import shipped
-from inspector.lessons.notes import NotesPage, NotesServer, follow, page, presenting
 from inspector.lessons.play import LessonPhase
+from inspector.main.dialogs.help import HelpDialog
+from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.narration import NarrationCard
-from inspector.tools.lessons.notes_app import NotesApp, body_text, head_line
-from inspector.tools.lessons.present_dialogs import VotesDialog
-from inspector.tools.lessons.presenter import Presenter, block_digits, read_votes
-from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from inspector.tools.lessons import notes
+from inspector.tools.lessons.dialogs import VotesDialog, read_votes
+from inspector.tools.lessons.notes import (
+    NotesApp,
+    NotesPage,
+    NotesServer,
+    body_text,
+    follow,
+    head_line,
+    page,
+    presenting,
+)
+from inspector.tools.lessons.presenter import Presenter, block_digits
+from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.system import short_directory
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
@@ -101,36 +111,70 @@ def test_the_notes_say_what_comes_next_and_who_is_late() -> None:
     assert "$warning" in str(head_line(NotesPage("L", 1, 2, "T", "asking", lesson_minutes=5), 400.0).spans)
 
 
-def test_a_class_is_taken_through_a_lesson(runtime: Path) -> None:
+async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: Path) -> None:
     """By the presenter's keys alone; the second terminal has the notes of each beat."""
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.press("K")
-        followed = follow(presenting())
-        card = learner.app.main.query_one(NarrationCard)
-        assert card.size.width <= 60
-        await learner.press("v")
-        await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
-        await learner.press("1", "2", "space", "5", "space", "3", "enter")
-        await learner.until(lambda: "12 girl" in learner.text())
-        await learner.press("full_stop")
-        await learner.until(lambda: "12 girl" not in learner.text())
-        await learner.press("full_stop")
-        for _ in LESSON.lesson.beats:
-            number = learner.play.beat_number
-            while learner.play.phase is not LessonPhase.REVEALED:
-                await learner.press("pagedown")
-                await learner.phase(*WAITING)
+    await learner.press("K")
+    followed = follow(presenting())
+    card = learner.app.main.query_one(NarrationCard)
+    assert card.size.width <= 60
+    await learner.press("v")
+    await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
+    await learner.press("1", "2", "space", "5", "space", "3", "enter")
+    await learner.until(lambda: "12 girl" in learner.text())
+    await learner.press("full_stop")
+    await learner.until(lambda: "12 girl" not in learner.text())
+    await learner.press("full_stop")
+    for _ in LESSON.lesson.beats:
+        number = learner.play.beat_number
+        while learner.play.phase is not LessonPhase.REVEALED:
             await learner.press("pagedown")
-            await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
-        pages = [next(followed)]
-        while pages[-1].phase != "ended":
-            pages.append(next(followed))
-        assert pages[-1].beats == len(LESSON.lesson.beats)
-        await learner.press("K")
-        assert not learner.actions.presenting.on
+            await learner.phase(*WAITING)
+        await learner.press("pagedown")
+        await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
+    pages = [next(followed)]
+    while pages[-1].phase != "ended":
+        pages.append(next(followed))
+    assert pages[-1].beats == len(LESSON.lesson.beats)
+    await learner.press("K")
+    assert not learner.actions.presenting.on
 
-    learn(LESSON, body)
+
+async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys) -> None:
+    """Not the steps and not the tree either, which are made of widgets of their own."""
+    for panel in ("steps", "tree"):
+        await learner.press("K")
+        learner.app.main.host.go_to(panel)
+        await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
+        await learner.press("full_stop")
+        await learner.until(lambda: "─" not in learner.text())
+        assert not [line for line in learner.text().splitlines()[1:-3] if line.strip()]
+        await learner.press("full_stop")
+        await learner.until(lambda panel=panel: panel.title() in learner.text())
+        await learner.press("K")
+
+
+async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtime: Path) -> None:
+    """In a lesson with its keys, before a class with the presenter's; elsewhere with those of the screen."""
+
+    async def first(*keys: str) -> list[str]:
+        await learner.press(*keys, "?")
+        await learner.until(lambda: isinstance(learner.app.screen, HelpDialog))
+        page = learner.app.screen.query_one(KeysPage)
+        await learner.until(lambda: page.size.height > 0)
+        headings = [line.plain for line in page._lines(90) if line.plain in HEADINGS]
+        await learner.press("escape")
+        await learner.until(lambda: learner.app.screen is learner.app.main)
+        assert len(headings) == len(set(headings)) == len(HEADINGS)
+        return headings[:2]
+
+    assert (await first())[0] == "In a lesson"
+    assert await first("K") == ["While presenting", "In a lesson"]
+    learner.actions.leave()
+    assert (await first())[0] == "While presenting"
+    assert (await first("K"))[0] == "Step and run"
+
+
+HEADINGS = ("Step and run", "Branch", "In a lesson", "While presenting")
 
 
 def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:

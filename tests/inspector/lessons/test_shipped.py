@@ -1,18 +1,29 @@
-"""Each shipped lesson from start to end: without a screen, by real keys, live and from its recording."""
+"""Each shipped lesson from start to end: without a screen, by real keys, live, recorded, without MLX; and checked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from engine.settings import LoadSettings
-from inspector.lessons.catalogue import Listed, shipped
-from inspector.lessons.headless import live_play, live_session, recorded_play, recorded_session, settle
+from inspector.demo import LESSON
+from inspector.lessons.authors.check import OWN_DTYPES, check_live, read_checked
+from inspector.lessons.catalogue import ORDER, Listed, shipped
+from inspector.lessons.headless import (
+    go_through,
+    live_play,
+    live_session,
+    recorded_play,
+    recorded_session,
+    settle,
+)
 from inspector.lessons.play import Card, LessonPlay
-from inspector.lessons.record import go_through
+from inspector.lessons.reading import text_of
 from tests.inspector.lessons.playing import LearnerKeys, learn
+from tests.system import without_mlx
 
 LESSONS = shipped()
 EACH = pytest.mark.parametrize("listed", LESSONS, ids=lambda listed: listed.lesson.id)
@@ -92,4 +103,52 @@ def played(listed: Listed, recorded: bool, size: tuple[int, int]) -> None:
         asked = {number for number, beat in enumerate(listed.lesson.beats) if beat.question is not None}
         assert learner.play.right.keys() == asked
 
-    learn(listed, body, size, recorded)
+    learn(listed, body, size=size, recorded=recorded)
+
+
+# ---- where there is no MLX --------------------------------------------------------------------
+
+PLAYED = """
+from inspector.lessons.catalogue import find
+from tests.inspector.lessons.playing import learn
+for id in sys.argv[1:]:
+    async def body(learner):
+        for number in range(len(learner.play.lesson.beats)):
+            await learner.beat(guess=number)
+        print(id, len(learner.play.right))
+    learn(find(id), body, size=(80, 24), recorded=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lessons", [("the-draw",), ORDER], ids=["one", "all"])
+def test_lessons_are_played_where_there_is_no_mlx(lessons: tuple[str, ...]) -> None:
+    told = without_mlx(PLAYED, *lessons)
+    assert [line.split()[0] for line in told] == list(lessons)
+    assert "the-draw 6" in told
+
+
+# ---- the authors' check -----------------------------------------------------------------------
+
+PATHS = [*(listed.path for listed in LESSONS), LESSON]
+QUICK = ("pieces", "one-loop", "the-draw", "filters-and-order")
+"""A second each; races without a cache take minutes in bfloat16."""
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_nothing_is_wrong_that_needs_no_model(path: Path) -> None:
+    _, faults = read_checked(text_of(path), path.stem)
+    assert [fault.at(path.name) for fault in faults] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow) for path in PATHS],
+    ids=lambda path: path.stem,
+)
+def test_nothing_is_wrong_on_the_model(path: Path) -> None:
+    lesson, _ = read_checked(text_of(path), path.stem)
+    assert lesson is not None
+    runs, faults = check_live(lesson, LoadSettings(lesson.model), OWN_DTYPES)
+    assert [fault.at(path.name) for fault in faults] == []
+    assert [len(run.findings) for run in runs] == [len(lesson.beats)] * len(OWN_DTYPES)

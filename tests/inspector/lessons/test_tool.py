@@ -5,72 +5,85 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from engine.commands import Choose, Prefill
-from engine.records import Step
+import pytest
+from rich.cells import cell_len
+
+from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
-from inspector.lessons.catalogue import shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, shipped
 from inspector.lessons.play import LessonPhase
-from inspector.lessons.progress import LessonProgress, Progress
 from inspector.main.narration import NarrationCard
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BORDERS, OFF
+from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
-from inspector.tools.lessons.list_dialog import LessonsDialog
+from inspector.tools.lessons.dialogs import LessonsDialog
+from inspector.widgets.option_list import SafeOptionList
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from tests.inspector.rig import Rig
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
 
 
-def test_detours_and_resets_come_back_to_the_beat() -> None:
-    async def body(learner: LearnerKeys) -> None:
-        play, timeline = learner.play, learner.app.controller.timeline
-        await learner.press("9", "1")  # no such option; then one
-        assert play.guess == 0
-        await learner.press("S", "space", "space", "space")  # explores: the same keys mean the program's own
-        await learner.until(lambda: len(timeline.steps) >= 3)
-        assert "Explore freely" in learner.text()
-        await learner.press("S", "Z")  # back, and this beat from its start
-        await learner.phase(LessonPhase.ASKING)
-        assert timeline.steps == []
-        assert play.guess is None
-        await learner.beat(guess=0)
-        await learner.phase(*WAITING)
-        first = play.beat_number
-        await learner.press("j")
-        await learner.phase(*WAITING)
-        assert (first, play.beat_number) == (1, 0)
-
-    learn(LESSON, body)
+async def test_detours_and_resets_come_back_to_the_beat(learner: LearnerKeys) -> None:
+    play, timeline = learner.play, learner.app.controller.timeline
+    await learner.press("9", "1")  # no such option; then one
+    assert play.guess == 0
+    await learner.press("S", "space", "space", "space")  # explores: the same keys mean the program's own
+    await learner.until(lambda: len(timeline.steps) >= 3)
+    assert "Explore freely" in learner.text()
+    await learner.press("S", "Z")  # back, and this beat from its start
+    await learner.phase(LessonPhase.ASKING)
+    assert timeline.steps == []
+    assert play.guess is None
+    await learner.beat(guess=0)
+    await learner.phase(*WAITING)
+    first = play.beat_number
+    await learner.press("j")
+    await learner.phase(*WAITING)
+    assert (first, play.beat_number) == (1, 0)
 
 
-def test_a_lesson_leaves_the_session_as_it_found_it() -> None:
+async def test_while_the_engine_is_asked_for_a_beat_nothing_is_shown_of_the_token_looked_at_before(
+    learner: LearnerKeys,
+) -> None:
+    """The lesson goes to the path's end as it asks: the panels were shown just before."""
+    backend, held = learner.app.controller.client.backend, list[Command]()
+    await learner.press("S", "left")
+    assert "at prompt token" in learner.text()
+    send, backend.send = backend.send, held.append  # type: ignore[method-assign]
+    await learner.press("Z")
+    await learner.until(lambda: bool(held))
+    assert learner.app.controller.timeline.following
+    assert "prompt token" not in learner.text().lower()
+    backend.send = send  # type: ignore[method-assign]
+    for command in held:
+        send(command)
+    await learner.phase(LessonPhase.ASKING)
+
+
+async def test_a_lesson_leaves_the_session_as_it_found_it(learner: LearnerKeys) -> None:
     """What was there stays, settings and place; the lesson is a branch of its own."""
-
-    async def body(learner: LearnerKeys) -> None:
-        controller = learner.app.controller
-        learner.actions.leave()
-        await learner.until(lambda: not controller.client.outstanding)
-        await learner.press("space", "space")
-        await learner.until(lambda: len(controller.timeline.steps) == 2)
-        tip, settings = controller.timeline.tip, controller.setup.settings
-        ids = [item.id for item in controller.timeline.items]
-        await learner.press("V")
-        await learner.until(lambda: isinstance(learner.app.screen, LessonsDialog))
-        place = [each.lesson.id for each in shipped()].index(LESSON.lesson.id)
-        await learner.press(*["down"] * place, "enter")
-        await learner.phase(*WAITING)
-        for _ in LESSON.lesson.beats:
-            await learner.beat(guess=0)
-        assert learner.play.phase is LessonPhase.ENDED
-        await learner.press("enter")
-        await learner.until(lambda: controller.timeline.tip == tip and not controller.client.outstanding)
-        assert learner.actions.play is None
-        assert controller.setup.settings == settings
-        assert [item.id for item in controller.timeline.items] == ids
-        assert isinstance(controller.timeline.items[-1], Step)
-        assert Progress().read()[LESSON.lesson.id].done
-
-    learn(LESSON, body)
+    controller = learner.app.controller
+    learner.actions.leave()
+    await learner.until(lambda: not controller.client.outstanding)
+    await learner.press("space", "space")
+    await learner.until(lambda: len(controller.timeline.steps) == 2)
+    tip, settings = controller.timeline.tip, controller.setup.settings
+    ids = [item.id for item in controller.timeline.items]
+    await learner.press("V")
+    await learner.until(lambda: isinstance(learner.app.screen, LessonsDialog))
+    place = [each.lesson.id for each in shipped()].index(LESSON.lesson.id)
+    await learner.press(*["down"] * place, "enter")
+    await learner.phase(*WAITING)
+    for _ in LESSON.lesson.beats:
+        await learner.beat(guess=0)
+    assert learner.play.phase is LessonPhase.ENDED
+    await learner.press("enter")
+    await learner.until(lambda: controller.timeline.tip == tip and not controller.client.outstanding)
+    assert learner.actions.play is None
+    assert controller.setup.settings == settings
+    assert [item.id for item in controller.timeline.items] == ids
+    assert isinstance(controller.timeline.items[-1], Step)
+    assert Progress().read()[LESSON.lesson.id].done
 
 
 def test_a_lesson_that_was_left_goes_on_at_its_beat() -> None:
@@ -101,25 +114,21 @@ def test_progress_survives_what_a_file_may_hold(tmp_path: Path) -> None:
     assert Progress(path).read() == {"a": LessonProgress(1, {}, done=True)}
 
 
-def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet() -> None:
+async def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet(learner: LearnerKeys) -> None:
     """The tree is one: the prompt of a lesson may go along a path that was generated."""
-
-    async def body(learner: LearnerKeys) -> None:
-        controller, timeline = learner.app.controller, learner.app.controller.timeline
-        learner.actions.leave()
-        await learner.until(lambda: not controller.client.outstanding)
-        controller.client.send(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
-        await learner.until(lambda: len(timeline.completion) == 1)
-        text = LESSON.lesson.prompt + timeline.completion[0].text
-        controller.client.send(Prefill(text, chat=False))
-        await learner.until(lambda: not controller.client.outstanding)
-        assert isinstance(timeline.items[-1], Step)
-        assert timeline.completion == []
-        await learner.press("space")
-        await learner.until(lambda: len(timeline.completion) == 1)
-        assert timeline.completion_slots == [len(timeline.items) - 1]
-
-    learn(LESSON, body)
+    controller, timeline = learner.app.controller, learner.app.controller.timeline
+    learner.actions.leave()
+    await learner.until(lambda: not controller.client.outstanding)
+    controller.client.request(Choose(timeline.tip, timeline.next.candidates[0].id))  # type: ignore[union-attr]
+    await learner.until(lambda: len(timeline.completion) == 1)
+    text = LESSON.lesson.prompt + timeline.completion[0].text
+    controller.client.request(Prefill(text, chat=False))
+    await learner.until(lambda: not controller.client.outstanding)
+    assert isinstance(timeline.items[-1], Step)
+    assert timeline.completion == []
+    await learner.press("space")
+    await learner.until(lambda: len(timeline.completion) == 1)
+    assert timeline.completion_slots == [len(timeline.items) - 1]
 
 
 def test_borders_that_a_lesson_draws_are_not_remembered() -> None:
@@ -135,40 +144,53 @@ def test_borders_that_a_lesson_draws_are_not_remembered() -> None:
     learn(pieces, body)
 
 
-def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on_and_none_before() -> None:
+async def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on(learner: LearnerKeys) -> None:
     """Such a screen is built once: a card with each opening would add up."""
-
-    async def body(learner: LearnerKeys) -> None:
-        cards = learner.app.screen.query
-        learner.actions.leave()
-        await learner.until(lambda: not learner.app.controller.client.outstanding)
-        for _ in range(3):
-            await learner.press("B")
-            assert len(learner.app.screen.query(NarrationCard)) == 0
-            await learner.press("escape")
-        learner.actions.begin(LESSON)
-        await learner.phase(*WAITING)
-        assert len(cards(NarrationCard)) == 1
-        for _ in range(3):
-            await learner.press("B")
-            await learner.until(lambda: len(learner.app.screen.query(NarrationCard)) == 1)
-            await learner.until(lambda: LESSON.lesson.beats[0].title in learner.text())
-            await learner.press("escape")
-
-    learn(LESSON, body)
+    cards = learner.app.screen.query
+    learner.actions.leave()
+    await learner.until(lambda: not learner.app.controller.client.outstanding)
+    for _ in range(3):
+        await learner.press("B")
+        assert len(learner.app.screen.query(NarrationCard)) == 0
+        await learner.press("escape")
+    learner.actions.begin(LESSON)
+    await learner.phase(*WAITING)
+    assert len(cards(NarrationCard)) == 1
+    for _ in range(3):
+        await learner.press("B")
+        await learner.until(lambda: len(learner.app.screen.query(NarrationCard)) == 1)
+        await learner.until(lambda: LESSON.lesson.beats[0].title in learner.text())
+        await learner.press("escape")
 
 
-def test_a_lesson_waits_for_its_own_model() -> None:
+async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:
     """Its model could not be loaded, and another one was opened: what the lesson says would not be so."""
+    learner.actions.leave()
+    other = replace(LESSON, lesson=replace(LESSON.lesson, model="/nowhere/at/all"))
+    learner.actions.begin(other)
+    await learner.until(lambda: learner.app.controller.timeline.phase is Phase.FAILED)
+    learner.app.controller.setup.open(LoadSettings())
+    await learner.until(lambda: learner.app.controller.timeline.facts is not None)
+    await learner.until(lambda: not learner.app.controller.client.outstanding)
+    assert learner.actions.play is None
 
-    async def body(learner: LearnerKeys) -> None:
-        learner.actions.leave()
-        other = replace(LESSON, lesson=replace(LESSON.lesson, model="/nowhere/at/all"))
-        learner.actions.begin(other)
-        await learner.until(lambda: learner.app.controller.timeline.phase is Phase.FAILED)
-        learner.app.controller.setup.open(LoadSettings())
-        await learner.until(lambda: learner.app.controller.timeline.facts is not None)
-        await learner.until(lambda: not learner.app.controller.client.outstanding)
-        assert learner.actions.play is None
 
-    learn(LESSON, body)
+# ---- the list of lessons: a line each at every size, in the ink of its row -------------------
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(160, 45), (120, 40), (100, 30), (80, 24), (60, 20)])
+async def test_each_lesson_has_one_line_in_the_ink_of_its_row(rig: Rig, size: tuple[int, int]) -> None:
+    """One of another ink can't be read where it is highlighted."""
+    await rig.ready()
+    await rig.press("S")
+    assert isinstance(rig.app.screen, LessonsDialog)
+    options = rig.app.screen.query_one(SafeOptionList)
+    await rig.until(lambda: options.size.width > 0)
+    prompts = [options.get_option_at_index(place).prompt for place in range(options.option_count)]
+    assert len(prompts) >= 9
+    for prompt in prompts:
+        assert (
+            cell_len(prompt.plain) <= options.scrollable_content_region.width - 2
+        )  # a row has a blank each side
+        assert {str(span.style) for span in prompt.spans} == {"bold"}

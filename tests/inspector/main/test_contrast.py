@@ -139,7 +139,7 @@ def on_top(rig: Rig) -> list[Region]:
     """Where the screen or the dialog on top paints."""
     screen = rig.app.screen
     boxes = [box.region for box in screen.query("#dialog, #--container")]
-    return [*boxes, *(line.region for line in screen.query("HintLine"))] if boxes else [screen.region]
+    return [*boxes, *(line.region for line in screen.query("KeyLine"))] if boxes else [screen.region]
 
 
 def is_graphic(text: str) -> bool:

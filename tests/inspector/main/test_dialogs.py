@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from textual.widgets import Button, Markdown
 
-from engine import commands
+from engine import protocol
 from engine.settings import FIELDS, LoadSettings, Settings
 from inspector.main.dialogs.facts import FactsDialog, rows
 from inspector.main.dialogs.help import HelpDialog
@@ -18,7 +18,7 @@ from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.dialogs.topics import TOPICS, TopicPages, page
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.one_line import escaped, unescaped
@@ -45,7 +45,7 @@ def test_a_prompt_is_typed_and_prefilled():
         await rig.press("p")
         rig.app.screen.query_one("#prompt-text", SafeTextArea).text = "Two\nlines"
         await rig.press("ctrl+s")
-        assert rig.engine.sent == [commands.Prefill("Two\nlines", False, None, None)]
+        assert rig.engine.sent == [protocol.Prefill("Two\nlines", False, None, None)]
         assert rig.app.screen is rig.app.main
 
     run(test)
@@ -80,10 +80,10 @@ def test_typing_goes_on_at_the_end_and_replaces_what_was_selected():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p", "H", "i", "ctrl+s")
-        assert rig.engine.sent == [commands.Prefill("Once upon a time,Hi", False, None, None)]
+        assert rig.engine.sent == [protocol.Prefill("Once upon a time,Hi", False, None, None)]
         rig.engine.sent.clear()
         await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "ctrl+s")
-        assert rig.engine.sent == [commands.Prefill("Hi!", False, None, None)]
+        assert rig.engine.sent == [protocol.Prefill("Hi!", False, None, None)]
 
     run(test)
 
@@ -100,7 +100,7 @@ def test_an_empty_prompt_is_refused_in_place():
         await previewed(rig)
         assert not remark(rig, "prompt-remark")[1]
         await rig.press("ctrl+s")
-        assert rig.engine.sent == [commands.Prefill("a", False, None, None)]
+        assert rig.engine.sent == [protocol.Prefill("a", False, None, None)]
 
     run(test)
 
@@ -109,7 +109,7 @@ def test_chat_and_logprobs_are_chosen_with_the_keyboard():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("p", "tab", "right", "tab", "h", "i", "tab", "left", "ctrl+s")
-        assert rig.engine.sent == [commands.Prefill("Once upon a time,", True, "hi", False)]
+        assert rig.engine.sent == [protocol.Prefill("Once upon a time,", True, "hi", False)]
 
     run(test)
 
@@ -141,7 +141,7 @@ def test_every_setting_has_a_field_with_its_value():
             values == {field.name: field.format(getattr(Settings(), field.name)) for field in FIELDS} | first
         )
         await rig.press("enter")
-        assert rig.engine.sent == [commands.Configure(settings)]
+        assert rig.engine.sent == [protocol.Configure(settings)]
 
     run(test, settings=settings)
 
@@ -285,7 +285,7 @@ def test_another_model_is_opened_with_the_same_load_settings():
         rig.app.screen.query_one("#model-name", SafeInput).value = "./models/other"
         await rig.press("enter")
         load = LoadSettings("./models/other", kv_bits=4)
-        assert rig.engine.sent == [commands.Load(load)]
+        assert rig.engine.sent == [protocol.Load(load)]
 
     run(test, load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
 
@@ -379,8 +379,8 @@ def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
         assert max(map(cell_len, lines)) <= page.content_size.width
         assert len(lines) == page.content_size.height
         shown = re.sub(r"\s+", "", "".join(lines))
-        for key in key_table(TOOLS).keys:
-            assert re.sub(r"\s+", "", f"{key.shown} {key.label}. {key.tooltip}") in shown
+        for action in key_table(TOOLS).actions:
+            assert re.sub(r"\s+", "", f"{action.shown} {action.label}. {action.told}") in shown
 
     run(test, size=size)
 

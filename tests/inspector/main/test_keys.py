@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,116 +12,127 @@ from pkgutil import walk_packages
 import pytest
 from textual.content import Content
 
-from engine.records import Ended
-from inspector import tools
+from engine.protocol import Ended
+from inspector import main, tools
+from inspector.keys import KEYS
 from inspector.main.dialogs.help import PAGES
 from inspector.main.dialogs.topics import TOPICS, page
-from inspector.main.key_help import keys_markdown, screen_markdown
-from inspector.main.keyline import fitting, written
-from inspector.main.screen import key_table
-from inspector.main.tool import GROUPS, Tool, When
+from inspector.main.key_table import key_table, keys_markdown, screen_markdown
+from inspector.main.tool import GROUPS, Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.registry import TOOLS
+from inspector.widgets.actions import ActionTable, fitting
+from inspector.widgets.overlay import Overlay
 from tests.inspector.rig import Rig, run
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
 TABLE = key_table(TOOLS)
-STILL = {When.ALWAYS, When.LIVE}
 
 
 def test_the_help_file_is_made_from_the_table():
     assert page("keys") == keys_markdown(TABLE)
 
 
-def numbered(page: str, key: int) -> bool:
-    """Whether the page tells of a number's key together with those before it."""
-    return any(f"`1` to `{last}`" in page for last in range(key, 10))
+def opened(base: type[Overlay]) -> Iterator[type[Overlay]]:
+    """All screens and dialogs, whose modules are imported once one of them is opened."""
+    for package in (main, tools):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    waiting = [base]
+    while waiting:
+        yield (found := waiting.pop())
+        waiting += found.__subclasses__()
 
 
-def leaves(screen: type[ToolScreen]) -> list[type[ToolScreen]]:
-    """The screens that are opened: those that no other one is made from."""
-    return [leaf for one in screen.__subclasses__() for leaf in leaves(one)] or [screen]
-
-
-def test_a_screen_of_a_tool_has_a_page_of_its_own_keys_that_leaves_none_out():
-    glyphs = {"escape": "esc", "enter": "⏎", "up": "↑", "down": "↓", "left": "←", "right": "→",
-              "pageup": "pgup", "pagedown": "pgdn", "minus": "-", "plus": "+", "left_square_bracket": "[",
-              "right_square_bracket": "]", "question_mark": "?", "comma": ",", "full_stop": ".",
-              "exclamation_mark": "!", "number_sign": "#", "semicolon": ";", "dollar_sign": "$"}  # fmt: skip
-    for module in walk_packages(tools.__path__, f"{tools.__name__}."):  # what is opened is imported then
-        import_module(module.name)
-    screens = leaves(ToolScreen)
+def test_the_page_of_a_tool_s_screen_leaves_none_of_its_keys_out():
+    screens = [screen for screen in opened(ToolScreen) if hasattr(screen, "TOOL")]
     assert len({screen.TOOL for screen in screens}) >= 7
     for screen in screens:
         tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
         page = screen_markdown(tool)
         assert "Take back" not in page
-        bound = [
-            binding
-            for part in screen.__mro__
-            if issubclass(part, ToolScreen)
-            for each in vars(part).get("BINDINGS", ())
-            for binding in each.make_bindings([each])
-        ]
-        for key in (binding.key for binding in bound if not binding.key.startswith("shift+")):
-            shown = glyphs.get(key, key)
-            assert f"`{shown}`" in page or (shown in "12345" and numbered(page, int(shown))), (screen, key)
+        for action in screen.ACTIONS.actions:
+            assert not action.label or action.told in page or not action.listed or not screen.ACTIONS.told, (
+                action.id
+            )
 
 
-def test_every_key_has_an_action_an_id_of_its_own_and_words():
-    assert (
-        len({key.id for key in TABLE.keys}) == len(TABLE.keys) == sum(len(tool.keys) for tool in TABLE.tools)
-    )
-    for key in TABLE.keys:
-        assert callable(key.run), key.id
-        assert key.label, key.id
-        assert key.group in GROUPS, key.id
-        assert key.tooltip.endswith("."), key.id
+def test_every_action_of_a_screen_or_a_dialog_is_in_a_table_of_its_tool():
+    """Or it is one that all of them have: from there the list of all keys and a person's own know them."""
+    known = {action.id for table in TABLE.tables for action in table.actions} | {
+        each.id for each in TABLE.actions
+    }
+    for screen in opened(Overlay):
+        for action in screen.ACTIONS.actions:
+            assert action.id in known, (screen, action.id)
+            assert action.id == "" or action.run is not None, (screen, action.id)
 
 
-def test_every_tool_has_an_id_of_its_own_and_its_hints_name_keys_of_the_table():
+def test_every_key_belongs_to_an_action():
+    assert set(KEYS) == {
+        action.id
+        for actions in (TABLE.actions, *(table.actions for table in TABLE.tables))
+        for action in actions
+        if action.id and not action.keys
+    }
+
+
+def test_every_action_has_an_id_of_its_own_and_words():
+    ids = {action.id for action in TABLE.actions}
+    assert len(ids) == len(TABLE.actions) == sum(len(tool.actions) for tool in TABLE.tools)
+    for action in TABLE.actions:
+        assert callable(action.run), action.id
+        assert action.label, action.id
+        assert action.group in GROUPS, action.id
+        assert action.told.endswith("."), action.id
     assert len({tool.id for tool in TABLE.tools}) == len(TABLE.tools)
+
+
+def test_what_holds_for_a_while_is_about_actions_of_the_main_screen():
+    """Or it is bound then, and does something."""
     for tool in TABLE.tools:
-        assert all(id in TABLE for hint in tool.hints for id in hint.ids), tool.id
+        for table in tool.contexts:
+            for action in table.actions:
+                assert action.id in TABLE or action.run is not None, (tool.id, action.id)
 
 
 @pytest.mark.parametrize("claimed", ["why", "w"])
 def test_two_tools_on_one_key_or_id_are_refused_when_the_table_is_built(claimed: str) -> None:
     """The second would displace the first without a word."""
-    [why] = [key for key in TABLE.keys if key.id == "why"]
-    second = replace(why, id="words") if claimed == "w" else replace(why, keys="right_parenthesis", shown=")")
+    second = replace(TABLE["why"], **({"id": "words", "keys": "w"} if claimed == "w" else {"keys": ")"}))
     with pytest.raises(ValueError, match=f"sampler and words both claim the .* {claimed} "):
-        key_table((*TOOLS, Tool("words", "Words", keys=(second,))))
+        key_table((*TOOLS, Tool("words", "Words", actions=(second,))))
 
 
-def test_no_key_is_bound_twice_or_aliased_by_terminals():
-    names = [name for key in TABLE.keys for name in key.keys.split(",")]
-    assert len(set(names)) == len(names)
-    assert not ALIASED & set(names)
+def test_no_key_is_aliased_by_terminals():
+    tables: list[ActionTable] = [*TABLE.tables]
+    actions = [*TABLE.actions, *(action for table in tables for action in table.actions)]
+    assert not ALIASED & {name for action in actions if action.id for name in action.names}
 
 
 def test_the_palette_reads_the_texts_as_they_are():
-    for key in TABLE.keys:
-        for text in (key.label, f"{key.shown} · {key.tooltip}"):
+    for action in TABLE.actions:
+        for text in (action.label, f"{action.shown} · {action.told}"):
             assert Content.from_markup(text).plain == text
 
 
 def test_the_line_of_keys_keeps_the_worthiest_that_fit():
-    whole = fitting(TABLE, 200, STILL)
-    assert [(written(TABLE, hint), hint.word) for hint in whole] == [
-        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
-        ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
-        ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
-    ]  # fmt: skip
-    narrow = [hint.word for hint in fitting(TABLE, 38, STILL)]
-    assert narrow[:2] == ["step", "run"]
-    assert "help" in narrow
-    assert fitting(TABLE, 0, STILL) == []
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        whole = fitting(rig.app.main.hints(), 200)
+        assert [(hint.keys, hint.word) for hint in whole] == [
+            ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
+            ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
+            ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
+        ]  # fmt: skip
+        narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
+        assert narrow[:2] == ["step", "run"]
+        assert "help" in narrow
+        await rig.press("r")
+        running = fitting(rig.app.main.hints(), 200)[:2]
+        assert [(hint.keys, hint.word) for hint in running] == [("space", "pause"), ("-+", "pace")]
 
-
-def test_during_a_run_the_line_tells_how_to_pause_it():
-    running = fitting(TABLE, 200, STILL | {When.RUNNING})[:2]
-    assert [(written(TABLE, hint), hint.word) for hint in running] == [("space", "pause"), ("-+", "pace")]
+    run(test)
 
 
 def test_every_page_of_the_help_has_a_title_and_text():
@@ -132,7 +144,7 @@ def test_every_page_of_the_help_has_a_title_and_text():
 def test_every_page_on_one_thing_says_where_to_look_at_it_and_readme_links_it():
     readme = Path("README.md").read_text(encoding="utf-8")
     assert {path.stem for path in Path("inspector/help/parts").glob("*.md")} == {name for name, *_ in TOPICS}
-    known = {shown for key in TABLE.keys for shown in (key.shown, *key.keys.split(","))}
+    known = {shown for action in TABLE.actions for shown in (action.shown, *action.names)}
     for name, title, _ in TOPICS:
         text = page(f"parts/{name}")
         assert text.startswith(f"# {title}\n")
@@ -159,11 +171,11 @@ def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way(phase
         if phase == "prefill":
             await rig.push([*rig.session.load(), Ended("Configure"), rig.session.begin()])
         silent = []
-        for key in rig.app.main.table.keys:
+        for key in rig.app.main.table.actions:
             if key.id in ("quit", "stop"):
                 continue
             before = state_of(rig)
-            await rig.press(key.keys.partition(",")[0])
+            await rig.press(key.names[0])
             if state_of(rig) == before and key.id != f"panel_{rig.app.main.arrangement.current}":
                 silent.append(key.id)
             while len(rig.app.screen_stack) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.events import Paste
 from textual.widgets import TextArea
 
-from engine.commands import Prefill
+from engine.protocol import Prefill
 from inspector.main.opening import MOST_SHOWN, OpeningPanel
 from inspector.widgets.safety import MOST_IN_LINE, MOST_TYPED, SafeInput
 from tests.inspector.rig import Rig, run

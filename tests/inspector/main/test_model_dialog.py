@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.errors import Cancelled, LoadError
 from engine.models_on_disk import download as downloading
-from engine.models_on_disk import listing
+from engine.models_on_disk import places
 from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.facts import DiskModel
-from inspector.main.dialogs.model import ModelDialog
-from inspector.main.dialogs.model_list import ModelList
+from inspector.main.dialogs.model import ModelDialog, ModelList
 from inspector.widgets.safety import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
@@ -50,7 +49,7 @@ def names(picks: ModelList) -> list[str]:
 def loaded(rig: Rig) -> str:
     """What the engine was told to load; exactly one model."""
     (command,) = rig.engine.sent
-    assert isinstance(command, commands.Load)
+    assert isinstance(command, protocol.Load)
     return command.settings.model
 
 
@@ -255,7 +254,7 @@ def test_the_facts_are_in_sight_before_it_is_loaded(hub: Path, size: tuple[int, 
 
 def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread waits in the middle of the list: keys are answered meanwhile, and closing the dialog ends it."""
-    quick = listing.listed
+    quick = places.listed
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def slow(**arguments: object) -> Iterator[DiskModel]:
@@ -268,7 +267,7 @@ def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) ->
         finally:
             ended.set()
 
-    monkeypatch.setattr(listing, "listed", slow)
+    monkeypatch.setattr(places, "listed", slow)
     read: list[int] = []
     monkeypatch.setattr(ModelDialog, "_found", lambda self, models, whole: read.append(len(models)))
 

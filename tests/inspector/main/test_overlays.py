@@ -11,23 +11,15 @@ from textual.app import App, ComposeResult
 from textual.command import CommandPalette
 from textual.events import Key
 
-from engine import commands
-from engine.records import (
-    Ended,
-    Failure,
-    Measuring,
-    Recalled,
-    Record,
-    Tokenized,
-    TokensFound,
-)
+from engine import protocol
+from engine.protocol import Ended, Failure, Measuring, Recalled, Record, Tokenized, TokensFound
 from engine.settings import LoadSettings
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.find.dialog import FindDialog
-from inspector.tools.recordings import sessions as dialog
-from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.tools.recordings import dialogs as dialog
+from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.table import TreeTable
 from inspector.widgets.option_list import SafeOptionList
 from tests.inspector.rig import Rig, run
@@ -72,7 +64,7 @@ def late() -> Iterator[Record]:
     yield TokensFound(0, "", (), 0, 0.0)
     yield Tokenized("x", ())
     yield Recalled((0,), ())
-    for command in (commands.FindTokens, commands.Tokenize, commands.Profile, commands.Sweep, commands.Race):
+    for command in (protocol.FindTokens, protocol.Tokenize, protocol.Profile, protocol.Sweep, protocol.Race):
         kind = command.kind
         yield Measuring(kind, 1, 2, "detail")
         yield Failure(kind, "It failed.", "Try again.")

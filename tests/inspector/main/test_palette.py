@@ -7,9 +7,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from inspector.keys import KEYS, SYNONYMS
-from inspector.main.palette import fit
-from inspector.main.screen import key_table
+from inspector.main.key_table import key_table
+from inspector.main.palette import SYNONYMS, fit
 from inspector.tools.registry import TOOLS
 from tests.inspector.rig import Rig, run
 
@@ -19,7 +18,7 @@ OTHERS = {"Theme": "Choose among all themes", "Screenshot": "Save a picture of t
 
 def found(typed: str) -> list[str]:
     """Ids of what fits, the best first."""
-    scores = {key.id: fit(typed, key.label, key.tooltip, SYNONYMS.get(key.id, "")) for key in TABLE.keys}
+    scores = {each.id: fit(typed, each.label, each.told, each.synonyms) for each in TABLE.actions}
     scores |= {name: fit(typed, name, told, SYNONYMS[name]) for name, told in OTHERS.items()}
     return sorted((id for id, score in scores.items() if score), key=lambda id: -scores[id])
 
@@ -54,10 +53,10 @@ def test_letters_alone_find_nothing_where_words_do() -> None:
     assert found("xqzv") == []
 
 
-def test_every_key_is_found_by_its_name_and_every_synonym_belongs_to_something() -> None:
-    for key in TABLE.keys:
-        assert key.id in found(key.label)[:4], key.id
-    assert set(SYNONYMS) <= set(KEYS) | set(OTHERS)
+def test_every_action_is_found_by_its_name() -> None:
+    for action in TABLE.actions:
+        assert action.id in found(action.label)[:4], action.id
+    assert set(SYNONYMS) == set(OTHERS)
 
 
 def test_the_picture_of_the_screen_is_the_last_of_what_is_offered() -> None:
@@ -67,7 +66,7 @@ def test_the_picture_of_the_screen_is_the_last_of_what_is_offered() -> None:
         await rig.until(lambda: "Step" in rig.screen_text() and "Show" not in rig.screen_text()[:200])
         [palette] = rig.app.screen.query("CommandList")
         names = [palette.get_option_at_index(place).hit.text for place in range(palette.option_count)]
-        assert names[0] == TABLE.keys[0].label
+        assert names[0] == TABLE.actions[0].label
         assert names[-2:] == ["Theme", "Screenshot"]
 
     run(test)

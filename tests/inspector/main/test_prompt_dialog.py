@@ -12,16 +12,21 @@ from pathlib import Path
 import pytest
 from textual.widgets import TextArea
 
-from engine import commands
-from engine.commands import PreviewPrompt
-from engine.records import Ended, Failure, Message, Piece, PromptOpened, PromptPreview
+from engine import protocol
+from engine.protocol import (
+    Ended,
+    Failure,
+    Message,
+    Piece,
+    Prefill,
+    PreviewPrompt,
+    PromptOpened,
+    PromptPreview,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.dialogs.prompt import PromptDialog, counted
-from inspector.main.dialogs.prompt_file import PromptFileDialog, completed
-from inspector.session.conversation import edited, transcript
-from inspector.session.prefill import Prompt
-from inspector.session.prompt_history import PromptHistory
+from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
+from inspector.session.prompts import PromptHistory, edited, transcript
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
 from inspector.widgets.pieces import PieceList
@@ -72,7 +77,7 @@ async def asked(rig: Rig) -> PreviewPrompt:
         for each in questions:
             if rig.engine.cancelled(each) and each.id not in ended:
                 ended.add(each.id)
-                await rig.push([Ended(each.kind, cancelled=True, id=each.id)])
+                await rig.push([Ended(each.kind, cancelled=True, request=each.id)])
         await rig.pilot.pause(0.01)
     raise AssertionError(f"it was never asked: {wanted}")
 
@@ -167,7 +172,7 @@ def test_while_the_model_loads_there_are_no_tokens_and_it_is_said():
         await previewed(rig)
         assert remark(rig)[0] == "4 tokens, of a context window of 512."
         await rig.press("ctrl+s")
-        assert rig.engine.last(commands.Prefill).text == "Once upon a time,x"
+        assert rig.engine.last(protocol.Prefill).text == "Once upon a time,x"
 
     run(test)
 
@@ -217,7 +222,7 @@ def test_a_text_beyond_the_bound_is_not_cut_but_prefilled():
         assert not rig.engine.asked
         assert "too many to be edited here" in remark(rig)[0]
         await rig.press("ctrl+s")
-        assert len(rig.engine.last(commands.Prefill).text) > MOST_TYPED
+        assert len(rig.engine.last(protocol.Prefill).text) > MOST_TYPED
 
     run(test, prompt="word " * 100_000)
 
@@ -226,17 +231,17 @@ def test_a_text_beyond_the_bound_is_not_cut_but_prefilled():
 
 
 def test_what_is_changed_on_the_way_through_the_prompts_stays():
-    a, b, c = (Prompt(text, False) for text in "abc")
-    history = PromptHistory([a, b, a, Prompt("", False)], c)
+    a, b, c = (Prefill(text, False) for text in "abc")
+    history = PromptHistory([a, b, a, Prefill("", False)], c)
     assert history.earlier == 2  # the last of equal ones, and none that is empty
-    assert history.go(-1, Prompt("c!", False)) == a
+    assert history.go(-1, Prefill("c!", False)) == a
     assert history.go(-1, a) == b
     assert history.go(-1, b) is None
-    assert history.go(1, Prompt("b!", True)) == a
-    assert history.go(1, a) == Prompt("c!", False)
+    assert history.go(1, Prefill("b!", True)) == a
+    assert history.go(1, a) == Prefill("c!", False)
     assert history.go(1, c) is None
     assert history.go(-1, c) == a
-    assert history.go(-1, a) == Prompt("b!", True)
+    assert history.go(-1, a) == Prefill("b!", True)
 
 
 def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_left():
@@ -257,14 +262,14 @@ def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_l
         await rig.press("up")
         assert area(rig).text == "Once upon a time,!\nx"  # to the first line
         await rig.press("up")
-        assert rig.app.screen.typed() == Prompt("Hi", True, "Be kind.\nSo.")
+        assert rig.app.screen.typed() == Prefill("Hi", True, "Be kind.\nSo.")
         assert area(rig).cursor_location == (0, 2)
         await rig.press("y", "up")
-        assert rig.app.screen.typed() == Prompt("Once upon a time,", False)
+        assert rig.app.screen.typed() == Prefill("Once upon a time,", False)
         await rig.press("up", "alt+down")
         assert area(rig).text == "Hiy"
         await rig.press("alt+down", "ctrl+s")
-        assert rig.engine.last(commands.Prefill).text == "Once upon a time,!\nx"
+        assert rig.engine.last(protocol.Prefill).text == "Once upon a time,!\nx"
 
     run(test)
 
@@ -306,7 +311,7 @@ def test_a_prompt_is_read_from_a_file(tmp_path: Path):
         await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
         await rig.until(lambda: area(rig).text == "From a file.\n")
         await rig.press("x", "ctrl+s")
-        assert rig.engine.last(commands.Prefill).text == "From a file.\nx"
+        assert rig.engine.last(protocol.Prefill).text == "From a file.\nx"
 
     run(test)
 
@@ -392,7 +397,7 @@ def test_the_whole_conversation_is_shown_and_its_last_message_edited(size: tuple
             assert "assistant: It ran [/nope]␛[31m home." in text
             assert "◉ the whole conversation" in text
         await rig.press(*" Say.", "ctrl+s")
-        sent = rig.engine.last(commands.Prefill)
+        sent = rig.engine.last(protocol.Prefill)
         assert sent.messages == (*TALK[:-1], Message("user", "Why? Say."))
 
     run(test, size)
@@ -406,7 +411,7 @@ def test_its_last_message_alone_begins_another_one() -> None:
         await rig.until(lambda: "◉ through the chat template" in rig.screen_text())
         assert "Tell me of a dog." not in rig.screen_text()
         await rig.press("ctrl+s")
-        sent = rig.engine.last(commands.Prefill)
+        sent = rig.engine.last(protocol.Prefill)
         assert (sent.text, sent.system, sent.messages) == ("Why?", "Be kind.", ())
         await rig.push([*rig.session.open(), Ended("Prefill")])
         await rig.press("p")

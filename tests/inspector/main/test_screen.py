@@ -6,11 +6,12 @@ import pytest
 from rich.cells import cell_len
 from textual.widget import Widget
 
-from engine import commands
-from engine.records import Ended, Failure, Loading, Verified
+from engine import protocol
+from engine.protocol import Ended, Failure, Loading, Verified
 from engine.settings import Settings
 from engine.thread import WITHOUT_MLX
 from inspector.main.arrangement import Arrangement, Layout, layout_for
+from inspector.main.key_table import PANELS
 from inspector.main.messages import CandidateChosen, SlotSelected
 from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
@@ -18,7 +19,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.screen import PANELS, MainScreen
+from inspector.main.screen import MainScreen
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import Rig, run
@@ -38,7 +39,7 @@ def test_space_steps_at_the_tip():
         await rig.ready()
         assert rig.status.startswith("Space or ⏎ takes “␣")
         await rig.press("space", "space")
-        assert rig.engine.sent == [commands.TakeStep(), commands.TakeStep()]
+        assert rig.engine.sent == [protocol.TakeStep(), protocol.TakeStep()]
 
     run(test)
 
@@ -52,10 +53,10 @@ def test_a_step_is_shown_once_when_it_comes_and_as_under_way_when_it_is_long(
         monkeypatch.setattr(
             MainScreen, "show", lambda self, show=MainScreen.show: (shows.append(1), show(self))
         )
-        await rig.app.main.action_do("step")  # without a wait between the key and the step
+        await rig.app.main.do("step")  # without a wait between the key and the step
         await rig.push([*rig.session.steps(1), Ended("Step")])
         assert len(shows) == 1
-        await rig.app.main.action_do("step")
+        await rig.app.main.do("step")
         await rig.until(lambda: len(shows) > 1)
         await rig.push([*rig.session.steps(1), Ended("Step")])
         assert len(shows) == 3
@@ -69,7 +70,7 @@ def test_r_runs_and_space_and_escape_and_r_pause():
         for pause in ("space", "escape", "r"):
             await rig.press("r")
             assert rig.status == "Running at full pace. Press space to pause, + or - for the pace"
-            command = rig.engine.last(commands.Run)
+            command = rig.engine.last(protocol.Run)
             assert not rig.engine.cancelled(command)
             await rig.press(pause)
             assert rig.engine.cancelled(command), pause
@@ -85,10 +86,10 @@ def test_the_pace_is_told_and_used():
         await rig.press("minus", "minus")
         assert rig.status == "Runs go at 10 a second"
         await rig.press("r")
-        assert rig.engine.last(commands.Run).pace == 10
+        assert rig.engine.last(protocol.Run).pace == 10
         assert rig.status.startswith("Running at 10 a second")
         await rig.press("equals_sign")
-        assert rig.engine.last(commands.Run).pace == 20
+        assert rig.engine.last(protocol.Run).pace == 20
 
     run(test)
 
@@ -175,7 +176,7 @@ def test_a_clicked_candidate_is_chosen_where_the_person_looks():
         other = next(c.id for c in rig.timeline.candidates if c.id != rig.timeline.selected.id)
         rig.app.main.panel(CandidatesPanel).post_message(CandidateChosen(other))
         await rig.pilot.pause()
-        assert rig.engine.sent == [commands.Choose(rig.timeline.before, other)]
+        assert rig.engine.sent == [protocol.Choose(rig.timeline.before, other)]
 
     run(test)
 
@@ -185,7 +186,7 @@ def test_backspace_takes_back_only_what_was_generated():
         await rig.ready(steps=1)
         parent = rig.timeline.items[-2].node
         await rig.press("backspace", "backspace")
-        assert rig.engine.sent == [commands.MoveTo(parent)]
+        assert rig.engine.sent == [protocol.MoveTo(parent)]
         assert rig.status.startswith("Nothing to take back")
 
     run(test)
@@ -200,7 +201,7 @@ def test_brackets_go_between_branches_or_say_there_are_none():
         other = rig.timeline.items[-1].choice.candidates[-1].id
         await rig.push(rig.session.choose(node, other))
         await rig.press("left_square_bracket")
-        assert rig.engine.sent == [commands.MoveTo(tip)]
+        assert rig.engine.sent == [protocol.MoveTo(tip)]
 
     run(test)
 
@@ -326,7 +327,7 @@ def test_a_second_model_that_cannot_be_loaded_is_told_once_and_whole_at_any_size
 
 
 def test_a_fault_while_loading_names_the_log(monkeypatch, tmp_path):
-    monkeypatch.setattr("inspector.config.crash_log.log_path", lambda: tmp_path / "inspector.log")
+    monkeypatch.setattr("inspector.places.log", lambda: tmp_path / "inspector.log")
 
     async def test(rig: Rig) -> None:
         await rig.push([Failure("Load", "KeyError: 3", "Report it.", False, "Traceback ...")])
@@ -382,15 +383,15 @@ def test_prefill_is_told_and_can_be_stopped():
             rig.status == "Prefill 3 of 5 tokens. Press esc to stop it, + or - for larger or smaller chunks"
         )
         await rig.press("escape")
-        assert rig.engine.cancelled(rig.engine.last(commands.Prefill))
+        assert rig.engine.cancelled(rig.engine.last(protocol.Prefill))
         await rig.end("Prefill", cancelled=True)
         assert rig.status == "Prefill stopped at 3 of 5 tokens. Press space to go on, p for another prompt"
         await rig.press("minus")
         assert "GoOnPrefill" not in rig.engine.names
         await rig.press("space")
-        assert rig.engine.last(commands.GoOnPrefill).step_size == 1
+        assert rig.engine.last(protocol.GoOnPrefill).step_size == 1
         await rig.press("plus")
-        first, second = (each for each in rig.engine.sent if isinstance(each, commands.GoOnPrefill))
+        first, second = (each for each in rig.engine.sent if isinstance(each, protocol.GoOnPrefill))
         assert rig.engine.cancelled(first)
         assert (second.step_size, rig.engine.cancelled(second)) == (2, False)
         assert rig.app.main.status.left.startswith(
@@ -424,7 +425,7 @@ def test_failures_are_notices_and_the_screen_lives_on():
 
 def test_a_fault_of_the_program_is_kept_in_a_log(monkeypatch, tmp_path):
     log = tmp_path / "state" / "inspector.log"
-    monkeypatch.setattr("inspector.config.crash_log.log_path", lambda: log)
+    monkeypatch.setattr("inspector.places.log", lambda: log)
 
     async def test(rig: Rig) -> None:
         await rig.ready()
@@ -600,7 +601,7 @@ def test_settings_are_configured_during_a_run():
         await rig.ready()
         await rig.press("r", "s", "1", "enter")
         assert rig.engine.names == ["Run", "Configure", "Run"]
-        assert rig.engine.last(commands.Configure).settings.temp == 1
+        assert rig.engine.last(protocol.Configure).settings.temp == 1
 
     run(test, settings=Settings(temp=0.5))
 
@@ -697,7 +698,7 @@ def test_another_candidate_is_shown_once_and_panels_that_do_not_change_are_not_d
             name = "show" if panel is rig.app.main else "draw"
             counted(panel, name, drawn)
         await rig.press("down")
-        assert sorted(drawn) == ["CandidatesPanel", "CandidatesPanel", "MainScreen"]
+        assert sorted(drawn) == ["CandidatesPanel", "MainScreen"]
         drawn.clear()
         await rig.push([rig.session.step()])
         assert {"KVPanel", "TimingPanel"} <= set(drawn)

@@ -7,36 +7,23 @@ belong to, computed anew in float64 from the logits of the node and the settings
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from textual.widget import Widget
 
-from engine import records
-from engine.commands import Configure
-from engine.logits.packing import unpack_row
-from engine.records import PromptToken, Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.panels.header import HeaderLine
-from inspector.main.panels.kv import KVPanel
-from inspector.main.panels.steps import StepsPanel
 from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.tools.sampler.panel import SamplerPanel
 from inspector.widgets.safety import SafeInput
 from tests.inspector.fakes import Session
 from tests.inspector.painting import Terminal, painting
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig
+from tests.inspector.screen_numbers import ScreenNumbers, Told
 
-Row = npt.NDArray[np.float64]
 BEGINS = Settings(temp=1.0, seed=3, max_tokens=4)
 SIZES = ((120, 40), (120, 33), (160, 50), (100, 30))
 KEYS = (
@@ -51,204 +38,26 @@ ACTIONS = st.one_of(
 """Keys, settings and sizes of the terminal."""
 
 
-class Told:
-    """What the engine told, by itself: the path, and the settings with which each token was picked, or will be.
-
-    Args:
-        app: Its client receives the records.
-    """
-
-    def __init__(self, app: InspectorApp) -> None:
-        self._client = app.controller.client
-        self._client.listeners.append(self.receive)
-        self.rows: dict[int, Row] = {}
-        self.tokens: dict[int, Step | PromptToken] = {}
-        self.parents: dict[int, int] = {}
-        self.made: dict[int, Settings] = {}
-        """By the step's node."""
-        self.held: dict[int, int] = {}
-        """Tokens in the KV cache after a step, or after the chunk that a prompt's token was in, by node."""
-        self.tip, self.in_force = 0, BEGINS
-
-    def receive(self, record: Record) -> None:
-        doing = self._client.doing
-        match record:
-            case records.LogitsRow():
-                self.rows[record.node] = unpack_row(record).astype(np.float64)
-            case records.PromptOpened():
-                parent = record.parent
-                for token in record.tokens:
-                    self.tokens[token.node], self.parents[token.node], parent = token, parent, token.node
-                self.tip = parent
-            case records.PrefillChunk():
-                for node in self.path[: record.done]:
-                    self.held.setdefault(node, record.done)
-            case records.Prefilled():
-                for node in self.path:
-                    self.held.setdefault(node, len(self.path))
-            case Step():
-                self.held[record.node] = len(self.path) + 1
-                self.tokens[record.node], self.parents[record.node] = record, record.parent
-                self.made[record.node], self.tip = self.in_force, record.node
-            case records.Moved():
-                self.tip = record.node
-            case records.Resampled() if isinstance(doing, Configure):
-                self.in_force = doing.settings
-
-    @property
-    def path(self) -> list[int]:
-        """Nodes of the path."""
-        nodes, node = list[int](), self.tip
-        while node:
-            nodes.append(node)
-            node = self.parents[node]
-        return nodes[::-1]
-
-
-def shares(row: Row, used: Settings | None = None) -> Row:
-    """The model's probabilities, or those that the sampler draws from."""
-    logits = row / used.temp if used is not None else row
-    weights = np.exp(logits - logits.max())
-    return weights / weights.sum()
-
-
-def bits(probs: Row) -> float:
-    """Entropy."""
-    kept = probs[probs > 0]
-    return float(-(kept * np.log2(kept)).sum())
-
-
-def close(shown: str, true: float, what: str, by: float = 0.0052) -> None:
-    """A number as it was painted is the true one, rounded."""
-    number = float(re.sub(r"[<>%\s]", "", shown))
-    assert abs(number - true) <= by + (0.01 if shown[0] in "<>" else 0), f"{what}: {shown}, true {true:.4f}"
-
-
 class Looking:
     """A person at the screen who computes everything anew."""
 
     def __init__(self, rig: Rig, terminal: Terminal, told: Told) -> None:
-        self.rig, self.terminal, self.told = rig, terminal, told
+        self.rig, self.terminal = rig, terminal
+        self.numbers = ScreenNumbers(rig.app, terminal, told)
 
     @property
     def settled(self) -> bool:
         """Whether nothing is under way, and all that is known is painted."""
-        app = self.rig.app
-        queries = app.controller.queries
-        asking = queries._explain is not None or queries._what_if is not None
-        return (
-            app.controller.resting
-            and not (asking or app.inbox.waiting or app.main._stale)
-            and self.terminal.text == self.rig.screen_text()
-        )
+        return self.numbers.settled and self.terminal.text == self.rig.screen_text()
 
     async def settle(self) -> None:
         await self.rig.until(lambda: self.settled, PATIENCE)
         await self.rig.pilot.pause()
         await self.rig.until(lambda: self.settled, PATIENCE)
 
-    def lines(self, kind: type[Widget]) -> list[str]:
-        """The lines of a panel with its frame; none where it is hidden."""
-        panel = self.rig.app.main.query_one(kind)
-        if (
-            not panel.display
-            or not panel.region.area
-            or panel not in self.rig.app.main._compositor.visible_widgets
-        ):
-            return []
-        region = panel.region
-        lines = self.terminal.text.split("\n")[region.y : region.bottom]
-        return [line.ljust(region.right)[region.x : region.right] for line in lines]
-
-    # ---- what was painted ---------------------------------------------------------------------
-
     def check(self) -> None:
         """Compare every number with what it belongs to."""
-        timeline, path = self.rig.timeline, self.told.path
-        assert [item.node for item in timeline.items] == path
-        self._header(path)
-        if not isinstance(self.rig.app.screen, SamplingDialog):
-            self._kv(path)
-            self._steps(path)
-        slot = timeline.slot
-        node = path[slot - 1] if slot else 0
-        item = self.told.tokens[path[slot]] if slot < len(path) else None
-        if isinstance(item, PromptToken) or node not in self.told.rows:
-            return
-        used = self.told.in_force if item is None else self.told.made[item.node]
-        row = self.told.rows[node]
-        if not isinstance(self.rig.app.screen, SamplingDialog):
-            self._candidates(row, used)
-        tried = timeline.trial.settings if timeline.trial is not None else used
-        self._sampler(row, tried)
-
-    def _header(self, path: Sequence[int]) -> None:
-        line = self.lines(HeaderLine)[0]
-        if shown := re.search(r"T ([\d.]+)", line):
-            close(shown[1], self.told.in_force.temp, line)
-        if shown := re.search(r"context (\d+)/", line):
-            assert int(shown[1]) == len(path), line
-        if shown := re.search(r"DECODE step (\d+)", line):
-            assert int(shown[1]) == sum(isinstance(self.told.tokens[node], Step) for node in path), line
-
-    def _kv(self, path: Sequence[int]) -> None:
-        lines = self.lines(KVPanel)
-        if lines and (shown := re.search(r"KV cache · (\d+) tokens", lines[0])):
-            slot = self.rig.timeline.slot
-            assert int(shown[1]) == (self.told.held[path[slot]] if slot < len(path) else len(path)), lines[0]
-
-    def _steps(self, path: Sequence[int]) -> None:
-        lines = self.lines(StepsPanel)
-        steps = [each for node in path if isinstance(each := self.told.tokens[node], Step)]
-        probs = [float(shares(self.told.rows[step.parent])[step.id]) for step in steps]
-        for line in lines:
-            if shown := re.match(r"│[▶ ] +(\d+) .*? ([<>]?[\d.]+ %) +([\d.]+) ", line):
-                prob = probs[int(shown[1]) - steps[0].index - 1]
-                close(shown[2], prob * 100, line)
-                close(shown[3], -np.log2(prob), line)
-        if steps and lines and (shown := re.search(r"([\d.]+) bits a token", lines[-1])):
-            close(shown[1], float(np.mean(-np.log2(probs))), lines[-1])
-
-    def _candidates(self, row: Row, used: Settings) -> None:
-        lines = self.lines(CandidatesPanel)
-        if not lines:
-            return
-        model, sampler = shares(row), shares(row, used)
-        if shown := re.search(r"model entropy ([\d.]+) bits", lines[0]):
-            close(shown[1], bits(model), lines[0])
-        if shown := re.search(r"sampler entropy ([\d.]+) bits", lines[-1]):
-            close(shown[1], bits(sampler), lines[-1])
-        count = 0
-        for line in lines[1:-1]:
-            if shown := re.search(r" ([<>]?[\d.]+ %) +([<>]?[\d.]+ %) +(\d+(?:\s\d{3})?) +(\d+) .$", line):
-                count += 1
-                close(shown[1], model[int(shown[4])] * 100, line)
-                close(shown[2], sampler[int(shown[4])] * 100, line)
-                assert int(re.sub(r"\s", "", shown[3])) == 1 + (row > row[int(shown[4])]).sum(), line
-        if count and (shown := re.search(r"(\d+) more rows", lines[-1])):
-            assert int(shown[1]) + count == len(self.rig.app.main.query_one(CandidatesPanel)._rows), lines
-
-    def _sampler(self, row: Row, used: Settings) -> None:
-        """The last column is what was, or would be, drawn from; a row is known by its logit and the model's share."""
-        lines = self.lines(SamplerPanel)
-        model, final = shares(row) * 100, shares(row, used) * 100
-        for line in lines[1:-1]:
-            if "others" not in line and (
-                shown := re.search(r" (-?\d+\.\d\d) +([<>]?[\d.]+) .* ([<>]?[\d.]+) .$", line)
-            ):
-                ids = np.flatnonzero(np.abs(row - float(shown[1])) <= 0.0052)
-                own = [id for id in ids if agrees(shown[2], model[id])]
-                assert own, line
-                assert any(agrees(shown[3], final[id]) for id in own), (line, used.temp)
-
-
-def agrees(shown: str, true: float) -> bool:
-    """Whether a painted number is the true one, rounded."""
-    try:
-        close(shown, true, "")
-    except AssertionError:
-        return False
-    return True
+        self.numbers.check(covered=isinstance(self.rig.app.screen, SamplingDialog))
 
 
 async def act(looking: Looking, action: str | tuple[str, object]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from engine.records import SpecialToken
-from inspector.main.dialogs.facts import FactsDialog, rows
-from inspector.main.dialogs.special_tokens import CHARACTERS, ROWS, template_parts, token_rows, uses
+from engine.protocol import SpecialToken
+from inspector.main.dialogs.facts import CHARACTERS, ROWS, FactsDialog, rows, template_parts, token_rows, uses
 from tests.inspector.fakes import facts
 from tests.inspector.rig import Rig, run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from engine import commands
-from engine.records import Ended, Intervention, InterventionsHeld, Resampled
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from engine import protocol
+from engine.protocol import Ended, Intervention, InterventionsHeld, Resampled
+from inspector.config.preferences import SavedBreakpoints
 from tests.inspector.rig import Rig, run
 
 
@@ -20,12 +20,12 @@ def test_a_draw_at_the_tip() -> None:
         assert "re-roll 1" in rig.screen_text()
         await rig.press("u")
         assert rig.status.startswith("Undone: drawing again after “")
-        assert rig.engine.sent[-1] == commands.Reroll(0)
+        assert rig.engine.sent[-1] == protocol.Reroll(0)
         await rig.push([Resampled(first), Ended("Reroll")])
         assert "re-roll" not in rig.screen_text()
         await rig.press("U")
         assert rig.status.startswith("Done again: drawing again after “")
-        assert rig.engine.sent[-1] == commands.Reroll(1)
+        assert rig.engine.sent[-1] == protocol.Reroll(1)
 
     run(test)
 
@@ -55,7 +55,7 @@ def test_a_hold() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
         tip, before = rig.timeline.items[-1], rig.timeline.items[-2].node
-        held = commands.HoldInterventions(tip.node, (Intervention("head", 1, 2),))
+        held = protocol.HoldInterventions(tip.node, (Intervention("head", 1, 2),))
         rig.app.controller.client.do(held)
         move, step = rig.session.move(before), rig.session.step(tip.id, "intervened")
         told = InterventionsHeld(step.node, tip.node, held.interventions, 1.0)
@@ -63,7 +63,7 @@ def test_a_hold() -> None:
         assert rig.timeline.under
         await rig.press("u")
         assert rig.status.startswith("Undone: going on with L2 h3 off; its branch stays.")
-        assert rig.engine.sent[-1] == commands.MoveTo(tip.node)
+        assert rig.engine.sent[-1] == protocol.MoveTo(tip.node)
         await rig.push([rig.session.move(tip.node), Ended("MoveTo")])
         assert not rig.timeline.under
 

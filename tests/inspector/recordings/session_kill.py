@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.records import Record, Step
+from engine.protocol import Record, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import load
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import records
-from engine.records import Ended, Marked, ModelFacts, PromptOpened, Step
+from engine import protocol
+from engine.protocol import Ended, Marked, ModelFacts, PromptOpened, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Journal, load
 from inspector.app import InspectorApp
@@ -53,7 +53,7 @@ def test_a_session_is_written_as_it_happens(tmp_path):
     kinds = [type(value) for value in values(kept.path)]
     assert kinds[:5] == [LoadSettings, ModelFacts, Ended, Ended, Settings]
     assert kinds.count(Step) == 5
-    assert not any(isinstance(value, records.Loading) for value in values(kept.path))
+    assert not any(isinstance(value, protocol.Loading) for value in values(kept.path))
 
 
 def test_its_file_is_named_by_date_and_model(tmp_path):

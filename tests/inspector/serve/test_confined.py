@@ -16,11 +16,11 @@ from engine.confinement import VARIABLE, Confinement
 from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.cli.confined import absolute, confinement_of
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
+from inspector.serve.home import absolute, confinement_of
 
 pytest.importorskip("textual_serve")
 
@@ -35,9 +35,9 @@ from threading import Event
 from engine import confinement
 from engine.files import read_regular
 from engine.model.source import resolve
-from engine.models_on_disk.listing import listed
-from engine.paths import replacing, typed
-from engine.processes.limited import answer_of
+from engine.models_on_disk.places import listed
+from engine.files import replacing, typed
+from engine.processes import answer_of
 own, other, model, rows = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
 os.symlink(other, own / "link")
 confinement.begin()
@@ -168,7 +168,7 @@ def test_a_watcher_writes_nothing(tmp_path: Path) -> None:
 
 
 def flags(*argv: str) -> list[str]:
-    return serve._screen(parsed(serve.parser(), argv))
+    return serve._screen(parsed(serve.serve_parser(), argv))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_flag_alone_gives_visitors_more(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HF_TOKEN", "secret")
 
     def rights(*argv: str) -> tuple[dict[str, str], Path | None]:
-        made = serve._homes(parsed(serve.parser(), argv), ["x"], tmp_path)(1)
+        made = serve._homes(parsed(serve.serve_parser(), argv), ["x"], tmp_path)(1)
         return dict(made.environment), made.folder
 
     environ, folder = rights()
@@ -210,7 +210,7 @@ def test_models_are_offered_by_the_host_and_pocket_always(
         (tmp_path / name / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "one" / "weights").symlink_to(tmp_path / "two" / "config.json")
     monkeypatch.chdir(tmp_path)
-    args = parsed(serve.parser(), ["--model", "one", "--offer", "two", "--models", "more"])
+    args = parsed(serve.serve_parser(), ["--model", "one", "--offer", "two", "--models", "more"])
     offered = confinement_of(args)
     assert offered.models is not None
     assert list(offered.models) == ["pocket", "one", "two", "three"]
@@ -221,7 +221,7 @@ def test_models_are_offered_by_the_host_and_pocket_always(
     assert flags("--prompt-file", "why.txt")[2:] == [f"--prompt-file={tmp_path / 'why.txt'}"]
     assert flags("-p", "why.txt", "--json-schema", '{"type": "object"}')[4:] == []
     with pytest.raises(EngineError, match="download nothing"):
-        confinement_of(parsed(serve.parser(), ["--offer", "nobody/nothing"]))
+        confinement_of(parsed(serve.serve_parser(), ["--offer", "nobody/nothing"]))
 
 
 # ---- by keys, in the program itself -----------------------------------------------------------
@@ -272,6 +272,45 @@ def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> None:
 
     run(scenario)
     assert {path.name for path in tmp_path.iterdir()} == {"visitors"}
+
+
+def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the host gave them the host's own places."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "host"))
+    monkeypatch.setenv("HOME", str(tmp_path / "host"))  # where a Mac looks
+    (tmp_path / "empty").mkdir()
+    visitor = home.in_folders(tmp_path / "visitors", Confinement())(1)
+
+    def step(of: home.Home) -> list[str]:
+        """The keys of a step in a program that is started as a visitor's."""
+        asked = (
+            "from inspector import places; from inspector.config import own_keys; "
+            "from inspector.main.key_table import key_table; from inspector.tools.registry import TOOLS; "
+            "print(places.config(), *own_keys.read(list(key_table(TOOLS).places)).keys.get('step', ()), sep='\\n')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", asked],
+            env=of.environment,
+            cwd=of.folder,
+            capture_output=True,
+            text=True,
+        )
+        folder, *keys = done.stdout.splitlines()
+        folders.append(Path(folder))
+        return keys
+
+    folders: list[Path] = []
+    host = home.as_host(1)
+    assert step(host) == []
+    folders[0].mkdir(parents=True)
+    (folders[0] / "keys.toml").write_text('step = "f5"\n', encoding="utf-8")
+    assert step(host) == ["f5"]
+    assert step(visitor) == step(home.watching(tmp_path / "empty", DEMONSTRATION)) == []
+    folders[2].mkdir(parents=True)
+    (folders[2] / "keys.toml").write_text('step = "f6"\n', encoding="utf-8")
+    assert step(visitor) == ["f6"]
 
 
 def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:

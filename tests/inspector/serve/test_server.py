@@ -27,182 +27,145 @@ def run(scenario) -> None:
 # ---- who is refused -------------------------------------------------------------------------
 
 
-def test_without_a_token_nothing_is_served() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            for path in PATHS:
-                status, text = await place.get(path, Origin=place.root)
-                assert (status, "Open the address that the server printed" in text) == (403, True), path
-            assert (await place.get("/?token=wrong"))[0] == 403
-            assert (await place.get("/", Cookie=f"inspector-{place.server.port}=wrong"))[0] == 403
-            assert not place.server.sessions
-
-    run(scenario)
+async def test_without_a_token_nothing_is_served() -> None:
+    async with serving() as place:
+        for path in PATHS:
+            status, text = await place.get(path, Origin=place.root)
+            assert (status, "Open the address that the server printed" in text) == (403, True), path
+        assert (await place.get("/?token=wrong"))[0] == 403
+        assert (await place.get("/", Cookie=f"inspector-{place.server.port}=wrong"))[0] == 403
+        assert not place.server.sessions
 
 
-def test_a_token_works_once_and_its_cookie_from_then_on() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            path = f"/?token={place.server.admissions.issue()}"
-            async with place.client.get(place.root + path) as response:
-                assert response.status == 200
-                cookie = response.headers["Set-Cookie"]
-            assert "HttpOnly" in cookie
-            assert "SameSite=Strict" in cookie
-            status, text = await place.get(path)
-            assert (status, "used already" in text) == (403, True)
-            for own in sorted({*PATHS} - {"/ws"}):
-                async with place.client.get(
-                    place.root + own, headers={"Cookie": cookie.partition(";")[0]}
-                ) as response:
-                    assert response.status == 200, own
-
-    run(scenario)
+async def test_a_token_works_once_and_its_cookie_from_then_on() -> None:
+    async with serving() as place:
+        path = f"/?token={place.server.admissions.issue()}"
+        async with place.client.get(place.root + path) as response:
+            assert response.status == 200
+            cookie = response.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        status, text = await place.get(path)
+        assert (status, "used already" in text) == (403, True)
+        for own in sorted({*PATHS} - {"/ws"}):
+            async with place.client.get(
+                place.root + own, headers={"Cookie": cookie.partition(";")[0]}
+            ) as response:
+                assert response.status == 200, own
 
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/ws"])
-def test_a_foreign_host_and_a_foreign_origin_are_refused_whoever_asks(path: str) -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            admitted = await place.admit()
-            own = {"Origin": place.root, **admitted}
-            for host in ("evil.example", f"evil.example:{place.server.port}", "localhost.evil.example"):
-                status, text = await place.get(path, **{**own, "Host": host, "Origin": f"http://{host}"})
-                assert (status, "doesn't go by the name" in text) == (403, True)
-            for origin in ("http://evil.example", "null", f"http://localhost:{place.server.port}"):
-                status, text = await place.get(path, **{**own, "Origin": origin})
-                assert (status, "another site" in text) == (403, True)
-
-    run(scenario)
+async def test_a_foreign_host_and_a_foreign_origin_are_refused_whoever_asks(path: str) -> None:
+    async with serving() as place:
+        admitted = await place.admit()
+        own = {"Origin": place.root, **admitted}
+        for host in ("evil.example", f"evil.example:{place.server.port}", "localhost.evil.example"):
+            status, text = await place.get(path, **{**own, "Host": host, "Origin": f"http://{host}"})
+            assert (status, "doesn't go by the name" in text) == (403, True)
+        for origin in ("http://evil.example", "null", f"http://localhost:{place.server.port}"):
+            status, text = await place.get(path, **{**own, "Origin": origin})
+            assert (status, "another site" in text) == (403, True)
 
 
-def test_a_foreign_host_does_not_use_a_token_up() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            path = f"/?token={place.server.admissions.issue()}"
-            assert (await place.get(path, Host="evil.example"))[0] == 403
-            assert (await place.get(path, Origin="http://evil.example"))[0] == 403
-            assert (await place.get(path))[0] == 200
-
-    run(scenario)
+async def test_a_foreign_host_does_not_use_a_token_up() -> None:
+    async with serving() as place:
+        path = f"/?token={place.server.admissions.issue()}"
+        assert (await place.get(path, Host="evil.example"))[0] == 403
+        assert (await place.get(path, Origin="http://evil.example"))[0] == 403
+        assert (await place.get(path))[0] == 200
 
 
 @pytest.mark.parametrize("lacks", ["Origin", "Cookie"])
-def test_a_websocket_without_origin_or_cookie_is_refused(lacks: str) -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            headers = {"Origin": place.root, **(await place.admit())}
-            del headers[lacks]
-            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-                await place.client.ws_connect(f"{place.root}/ws", headers=headers)
-            assert refused.value.status == 403
-            assert not place.server.sessions
-
-    run(scenario)
+async def test_a_websocket_without_origin_or_cookie_is_refused(lacks: str) -> None:
+    async with serving() as place:
+        headers = {"Origin": place.root, **(await place.admit())}
+        del headers[lacks]
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await place.client.ws_connect(f"{place.root}/ws", headers=headers)
+        assert refused.value.status == 403
+        assert not place.server.sessions
 
 
-def test_other_methods_and_paths_are_refused() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            admitted = await place.admit()
-            for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
-                async with place.client.request(method, f"{place.root}/", headers=admitted) as response:
-                    assert response.status == 405
-            for path in ("/static/", "/download/x", "/../server.py", "/page/page.html", "/%2e%2e/server.py"):
-                assert (await place.get(path, **admitted))[0] == 404, path
-
-    run(scenario)
+async def test_other_methods_and_paths_are_refused() -> None:
+    async with serving() as place:
+        admitted = await place.admit()
+        for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+            async with place.client.request(method, f"{place.root}/", headers=admitted) as response:
+                assert response.status == 405
+        for path in ("/static/", "/download/x", "/../server.py", "/page/page.html", "/%2e%2e/server.py"):
+            assert (await place.get(path, **admitted))[0] == 404, path
 
 
-def test_every_answer_forbids_the_rest_of_the_world() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            for headers in ({}, await place.admit()):
-                for path in ("/", "/page.js", "/nothing"):
-                    async with place.client.get(place.root + path, headers=headers) as response:
-                        policy = response.headers["Content-Security-Policy"]
-                        assert "default-src 'none'" in policy
-                        assert "http:" not in policy.replace(f"ws://127.0.0.1:{place.server.port}", "")
-                        assert response.headers["Referrer-Policy"] == "no-referrer"
-                        assert response.headers["X-Frame-Options"] == "DENY"
-
-    run(scenario)
+async def test_every_answer_forbids_the_rest_of_the_world() -> None:
+    async with serving() as place:
+        for headers in ({}, await place.admit()):
+            for path in ("/", "/page.js", "/nothing"):
+                async with place.client.get(place.root + path, headers=headers) as response:
+                    policy = response.headers["Content-Security-Policy"]
+                    assert "default-src 'none'" in policy
+                    assert "http:" not in policy.replace(f"ws://127.0.0.1:{place.server.port}", "")
+                    assert response.headers["Referrer-Policy"] == "no-referrer"
+                    assert response.headers["X-Frame-Options"] == "DENY"
 
 
-def test_a_visitor_beyond_the_seats_reads_why_and_keeps_the_token() -> None:
-    async def scenario() -> None:
-        async with serving(limits=Limits(sessions=64)) as place:
-            visitors = [await place.visit() for _ in range(64)]
-            path = f"/?token={place.server.admissions.issue()}"
-            status, text = await place.get(path)
-            assert (status, "All 64 seats are taken" in text, "somebody has left" in text) == (
-                503,
-                True,
-                True,
-            )
-            await visitors[3].until(r"\]")
-            await visitors[3].socket.close()
-            await eventually(lambda: len(place.server.sessions) == 63)
+async def test_a_visitor_beyond_the_seats_reads_why_and_keeps_the_token() -> None:
+    async with serving(limits=Limits(sessions=64)) as place:
+        visitors = [await place.visit() for _ in range(64)]
+        path = f"/?token={place.server.admissions.issue()}"
+        status, text = await place.get(path)
+        assert (status, "All 64 seats are taken" in text, "somebody has left" in text) == (503, True, True)
+        await visitors[3].until(r"\]")
+        await visitors[3].socket.close()
+        await eventually(lambda: len(place.server.sessions) == 63)
+        assert (await place.get(path))[0] == 200
+
+
+async def test_a_visitor_has_one_seat_and_comes_back_into_it() -> None:
+    async with serving(limits=Limits(sessions=2)) as place:
+        admitted, other = await place.admit(), await place.visit()
+        await other.until("x30")
+        first = await place.visit(admitted)
+        await first.until("x30")
+        for _ in range(5):
+            ends = asyncio.create_task(first.end())
+            again = await place.visit(admitted)
+            assert (await ends)[1] == "You opened it again elsewhere: a visitor has one seat."
+            await again.until("x30")
+            assert len(place.server.sessions) == 2
+            first = again
+        assert (await place.get("/", **admitted))[0] == 200  # all seats are taken, and one is theirs
+        status, text = await place.get(f"/?token={place.server.admissions.issue()}")
+        assert (status, "All 2 seats are taken" in text) == (503, True)
+        await other.send("stdin", "still")
+        await other.until("still")
+
+
+async def test_who_asks_for_a_seat_many_times_at_once_gets_one() -> None:
+    async with serving(limits=Limits(sessions=3)) as place:
+        admitted = await place.admit()
+        visits = await asyncio.gather(*(place.visit(admitted) for _ in range(5)), return_exceptions=True)
+        assert len(place.server._seats) == 1
+        await eventually(lambda: len(place.server.sessions) == 1 and len(place.server._seats) == 1)
+        here = [each for each in visits if not isinstance(each, BaseException) and not each.socket.closed]
+        await here[-1].until("x30")
+        assert (await place.get(f"/?token={place.server.admissions.issue()}"))[0] == 200
+
+
+async def test_fetches_of_a_class_address_take_no_seat() -> None:
+    async with serving(limits=Limits(sessions=5)) as place:
+        path = f"/?token={place.server.admissions.issue(lasting=True)}"
+        for _ in range(6):
             assert (await place.get(path))[0] == 200
-
-    run(scenario)
-
-
-def test_a_visitor_has_one_seat_and_comes_back_into_it() -> None:
-    async def scenario() -> None:
-        async with serving(limits=Limits(sessions=2)) as place:
-            admitted, other = await place.admit(), await place.visit()
-            await other.until("x30")
-            first = await place.visit(admitted)
-            await first.until("x30")
-            for _ in range(5):
-                ends = asyncio.create_task(first.end())
-                again = await place.visit(admitted)
-                assert (await ends)[1] == "You opened it again elsewhere: a visitor has one seat."
-                await again.until("x30")
-                assert len(place.server.sessions) == 2
-                first = again
-            assert (await place.get("/", **admitted))[0] == 200  # all seats are taken, and one is theirs
-            status, text = await place.get(f"/?token={place.server.admissions.issue()}")
-            assert (status, "All 2 seats are taken" in text) == (503, True)
-            await other.send("stdin", "still")
-            await other.until("still")
-
-    run(scenario)
-
-
-def test_who_asks_for_a_seat_many_times_at_once_gets_one() -> None:
-    async def scenario() -> None:
-        async with serving(limits=Limits(sessions=3)) as place:
-            admitted = await place.admit()
-            visits = await asyncio.gather(*(place.visit(admitted) for _ in range(5)), return_exceptions=True)
-            assert len(place.server._seats) == 1
-            await eventually(lambda: len(place.server.sessions) == 1 and len(place.server._seats) == 1)
-            here = [each for each in visits if not isinstance(each, BaseException) and not each.socket.closed]
-            await here[-1].until("x30")
-            assert (await place.get(f"/?token={place.server.admissions.issue()}"))[0] == 200
-
-    run(scenario)
-
-
-def test_fetches_of_a_class_address_take_no_seat() -> None:
-    async def scenario() -> None:
-        async with serving(limits=Limits(sessions=5)) as place:
-            path = f"/?token={place.server.admissions.issue(lasting=True)}"
-            for _ in range(6):
-                assert (await place.get(path))[0] == 200
-                assert (await place.get("/"))[0] == 403
-            visitors = []
-            for _ in range(5):
-                async with place.client.get(place.root + path) as response:
-                    visitors.append(
-                        await place.visit({"Cookie": response.headers["Set-Cookie"].partition(";")[0]})
-                    )
-            for visitor in visitors:
-                await visitor.until("x30")
-            assert (await place.get(path))[0] == 503
-
-    run(scenario)
+            assert (await place.get("/"))[0] == 403
+        visitors = []
+        for _ in range(5):
+            async with place.client.get(place.root + path) as response:
+                visitors.append(
+                    await place.visit({"Cookie": response.headers["Set-Cookie"].partition(";")[0]})
+                )
+        for visitor in visitors:
+            await visitor.until("x30")
+        assert (await place.get(path))[0] == 503
 
 
 def test_a_visitor_comes_back_to_a_place_of_their_own() -> None:
@@ -228,35 +191,29 @@ def test_a_visitor_comes_back_to_a_place_of_their_own() -> None:
 # ---- what a visitor does ----------------------------------------------------------------------
 
 
-def test_keys_sizes_and_the_end_of_the_program() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            visitor = await place.visit()
-            await visitor.until(r"\[90x30\]")
-            await visitor.send("stdin", "héllo")
-            await visitor.until("héllo")
-            await visitor.send("resize", {"width": 101, "height": 33})
-            await visitor.until(r"\[101x33\]")
-            await visitor.send("stdin", "q")
-            _, reason = await visitor.end()
-            assert "[left]" in visitor.seen
-            assert reason == "The program has ended."
-            await eventually(lambda: not place.server.sessions)
-
-    run(scenario)
+async def test_keys_sizes_and_the_end_of_the_program() -> None:
+    async with serving() as place:
+        visitor = await place.visit()
+        await visitor.until(r"\[90x30\]")
+        await visitor.send("stdin", "héllo")
+        await visitor.until("héllo")
+        await visitor.send("resize", {"width": 101, "height": 33})
+        await visitor.until(r"\[101x33\]")
+        await visitor.send("stdin", "q")
+        _, reason = await visitor.end()
+        assert "[left]" in visitor.seen
+        assert reason == "The program has ended."
+        await eventually(lambda: not place.server.sessions)
 
 
-def test_a_visitor_who_leaves_takes_the_program_along() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            visitor = await place.visit()
-            await visitor.until("x30")
-            [pid] = [session.program.pid for session in place.server.sessions]
-            await visitor.socket.close()
-            await eventually(lambda: not place.server.sessions)
-            assert not alive(pid)
-
-    run(scenario)
+async def test_a_visitor_who_leaves_takes_the_program_along() -> None:
+    async with serving() as place:
+        visitor = await place.visit()
+        await visitor.until("x30")
+        [pid] = [session.program.pid for session in place.server.sessions]
+        await visitor.socket.close()
+        await eventually(lambda: not place.server.sessions)
+        assert not alive(pid)
 
 
 def test_a_program_that_does_not_leave_is_killed(monkeypatch) -> None:
@@ -273,20 +230,17 @@ def test_a_program_that_does_not_leave_is_killed(monkeypatch) -> None:
     run(scenario)
 
 
-def test_the_end_of_the_server_hangs_up_and_says_so() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            visitors = [await place.visit() for _ in range(3)]
-            for visitor in visitors:
-                await visitor.until("x30")
-            pids = [session.program.pid for session in place.server.sessions]
-            ended = asyncio.gather(*(visitor.end() for visitor in visitors))
-            await place.server.close()
-            assert {reason for _, reason in await ended} == {"The server was ended."}
-            assert all("[saved]" in visitor.seen for visitor in visitors)
-            assert not any(map(alive, pids))
-
-    run(scenario)
+async def test_the_end_of_the_server_hangs_up_and_says_so() -> None:
+    async with serving() as place:
+        visitors = [await place.visit() for _ in range(3)]
+        for visitor in visitors:
+            await visitor.until("x30")
+        pids = [session.program.pid for session in place.server.sessions]
+        ended = asyncio.gather(*(visitor.end() for visitor in visitors))
+        await place.server.close()
+        assert {reason for _, reason in await ended} == {"The server was ended."}
+        assert all("[saved]" in visitor.seen for visitor in visitors)
+        assert not any(map(alive, pids))
 
 
 @pytest.mark.parametrize(
@@ -294,75 +248,58 @@ def test_the_end_of_the_server_hangs_up_and_says_so() -> None:
     ["", "{", "[]", "1", '"stdin"', '["stdin"]', '["stdin", 1]', '["resize", {"width": "x", "height": 2}]',
      '["resize", {"width": 1e999, "height": 2}]', '["resize", null]', "[" * 100_000, '["stdin", "a", "b"]'],
 )  # fmt: skip
-def test_what_is_no_message_ends_that_session_alone(message: str) -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            other, visitor = await place.visit(), await place.visit()
-            await visitor.until("x30")
-            await visitor.socket.send_str(message)
-            _, reason = await visitor.end()
-            assert reason == "The page sent something that is no message."
-            await other.send("stdin", "still")
-            await other.until("still")
-
-    run(scenario)
+async def test_what_is_no_message_ends_that_session_alone(message: str) -> None:
+    async with serving() as place:
+        other, visitor = await place.visit(), await place.visit()
+        await visitor.until("x30")
+        await visitor.socket.send_str(message)
+        _, reason = await visitor.end()
+        assert reason == "The page sent something that is no message."
+        await other.send("stdin", "still")
+        await other.until("still")
 
 
-def test_sizes_are_bounded_and_a_flood_of_them_is_few() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            visitor = await place.visit(size="width=999999&height=-5")
-            await visitor.until(r"\[80x24\]")
-            for width in range(2000):
-                await visitor.send("resize", {"width": 40 + width % 100, "height": 10**9})
-            await visitor.send("resize", {"width": 10**9, "height": 0})
-            await visitor.until(r"\[500x1\]")
-            assert visitor.seen.count("[") < 400
-
-    run(scenario)
+async def test_sizes_are_bounded_and_a_flood_of_them_is_few() -> None:
+    async with serving() as place:
+        visitor = await place.visit(size="width=999999&height=-5")
+        await visitor.until(r"\[80x24\]")
+        for width in range(2000):
+            await visitor.send("resize", {"width": 40 + width % 100, "height": 10**9})
+        await visitor.send("resize", {"width": 10**9, "height": 0})
+        await visitor.until(r"\[500x1\]")
+        assert visitor.seen.count("[") < 400
 
 
-def test_a_message_of_20_mb_ends_that_session_alone() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            other, visitor = await place.visit(), await place.visit()
-            await visitor.until("x30")
-            await other.until("x30")
-            with pytest.raises((ConnectionError, AssertionError)):  # noqa: PT012
-                await visitor.send("stdin", "x" * 20_000_000)
-                while True:
-                    assert (await visitor.socket.receive()).type is aiohttp.WSMsgType.BINARY
-            await other.send("stdin", "still")
-            await other.until("still")
-            await eventually(lambda: len(place.server.sessions) == 1)
-
-    run(scenario)
+async def test_a_message_of_20_mb_ends_that_session_alone() -> None:
+    async with serving() as place:
+        other, visitor = await place.visit(), await place.visit()
+        await visitor.until("x30")
+        await other.until("x30")
+        with pytest.raises((ConnectionError, AssertionError)):  # noqa: PT012
+            await visitor.send("stdin", "x" * 20_000_000)
+            while True:
+                assert (await visitor.socket.receive()).type is aiohttp.WSMsgType.BINARY
+        await other.send("stdin", "still")
+        await other.until("still")
+        await eventually(lambda: len(place.server.sessions) == 1)
 
 
-def test_a_paste_of_a_megabyte_arrives_whole() -> None:
-    async def scenario() -> None:
-        async with serving() as place:
-            visitor = await place.visit()
-            await visitor.until("x30")
+async def test_a_paste_of_a_megabyte_arrives_whole() -> None:
+    async with serving() as place:
+        visitor = await place.visit()
+        await visitor.until("x30")
+        await visitor.send("stdin", "x" * 2**20)
+        await visitor.until(rf"\[{2**20}\]")
+
+
+async def test_more_than_a_program_takes_ends_that_session() -> None:
+    async with serving("import time, tty, os; tty.setraw(0); os.write(1, b'up'); time.sleep(600)") as place:
+        visitor = await place.visit()
+        await visitor.until("up")
+        for _ in range(6):
             await visitor.send("stdin", "x" * 2**20)
-            await visitor.until(rf"\[{2**20}\]")
-
-    run(scenario)
-
-
-def test_more_than_a_program_takes_ends_that_session() -> None:
-    async def scenario() -> None:
-        async with serving(
-            "import time, tty, os; tty.setraw(0); os.write(1, b'up'); time.sleep(600)"
-        ) as place:
-            visitor = await place.visit()
-            await visitor.until("up")
-            for _ in range(6):
-                await visitor.send("stdin", "x" * 2**20)
-            _, reason = await visitor.end()
-            assert reason == "More was typed than the program could take."
-
-    run(scenario)
+        _, reason = await visitor.end()
+        assert reason == "More was typed than the program could take."
 
 
 def test_a_page_that_never_reads_holds_nobody_up_and_is_ended(monkeypatch) -> None:

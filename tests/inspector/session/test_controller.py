@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine import commands
-from engine.records import Ended, Failure, Loading
+from engine import protocol
+from engine.protocol import Ended, Failure, Loading, Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
 from inspector.session.runs import PACES
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.timeline import Phase
@@ -19,7 +18,7 @@ from tests.inspector.rig import FakeEngine, addressed
 class Made:
     def __init__(self, steps: int = 6, temp: float = 0.8, prompt: str = "Once") -> None:
         self.engine, self.session = FakeEngine(), Session()
-        self.controller = Controller(self.engine, LoadSettings(), Settings(temp=temp), Prompt(prompt, False))
+        self.controller = Controller(self.engine, LoadSettings(), Settings(temp=temp), Prefill(prompt, False))
         self.controller.setup.open(self.controller.setup.load)
         self.push(self.session.load())
         if prompt:
@@ -38,29 +37,29 @@ class Made:
 def test_the_prompt_follows_the_model():
     made = Made(prompt="")
     assert made.engine.names == ["Load", "Configure"]
-    made.controller.setup.give(Prompt("Hello", True, "Be kind.", True))
-    assert made.engine.last(commands.Prefill) == commands.Prefill("Hello", True, "Be kind.", True)
+    made.controller.setup.give(Prefill("Hello", True, "Be kind.", True))
+    assert made.engine.last(protocol.Prefill) == protocol.Prefill("Hello", True, "Be kind.", True)
 
 
 def test_a_prompt_given_while_the_model_loads_waits_for_it():
     made = Made(prompt="")
     made.controller.setup.open(LoadSettings("other"))
     made.engine.sent.clear()
-    made.controller.setup.give(Prompt("Later", False))
+    made.controller.setup.give(Prefill("Later", False))
     assert made.engine.names == []
-    made.push(made.session.load())
+    made.push([Ended("Configure"), *made.session.load()])
     assert made.engine.names == ["Configure", "Prefill"]
 
 
 def test_settings_changed_while_loading_are_sent_once_with_the_model():
     engine = FakeEngine()
-    controller = Controller(engine, LoadSettings(), Settings(), Prompt("", False))
+    controller = Controller(engine, LoadSettings(), Settings(), Prefill("", False))
     controller.setup.open(LoadSettings())
     controller.setup.configure(Settings(temp=1.5))
     assert engine.names == ["Load"]
     for record in Session().load():
-        controller.client.receive(record)
-    assert engine.last(commands.Configure) == commands.Configure(Settings(temp=1.5))
+        controller.client.receive(addressed(record, controller.client.outstanding))
+    assert engine.last(protocol.Configure) == protocol.Configure(Settings(temp=1.5))
 
 
 def test_held_space_queues_no_more_than_a_few_steps():
@@ -131,7 +130,7 @@ def test_a_choice_branches_where_the_person_looks():
     before = made.timeline.before
     other = next(c.id for c in made.timeline.candidates if c.id != made.timeline.selected.id)
     assert made.controller.navigation.choose(other) == ""
-    assert made.engine.last(commands.Choose) == commands.Choose(before, other)
+    assert made.engine.last(protocol.Choose) == protocol.Choose(before, other)
     made.push([*made.session.choose(before, other), Ended("Choose")])
     assert made.timeline.following
     assert made.timeline.items[-1].id == other
@@ -160,7 +159,7 @@ def test_what_was_taken_back_can_be_had_again():
     made.controller.transport.back()
     made.push([made.session.move(made.timeline.tree.parent[last]), Ended("MoveTo")])
     assert made.controller.navigation.branch(1) == ""
-    assert made.engine.last(commands.MoveTo).node == last
+    assert made.engine.last(protocol.MoveTo).node == last
 
 
 def test_neighbouring_branches_go_round_and_keep_the_place():
@@ -171,7 +170,7 @@ def test_neighbouring_branches_go_round_and_keep_the_place():
     made.controller.navigation.choose(other)
     made.push([*made.session.choose(made.timeline.before, other), Ended("Choose")])
     assert made.controller.navigation.branch(1) == ""
-    assert made.engine.last(commands.MoveTo).node == old
+    assert made.engine.last(protocol.MoveTo).node == old
     made.push([made.session.move(old), Ended("MoveTo")])
     assert made.timeline.slot == slot
     assert made.timeline.tip == old
@@ -199,7 +198,7 @@ def test_a_new_prompt_cancels_what_is_under_way_but_no_settings():
     made.controller.transport.step()
     made.controller.setup.configure(Settings(temp=0.3))
     made.controller.transport.run()
-    made.controller.setup.give(Prompt("Anew", False))
+    made.controller.setup.give(Prefill("Anew", False))
     assert made.engine.names == ["Step", "Configure", "Run", "Prefill"]
     assert [made.engine.cancelled(command) for command in made.engine.sent] == [True, False, True, False]
 

@@ -1,31 +1,42 @@
-"""Undo and redo: what is taken back, what is said, and that a resumed session knows it from its records."""
+"""Undo and redo: each change by itself, and walks of many."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
-from engine import commands
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.records import (
+from engine.protocol import (
     Deleted,
     Ended,
     Intervention,
     InterventionsHeld,
     Marked,
     Moved,
+    Prefill,
     PromptOpened,
     Record,
     Resampled,
+    Step,
     Undeleted,
     Undone,
 )
 from engine.settings import LoadSettings, Settings
+from inspector.keys import with_keys
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
-from inspector.session.prefill import Prompt
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine
 
@@ -37,7 +48,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.engine, self.made = FakeEngine(), Session()
-        self.controller = Controller(self.engine, LoadSettings(), MADE, Prompt("", False))
+        self.controller = Controller(self.engine, LoadSettings(), MADE, Prefill("", False))
         self.owns: dict[int, int] = {}
         """By the first nodes of branches under interventions, the same tokens as the model itself has them."""
         self.kept: list[Record | Settings] = []
@@ -57,22 +68,22 @@ class Desk:
         for command in tuple(self.controller.client.outstanding):
             self.end_one(command)
 
-    def end_one(self, command: commands.Command) -> None:
+    def end_one(self, command: protocol.Command) -> None:
         """Do one command."""
         match command:
-            case commands.MoveTo(node):
+            case protocol.MoveTo(node):
                 self.push([self.made.move(node)])
-            case commands.Reroll(count):
+            case protocol.Reroll(count):
                 self.push([self.drawn(count)])
-            case commands.HoldInterventions():
+            case protocol.HoldInterventions():
                 self.push(self.held(command))
-            case commands.TakeStep():
+            case protocol.TakeStep():
                 choice = self.made.tips[self.made.node]
                 other = next(each.id for each in choice.candidates if each.id != choice.picked)
                 self.push([self.made.step(other if choice.reroll else None, "sampled")])
-            case commands.Configure(settings):
+            case protocol.Configure(settings):
                 self.kept.append(settings)
-        self.push([Ended(command.kind, id=command.id)])
+        self.push([Ended(command.kind, request=command.id)])
 
     def choose(self, slot: int) -> int:
         """Choose another candidate at a step; returns its node."""
@@ -93,7 +104,7 @@ class Desk:
         assert self.controller.navigation.reroll() == ""
         self.end()
 
-    def held(self, command: commands.HoldInterventions) -> list[Record]:
+    def held(self, command: protocol.HoldInterventions) -> list[Record]:
         """Go on under interventions from a token on, or as the model does."""
         node, interventions = command.node, command.interventions
         if not interventions:
@@ -109,7 +120,7 @@ class Desk:
 
     def hold(self, node: int, *interventions: Intervention) -> None:
         """Have interventions held from a token on, or let go."""
-        self.controller.client.do(commands.HoldInterventions(node, interventions))
+        self.controller.client.do(protocol.HoldInterventions(node, interventions))
         self.end()
 
     def give(self, prompt: Sequence[str]) -> None:
@@ -145,12 +156,12 @@ def test_marks_are_undone_one_after_another_and_done_again():
     ):
         assert desk.undo() == f"Undone: the {what} at “␣little”. U does it again"
         assert desk.timeline.tree.marks.at(node) == before
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo() == "Done again: the bookmark at “␣little”. u undoes it"
     assert desk.redo().startswith("Done again: the name")
     assert desk.timeline.tree.marks.at(node) == changes[1]
     desk.push([Marked(node, "other")])
-    assert desk.redo() == NOTHING_AGAIN, "something else was changed"
+    assert desk.redo() == with_keys(NOTHING_AGAIN), "something else was changed"
 
 
 def test_another_panel_for_a_caption_is_undone_by_its_name():
@@ -180,7 +191,7 @@ def test_settings_are_undone_and_the_others_stay():
         desk.undo() == "Undone: the change of settings: temperature is 0.8, top-p is 1 now. U does it again"
     )
     assert desk.controller.setup.settings == desk.controller.queries.in_force == MADE
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert (
         desk.redo() == "Done again: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
     )
@@ -199,7 +210,7 @@ def test_a_chosen_token_is_undone_by_going_back_to_the_path_before():
     desk.redo()
     assert desk.timeline.tip == end
     desk.push([desk.made.move(tip)])
-    assert desk.undo() == NOTHING, "the path has left it already"
+    assert desk.undo() == with_keys(NOTHING), "the path has left it already"
 
 
 def test_deletions_are_undone_in_their_place_among_other_changes():
@@ -234,7 +245,7 @@ def test_a_session_that_is_gone_on_with_knows_what_to_undo(undone: int):
 
 def resumed(desk: Desk) -> Controller:
     """A session that hears what a trace holds, as a replay shows it."""
-    controller = Controller(FakeEngine(), LoadSettings(), MADE, Prompt("", False))
+    controller = Controller(FakeEngine(), LoadSettings(), MADE, Prefill("", False))
     for value in desk.kept:
         if isinstance(value, Settings):
             controller.setup.use(value)
@@ -248,14 +259,14 @@ def test_a_deletion_undone_by_a_program_before_this_one_is_not_undone_twice():
     last = desk.timeline.items[-1]
     desk.push([desk.made.move(last.parent), Ended("MoveTo"), Deleted(last.node), Undeleted(last.node)])
     assert not any(isinstance(record, Undone) for record in desk.kept)
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
 
 
 def test_what_waits_for_a_move_is_another_change_than_the_move():
     desk = Desk()
     desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
     assert isinstance(desk.kept[-2], Moved)
-    assert desk.undo() == NOTHING, "going elsewhere changes nothing"
+    assert desk.undo() == with_keys(NOTHING), "going elsewhere changes nothing"
 
 
 def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
@@ -270,7 +281,7 @@ def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
     assert desk.undo().startswith("Undone: going on with")
     assert desk.timeline.tip == tip
     assert desk.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo().startswith("Done again: going on with")
     assert (desk.timeline.tip, desk.made.tips[old.parent].reroll) == (drawn, 1)
 
@@ -285,7 +296,7 @@ def test_draws_at_the_tip_are_undone_one_after_another():
     assert desk.engine.sent[-1].count == desk.timeline.next.reroll == 1
     desk.undo()
     assert desk.timeline.next.reroll == 0
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo() == "Done again: drawing again after “␣little”. u undoes it"
     desk.push(desk.made.steps(2))
     assert desk.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
@@ -296,7 +307,7 @@ def test_a_draw_of_a_branch_that_was_left_is_not_undone():
     desk = Desk()
     desk.draw_again()
     desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
 
 
 def test_a_hold_and_its_release_are_undone():
@@ -312,7 +323,7 @@ def test_a_hold_and_its_release_are_undone():
     assert desk.timeline.tip == under
     assert desk.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
     assert (desk.timeline.tip, desk.timeline.under) == (tip, ())
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     desk.redo()
     assert desk.timeline.tip == under
     desk.redo()
@@ -353,6 +364,197 @@ def test_breakpoints_are_undone_and_kept_for_the_next_start():
     )
     assert desk.controller.runs.breakpoints.points == kept[-1] == first
     assert desk.undo().startswith("Undone: the change of breakpoints: none is set now.")
-    assert desk.undo() == NOTHING
+    assert desk.undo() == with_keys(NOTHING)
     assert desk.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
     assert sum(isinstance(record, Undone) for record in desk.kept) == 1, "breakpoints are in no record"
+
+
+# ---- random orders of all changes, on the state alone -----------------------------------------
+
+
+Facts = tuple[object, ...]
+
+
+@dataclass
+class Entry:
+    """A change, by all that it can change."""
+
+    kind: str
+    before: Facts
+    after: Facts
+
+
+class Changes(RuleBasedStateMachine):
+    """A person who changes things, takes them back and makes them again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = Desk()
+        self.done: list[Entry] = []
+        self.undone: list[Entry] = []
+        self.prompts = 0
+        self.start = self.facts()
+
+    @property
+    def timeline(self):
+        return self.desk.timeline
+
+    def facts(self) -> Facts:
+        """Marks, what is deleted, settings, breakpoints, draws, and where the path ends."""
+        tree, controller = self.timeline.tree, self.desk.controller
+        marks = {node: mark for node, mark in tree.marks.of.items() if mark != replace(mark, **PLAIN)}
+        hidden = frozenset(node for node in tree.nodes if tree.marks.hides(node))
+        draws = {node: next.reroll for node, next in self.desk.made.tips.items() if next.reroll}
+        return (
+            marks, hidden, controller.queries.in_force, controller.runs.breakpoints.points, draws, self.timeline.tip,
+        )  # fmt: skip
+
+    def change(self, kind: str, make: Callable[[], object]) -> None:
+        """Make a change, and note it where it is one."""
+        before = self.facts()
+        make()
+        self.desk.end()
+        if (after := self.facts()) != before:
+            self.done.append(Entry(kind, before, after))
+            self.undone.clear()
+
+    # ---- changes --------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def mark(self, data: st.DataObject) -> None:
+        shown = [item.node for item in self.timeline.items]
+        texts = st.sampled_from(("", "why", "see"))
+        mark = replace(
+            self.timeline.tree.marks.at(data.draw(st.sampled_from(shown))),
+            name=data.draw(texts), bookmarked=data.draw(st.booleans()), note=data.draw(texts), caption=data.draw(texts),
+        )  # fmt: skip
+        self.change("marks", lambda: self.desk.push([mark]))
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        """Not what a release would go to: going to a deleted token shows it again, and leaves nothing to undo."""
+        tree, path = self.timeline.tree, {item.node for item in self.timeline.items}
+        owns = [own for own in self.desk.owns.values() if own in tree.branches]
+        others = [
+            node
+            for node in tree.nodes
+            if node in tree.branches
+            and node not in path
+            and not any(tree.branches.leads(node, own) for own in owns)
+        ]
+        if others:
+            node = data.draw(st.sampled_from(others))
+            self.change("deleted", lambda: self.desk.push([Deleted(node)]))
+
+    @rule(temp=st.sampled_from((0.3, 0.8, 1.2)), top_p=st.sampled_from((0.9, 1.0)))
+    def configure(self, temp: float, top_p: float) -> None:
+        wanted = Settings(temp=temp, top_p=top_p)
+        self.change("settings", lambda: self.desk.controller.setup.configure(wanted))
+
+    @rule(
+        points=st.sampled_from((Breakpoints(), Breakpoints(tokens=3), Breakpoints(prob_below=0.1, eos=True)))
+    )
+    def break_at(self, points: Breakpoints) -> None:
+        self.change("breakpoints", lambda: self.desk.controller.runs.break_at(points))
+
+    @rule(data=st.data())
+    def choose(self, data: st.DataObject) -> None:
+        if steps := self.timeline.step_slots:
+            slot = data.draw(st.sampled_from(steps))
+            if not self.under(slot):
+                self.change("path", lambda: self.desk.choose(slot))
+
+    @rule()
+    def draw_again(self) -> None:
+        self.timeline.select(None)
+        self.change("draw", self.desk.draw_again)
+
+    @rule(data=st.data())
+    def draw_an_older_one_again(self, data: st.DataObject) -> None:
+        if steps := self.timeline.step_slots:
+            slot = data.draw(st.sampled_from(steps))
+            if not self.under(slot):
+                self.timeline.select(slot)
+                self.change("path", self.desk.draw_again)
+
+    @rule(data=st.data(), layer=st.integers(0, 2))
+    def hold(self, data: st.DataObject, layer: int) -> None:
+        slots = [slot for slot in self.timeline.step_slots if not self.under(slot)]
+        if slots:
+            node = self.timeline.items[data.draw(st.sampled_from(slots))].node
+            self.change("path", lambda: self.desk.hold(node, Intervention("layer", layer)))
+
+    @precondition(lambda self: self.timeline.under)
+    @rule()
+    def release(self) -> None:
+        self.change("path", lambda: self.desk.hold(self.timeline.tip))
+
+    @rule()
+    def give(self) -> None:
+        self.prompts += 1
+        self.change("path", lambda: self.desk.give(["Once", " upon", f" a hill {self.prompts}"]))
+
+    @rule()
+    def step(self) -> None:
+        """No change: what was undone can still be done again."""
+        self.timeline.select(None)
+        origin = "intervened" if self.timeline.under else None
+        self.desk.push([self.desk.made.step(origin=origin)])
+
+    def under(self, slot: int) -> bool:
+        item = self.timeline.items[slot]
+        return isinstance(item, Step) and item.origin == "intervened"
+
+    # ---- and back -------------------------------------------------------------------------------
+
+    @rule()
+    def undo(self) -> None:
+        if not self.done:
+            assert self.desk.undo() == with_keys(NOTHING)
+            return
+        entry = self.done.pop()
+        assert self.desk.undo().startswith("Undone: ")
+        self.undone.append(entry)
+        assert self.of(entry, self.facts()) == self.of(entry, entry.before)
+
+    @rule()
+    def redo(self) -> None:
+        if not self.undone:
+            assert self.desk.redo() == with_keys(NOTHING_AGAIN)
+            return
+        entry = self.undone.pop()
+        assert self.desk.redo().startswith("Done again: ")
+        self.done.append(entry)
+        now = self.facts()
+        assert self.of(entry, now)[:-1] == self.of(entry, entry.after)[:-1]
+        if entry.kind == "path":  # it may have gone on since
+            assert entry.after[-1] in {item.node for item in self.timeline.items}
+
+    def of(self, entry: Entry, facts: Facts) -> Facts:
+        """What a change can change, and what it can't; a step since then moved the end of the path alone."""
+        return facts if entry.kind in ("path", "draw") else (*facts[:-1], None)
+
+    @invariant()
+    def nothing_is_outstanding(self) -> None:
+        assert not self.desk.controller.client.outstanding
+
+    def teardown(self) -> None:
+        """After undoing all, everything is as it was at the start."""
+        moved = [entry.before[-1] for entry in self.done if entry.kind in ("path", "draw")]
+        end = moved[0] if moved else self.timeline.tip
+        while self.done:
+            self.undo()
+        assert self.desk.undo() == with_keys(NOTHING)
+        assert self.facts() == (*self.start[:-1], end)
+
+
+PLAIN = {"name": "", "bookmarked": False, "note": "", "caption": ""}
+
+
+def test_after_undoing_all_everything_is_as_it_was() -> None:
+    run_state_machine_as_test(
+        Changes,
+        settings=settings(
+            max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inspector.state.branch import Token
-from inspector.state.branches import Branches
+from inspector.state.branches import Branches, Token
 
 
 def branches_of(tokens: Iterable[Token]) -> Branches:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
-from inspector.state.branch import PROMPT, ROOT, Token, token
-from inspector.state.branches import Branches
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
+from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
 from inspector.state.marks import Marks, counted
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session, session

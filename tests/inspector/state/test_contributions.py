@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.state.inside.contributions import compared, head_rows, part_rows, ranked, rows_of
+from inspector.state.contributions import compared, head_rows, part_rows, ranked, rows_of
 from tests.inspector import fakes
 from tests.inspector.tools.attribution.reads import read
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import LookAhead
-from engine.records import AheadLine, Candidate, Ended, Failure, LookedAhead
+from engine.protocol import AheadLine, Candidate, LookAhead, LookedAhead
 from inspector.state.lookahead import TOKENS, LookAheadLines, wanted
 from tests.inspector.fakes import Session, facts
 
@@ -35,9 +34,10 @@ def test_nothing_is_asked_or_shown_while_it_is_off() -> None:
 
 def test_only_what_is_not_known_is_asked() -> None:
     ahead = switched_on()
-    assert ahead.question(3, (1, 2)) == LookAhead(3, (1, 2), TOKENS)
+    asked = ahead.question(3, (1, 2))
+    assert asked == LookAhead(3, (1, 2), TOKENS)
     ahead.receive(told(3, line(1), line(2)))
-    ahead.receive(Ended("LookAhead"))
+    ahead.ended(asked, cancelled=False)
     assert ahead.question(3, (1, 2)) is None
     assert ahead.question(3, (1, 2, 7)) == LookAhead(3, (7,), TOKENS)
     assert ahead.question(4, (1,)) == LookAhead(4, (1,), TOKENS)
@@ -45,20 +45,22 @@ def test_only_what_is_not_known_is_asked() -> None:
 
 def test_a_candidate_waits_for_its_line_until_the_first_token() -> None:
     ahead = switched_on()
-    ahead.question(3, (1, 2))
+    asked = ahead.question(3, (1, 2))
+    assert asked is not None
     assert ahead.waited_for(3) == {1, 2}
     assert ahead.waited_for(4) == frozenset()
     ahead.receive(told(3, line(1, 1), line(2, 1), last=False))
     assert ahead.waited_for(3) == frozenset()
-    ahead.receive(Ended("LookAhead", cancelled=True))
+    ahead.ended(asked, cancelled=True)
     assert ahead.waited_for(3) == frozenset()
 
 
 def test_what_was_cancelled_stays_and_is_asked_again_without_going_back() -> None:
     ahead = switched_on()
-    ahead.question(3, (1, 2))
+    asked = ahead.question(3, (1, 2))
+    assert asked is not None
     ahead.receive(told(3, line(1, 5), line(2, 2, ended=True), last=False))
-    ahead.receive(Ended("LookAhead", cancelled=True))
+    ahead.ended(asked, cancelled=True)
     assert ahead.question(3, (1, 2)) == LookAhead(3, (1,), TOKENS)
     ahead.receive(told(3, line(1, 1), last=False))
     assert ahead.lines(3)[1] == line(1, 5)
@@ -70,8 +72,7 @@ def test_a_failure_is_not_asked_for_again_until_it_is_switched_on_anew() -> None
     ahead = switched_on()
     asked = ahead.question(3, (1,))
     assert asked is not None
-    ahead.receive(Failure("LookAhead", "There is not enough memory.", "Ask for fewer.", id=asked.id))
-    ahead.receive(Ended("LookAhead", id=asked.id))
+    ahead.ended(asked, cancelled=False)
     assert ahead.question(3, (1,)) is None
     ahead.switch()
     ahead.switch()
@@ -83,18 +84,10 @@ def test_a_question_that_is_left_unanswered_is_asked_again_of_another_model_only
     ahead = switched_on()
     asked = ahead.question(3, (1,))
     assert asked is not None
-    ahead.receive(Ended("LookAhead", id=asked.id))
+    ahead.ended(asked, cancelled=False)
     assert ahead.question(3, (1,)) is None
     ahead.receive(facts())
     assert ahead.question(3, (1,)) is not None
-
-
-def test_the_failure_of_another_command_changes_nothing() -> None:
-    ahead = switched_on()
-    ahead.question(3, (1,))
-    ahead.receive(Failure("Step", "No.", ""))
-    ahead.receive(Ended("Step"))
-    assert ahead.waited_for(3) == {1}
 
 
 def test_so_many_nodes_are_kept_and_the_one_least_looked_at_goes() -> None:

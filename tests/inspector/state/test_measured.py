@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.records import KVCompared, RaceEnded, RaceOpened, Record
-from inspector.state.measured import Measured, sound
+from engine.protocol import KVCompared, RaceEnded, RaceOpened, Record
+from inspector.state.measured import Measured
 from tests.inspector.tools.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
 from tests.inspector.tools.race.test_screen import HOW, steps
 from tests.inspector.tools.sweeps.test_screen import SWEPT
@@ -52,8 +52,8 @@ def test_steps_without_a_race_and_out_of_their_order_are_left_out():
 
 def test_what_an_engine_told_is_sound():
     kept = (PROFILED, ROOFLINE, COMPARED, SWEPT, RaceOpened(5, 16, 64, 9, HOW), *steps(16, 18))
-    assert all(map(sound, kept))
-    assert sound(replace(COMPARED, costs=(replace(QUARTER, largest_change=math.nan),)))
+    assert all(map(Measured.sound, kept))
+    assert Measured.sound(replace(COMPARED, costs=(replace(QUARTER, largest_change=math.nan),)))
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_what_an_engine_told_is_sound():
     ],
 )
 def test_what_could_not_be_drawn_is_not(record: Any, changed: dict[str, Any]):
-    assert not sound(replace(record, **changed))
+    assert not Measured.sound(replace(record, **changed))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import AddTurn, Prefill
-from engine.model.forward import never
 from engine.model.load import load
-from engine.records import Message, PromptOpened
+from engine.protocol import AddTurn, Message, Prefill, PromptOpened
 from engine.session import conversation
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.task import never
 from inspector.state.roles import role_slots
 from inspector.state.timeline import Timeline
 

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import DraftRound, Ended, SpeculationVerified
-from inspector.state.measured import MOST, sound
-from inspector.state.speculation import Speculation
-from inspector.state.speculation_words import figures, proof, rules, verdict
+from engine.protocol import DraftRound, Ended, SpeculationVerified
+from inspector.state.capability import MOST
+from inspector.state.speculation import Speculation, figures, proof, rules, verdict
 from tests.engine.trace.made_records import made
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
@@ -107,7 +106,7 @@ def test_whatever_a_file_holds_can_be_told(
     state = Speculation()
     state.plain = [1.0]
     for record in map(mended, (*rounds, *proofs)):
-        assert sound(record)
+        assert Speculation.sound(record)
         state.apply(record)
         assert state.ghost_words(getattr(record, "end", 0)).isprintable()
     totals = state.totals

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.records import Step
+from dataclasses import replace
+
+from engine.protocol import Resampled, Step
 from engine.timing import tpot
 from inspector.state.timeline import ROOT, Phase, Timeline
 from tests.inspector.fakes import PROMPT, Session, session
@@ -142,3 +144,16 @@ def test_time_per_token_is_of_the_current_path() -> None:
     assert times.steps == 5
     assert times.p50 <= times.p95
     assert tpot([]) is None
+
+
+def test_a_recording_that_draws_again_goes_to_where_it_was_drawn() -> None:
+    """A person who looks at a recording may have gone to another token meanwhile, where no engine follows."""
+    timeline = session(4).timeline()
+    steps = timeline.steps
+    timeline.visit(steps[1].node)
+    again = replace(steps[3].next, reroll=1)
+    timeline.apply(Resampled(again))
+    assert timeline.tip == steps[3].node
+    assert timeline.next is again
+    assert timeline.kv == steps[3].kv
+    assert timeline.steps == steps

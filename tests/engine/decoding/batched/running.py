@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from engine import records
-from engine.commands import Command, Configure, LanePrompt, Load, StartBatch
+from engine import protocol
 from engine.model.load import Loaded
-from engine.records import BatchOpened, LaneCompared, LaneToken, Record
+from engine.protocol import (
+    BatchOpened,
+    LaneCompared,
+    LanePrompt,
+    LaneToken,
+    Record,
+    StartBatch,
+)
+from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.session.stops import stop_reached
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
-Kind = TypeVar("Kind")
 CREATIVE = Settings(temp=0.9, top_p=0.95, seed=11, max_tokens=12)
 
 
-class Batch:
-    """A worker with a model, and all that it emitted.
+class Batch(Unthreaded):
+    """Batches in a worker with a model.
 
     Args:
         loaded: How its model is loaded.
@@ -29,40 +33,19 @@ class Batch:
     """
 
     def __init__(self, loaded: LoadSettings, settings: Settings = CREATIVE) -> None:
-        self.records: list[Record] = []
-        self.asides: list[Task] = []
-        self.cancel_after: type[Record] | None = None
-        self.running: Task | None = None
-        self.worker = Worker(self._take, lambda: False, lambda: self.asides.pop(0) if self.asides else None)
-        self.do(Load(loaded))
-        self.do(Configure(settings))
-
-    def _take(self, record: Record) -> None:
-        self.records.append(record)
-        if self.cancel_after is not None and isinstance(record, self.cancel_after) and self.running:
-            self.running.cancel.set()
-
-    def do(self, command: Command) -> list[Record]:
-        """What a command is answered by."""
-        known, self.running = len(self.records), Task(command)
-        self.worker.carry_out(self.running)
-        return self.records[known:]
+        super().__init__(loaded, settings)
 
     def start(self, prompts: Sequence[str | LanePrompt], **more: Any) -> list[Record]:
         """What a batch of these prompts begins with, or comes to."""
         lanes = tuple(each if isinstance(each, LanePrompt) else LanePrompt(each) for each in prompts)
         return self.do(StartBatch(lanes, **more))
 
-    def of(self, kind: type[Kind], among: Sequence[Record] | None = None) -> list[Kind]:
-        """The records of one kind."""
-        return [each for each in (self.records if among is None else among) if isinstance(each, kind)]
-
     @property
     def tokens(self) -> dict[int, list[LaneToken]]:
         """The tokens of each lane of the last batch."""
         begun = max(n for n, each in enumerate(self.records) if isinstance(each, BatchOpened))
         found: dict[int, list[LaneToken]] = {}
-        for step in self.of(records.BatchStep, self.records[begun:]):
+        for step in self.of(protocol.BatchStep, self.records[begun:]):
             for token in step.tokens:
                 found.setdefault(token.lane, []).append(token)
         return found

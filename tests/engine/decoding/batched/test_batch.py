@@ -9,13 +9,12 @@ from typing import Any
 import mlx_lm.models.cache as mlx_caches
 import pytest
 
-from engine import commands, records
-from engine.cache.kinds import padded
-from engine.commands import LanePrompt
-from engine.decoding.batched import opening
+from engine import protocol
+from engine.cache import padded
+from engine.decoding.batched import handlers
 from engine.decoding.batched.rows import PaddedRows
 from engine.model.forward import Runner
-from engine.records import BatchStep, LaneCompared, LaneEnded
+from engine.protocol import BatchStep, LaneCompared, LaneEnded, LanePrompt
 from engine.settings import Settings
 from engine.task import Task
 from tests.engine.decoding.batched.running import CREATIVE, Batch, alone, explained, source
@@ -37,8 +36,8 @@ def texts(count: int, longest: int, seed: int = 5) -> list[str]:
 
 def check_against_sessions(batch: Batch, zoo: Zoo, name: str, **more: Any) -> None:
     """Every lane's ids are those of a session, or the first that differs is told and lies within the rounding."""
-    opened = batch.of(records.BatchOpened)[-1]
-    compared = {each.lane: each for each in batch.of(LaneCompared, batch.do(commands.CompareBatch()))}
+    opened = batch.of(protocol.BatchOpened)[-1]
+    compared = {each.lane: each for each in batch.of(LaneCompared, batch.do(protocol.CompareBatch()))}
     assert len(compared) == len(opened.lanes)
     assert explained(list(compared.values()))
     loaded, ids = zoo.load(name, **more), batch.ids
@@ -57,7 +56,7 @@ def test_a_lane_says_what_its_prompt_says_alone(zoo: Zoo, name: str) -> None:
     batch = Batch(source(zoo, name))
     prompts = [LanePrompt(text, settings=replace(CREATIVE, seed=n)) for n, text in enumerate(texts(4, 40))]
     batch.start(prompts)
-    assert batch.of(records.BatchOpened)[0].note == ""
+    assert batch.of(protocol.BatchOpened)[0].note == ""
     check_against_sessions(batch, zoo, name)
 
 
@@ -72,7 +71,7 @@ def test_a_lane_has_settings_and_draws_of_its_own(zoo: Zoo) -> None:
         replace(CREATIVE, repetition_penalty=1.3, seed=12),
     ]
     batch.start([LanePrompt(text, settings=settings) for settings in own])
-    (opened,) = batch.of(records.BatchOpened)
+    (opened,) = batch.of(protocol.BatchOpened)
     assert [lane.seed for lane in opened.lanes] == [11, 12, 11, 11, 12]
     assert [lane.settings for lane in opened.lanes] == [
         (), (), ("temperature 1.5", "top-p 1", "top-k 50", "max tokens 9"), ("temperature 0",),
@@ -82,7 +81,7 @@ def test_a_lane_has_settings_and_draws_of_its_own(zoo: Zoo) -> None:
     for lane, settings in zip(opened.lanes, own, strict=True):
         assert batch.ids[lane.lane] == alone(loaded, lane.ids, settings)
     assert len(set(map(tuple, batch.ids.values()))) == len(own)  # or it would show nothing
-    batch.do(commands.CompareBatch())
+    batch.do(protocol.CompareBatch())
     assert all(each.difference is None for each in batch.of(LaneCompared))
 
 
@@ -94,7 +93,7 @@ def test_forty_prompts(zoo: Zoo, name: str, static: bool) -> None:
     batch = Batch(source(zoo, name))
     prompts = [LanePrompt(text, settings=replace(CREATIVE, seed=n)) for n, text in enumerate(texts(40, 190))]
     batch.start(prompts, size=16, static=static)
-    lengths = [len(lane.ids) for lane in batch.of(records.BatchOpened)[0].lanes]
+    lengths = [len(lane.ids) for lane in batch.of(protocol.BatchOpened)[0].lanes]
     assert max(lengths) >= 150
     assert min(lengths) <= 5
     check_against_sessions(batch, zoo, name)
@@ -108,11 +107,11 @@ def test_lanes_that_leave_and_come_change_no_other(zoo: Zoo, name: str) -> None:
     calm.start(prompts)
     busy.start([prompts[0], prompts[1], "Tom", prompts[2]], steps=4)
     assert all(len(ids) == 4 for ids in busy.ids.values())
-    busy.do(commands.RemoveLane(2))
-    busy.do(commands.AdvanceBatch(steps=3))
-    busy.do(commands.AddLanes((LanePrompt(prompts[3]), LanePrompt(prompts[4]))))
-    busy.do(commands.AdvanceBatch(steps=2))
-    busy.do(commands.AdvanceBatch())
+    busy.do(protocol.RemoveLane(2))
+    busy.do(protocol.AdvanceBatch(steps=3))
+    busy.do(protocol.AddLanes((LanePrompt(prompts[3]), LanePrompt(prompts[4]))))
+    busy.do(protocol.AdvanceBatch(steps=2))
+    busy.do(protocol.AdvanceBatch())
     lanes = (0, 1, 3, 4, 5)
     assert [busy.ids[lane] for lane in lanes] == [calm.ids[lane] for lane in range(5)]
     assert len(busy.ids[2]) == 4
@@ -130,10 +129,10 @@ def test_lanes_wait_for_a_row(zoo: Zoo) -> None:
         batch = Batch(source(zoo, "llama"))
         batch.start(prompts, size=2, static=static)
         assert {lane: len(ids) for lane, ids in batch.ids.items()} == {0: 3, 1: 8, 2: 4}
-        joins = [place for place, each in enumerate(batch.records) if isinstance(each, records.LanesJoined)]
+        joins = [place for place, each in enumerate(batch.records) if isinstance(each, protocol.LanesJoined)]
         assert len(joins) == 2
         before[static] = len(batch.of(BatchStep, batch.records[: joins[1]]))
-        totals[static] = batch.of(records.BatchEnded)[0].totals
+        totals[static] = batch.of(protocol.BatchEnded)[0].totals
     assert before == {False: 3, True: 8}
     # Continuous: 2 + 7 tokens of a and b go through the model; c's 3 run beside b's.
     assert (totals[False].rows, totals[False].rows_after_end, totals[False].forwards) == (12, 0, 7)
@@ -145,10 +144,10 @@ def test_lanes_wait_for_a_row(zoo: Zoo) -> None:
 def test_padding_is_counted(zoo: Zoo) -> None:
     batch = Batch(source(zoo, "llama"))
     batch.start(["Once upon a time there was a dog", "Tom", "A dog"], steps=0)
-    lengths = [len(lane.ids) for lane in batch.of(records.BatchOpened)[0].lanes]
+    lengths = [len(lane.ids) for lane in batch.of(protocol.BatchOpened)[0].lanes]
     longest = max(lengths)
-    assert batch.of(records.LanesJoined)[0].padding == tuple(longest - length for length in lengths)
-    chunks = batch.of(records.LanesPrefilled)
+    assert batch.of(protocol.LanesJoined)[0].padding == tuple(longest - length for length in lengths)
+    chunks = batch.of(protocol.LanesPrefilled)
     assert sum(chunk.tokens for chunk in chunks) == sum(lengths)
     assert sum(chunk.padding for chunk in chunks) == 3 * longest - sum(lengths)
     assert chunks[-1].done == chunks[-1].columns == longest
@@ -173,8 +172,8 @@ def test_a_broken_mask_would_be_seen(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) 
     unmasked(monkeypatch)
     batch = Batch(source(zoo, "llama"))
     batch.start(texts(3, 20))
-    compared = batch.of(LaneCompared, batch.do(commands.CompareBatch()))
-    padding = batch.of(records.LanesJoined)[0].padding
+    compared = batch.of(LaneCompared, batch.do(protocol.CompareBatch()))
+    padding = batch.of(protocol.LanesJoined)[0].padding
     assert [each.within for each in compared] == [left == 0 for left in padding]
 
 
@@ -184,8 +183,8 @@ def test_a_model_whose_rows_are_wrong_runs_them_one_after_another(
     unmasked(monkeypatch)
     batch = Batch(source(zoo, "llama"))
     batch.start(texts(3, 20))
-    assert "rounding doesn't explain" in batch.of(records.BatchOpened)[0].note
-    assert explained(batch.of(LaneCompared, batch.do(commands.CompareBatch())))
+    assert "rounding doesn't explain" in batch.of(protocol.BatchOpened)[0].note
+    assert explained(batch.of(LaneCompared, batch.do(protocol.CompareBatch())))
 
 
 @pytest.mark.parametrize(
@@ -200,10 +199,10 @@ def test_caches_without_rows_run_one_after_another(
 ) -> None:
     batch = Batch(source(zoo, name, **more))
     batch.start(texts(3, 20), size=2)
-    assert why in batch.of(records.BatchOpened)[0].note
-    assert batch.of(records.BatchEnded)[0].totals.padding == 0
+    assert why in batch.of(protocol.BatchOpened)[0].note
+    assert batch.of(protocol.BatchEnded)[0].totals.padding == 0
     loaded = zoo.load(name, **more)
-    for lane in batch.of(records.BatchOpened)[0].lanes:
+    for lane in batch.of(protocol.BatchOpened)[0].lanes:
         assert batch.ids[lane.lane] == alone(loaded, lane.ids, CREATIVE)
 
 
@@ -214,7 +213,7 @@ def test_caches_without_rows_run_one_after_another(
 def test_the_bytes_of_the_lanes_are_those_of_the_arrays(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name)
     rows = PaddedRows(Runner(loaded.model, loaded.settings))
-    opening.read_prompts(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
+    handlers.read_prompts(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
     for _ in range(3):
         rows.forward([8, 9, 10])
     rows.keep([1, 2])
@@ -246,52 +245,52 @@ def test_a_paused_batch_goes_on(zoo: Zoo) -> None:
     whole, paused = Batch(source(zoo, "llama")), Batch(source(zoo, "llama"))
     prompts = texts(4, 60)
     whole.start(prompts)
-    for kind in (records.LanesPrefilled, BatchStep):
-        paused.cancel_after = kind
+    for kind in (protocol.LanesPrefilled, BatchStep):
+        paused.cancel_when = lambda record, kind=kind: isinstance(record, kind)
         answers = (
-            paused.start(prompts) if kind is records.LanesPrefilled else paused.do(commands.AdvanceBatch())
+            paused.start(prompts) if kind is protocol.LanesPrefilled else paused.do(protocol.AdvanceBatch())
         )
-        assert answers[-1] == records.Ended(commands.StartBatch.kind, True) or answers[-1].cancelled  # type: ignore[union-attr]
-    paused.cancel_after = None
-    paused.do(commands.AdvanceBatch(steps=2))
-    paused.do(commands.AdvanceBatch())
+        assert answers[-1] == protocol.Ended(protocol.StartBatch.kind, True) or answers[-1].cancelled  # type: ignore[union-attr]
+    paused.cancel_when = lambda record: False
+    paused.do(protocol.AdvanceBatch(steps=2))
+    paused.do(protocol.AdvanceBatch())
     assert paused.ids == whole.ids
 
 
 def test_prompts_come_and_go_while_the_others_run(zoo: Zoo) -> None:
     batch = Batch(source(zoo, "llama"))
-    batch.asides = [Task(commands.AddLanes((LanePrompt("Tom"),))), Task(commands.RemoveLane(0))]
+    batch.asides = [Task(protocol.AddLanes((LanePrompt("Tom"),))), Task(protocol.RemoveLane(0))]
     batch.start(["Once", "A dog"])
     assert 0 not in batch.ids
     assert len(batch.ids[2]) == CREATIVE.max_tokens
-    assert batch.do(commands.AddLanes((LanePrompt("It"),)))[0] == batch.of(records.LanesAdded)[-1]
-    batch.do(commands.AdvanceBatch())
+    assert batch.do(protocol.AddLanes((LanePrompt("It"),)))[0] == batch.of(protocol.LanesAdded)[-1]
+    batch.do(protocol.AdvanceBatch())
     assert len(batch.ids[3]) == CREATIVE.max_tokens
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (commands.AdvanceBatch(), "There is no batch to go on with."),
-        (commands.RemoveLane(0), "There is no batch to go on with."),
-        (commands.StartBatch(()), "A batch needs a prompt or more."),
-        (commands.StartBatch((LanePrompt(""),)), "The prompt is empty."),
-        (commands.StartBatch((LanePrompt("a"),), size=0), "0 lanes at once are out of range."),
-        (commands.DrawMany(3), "There is no prompt to go on from."),
+        (protocol.AdvanceBatch(), "There is no batch to go on with."),
+        (protocol.RemoveLane(0), "There is no batch to go on with."),
+        (protocol.StartBatch(()), "A batch needs a prompt or more."),
+        (protocol.StartBatch((LanePrompt(""),)), "The prompt is empty."),
+        (protocol.StartBatch((LanePrompt("a"),), size=0), "0 lanes at once are out of range."),
+        (protocol.DrawMany(3), "There is no prompt to go on from."),
     ],
 )
-def test_refusals(zoo: Zoo, command: commands.Command, message: str) -> None:
+def test_refusals(zoo: Zoo, command: protocol.Command, message: str) -> None:
     batch = Batch(source(zoo, "llama"))
-    failure = batch.of(records.Failure, batch.do(command))[0]
+    failure = batch.of(protocol.Failure, batch.do(command))[0]
     assert (failure.message, failure.expected) == (message, True)
     assert failure.hint
 
 
 def test_what_does_not_fit_the_memory_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "free_bytes", lambda: 2**20)
+    monkeypatch.setattr(handlers, "free_bytes", lambda: 2**20)
     batch = Batch(source(zoo, "llama"), Settings(max_tokens=5000))
     answers = batch.start(["Once", "A dog"])
-    failure = batch.of(records.Failure, answers)[0]
+    failure = batch.of(protocol.Failure, answers)[0]
     assert failure.message.startswith("2 lanes of up to 5,00")
     assert failure.hint == "Take fewer lanes at once, or lower max tokens."
-    assert not batch.of(records.BatchOpened)
+    assert not batch.of(protocol.BatchOpened)

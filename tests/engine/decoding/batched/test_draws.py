@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from engine.decoding.batched.draws import chi_square_tail, wilson
-from engine.records import DrawsCounted
+from engine.protocol import DrawsCounted
 from engine.session.session import Session
 from tests.engine.decoding.batched.running import CREATIVE, Batch, explained, source
 from tests.zoo import Zoo
@@ -20,13 +20,13 @@ PROMPT = "Once upon a time"
 
 def begun(zoo: Zoo, name: str = "pocket") -> Batch:
     batch = Batch(source(zoo, name))
-    batch.do(commands.Prefill(PROMPT, chat=False))
+    batch.do(protocol.Prefill(PROMPT, chat=False))
     return batch
 
 
 def test_draw_k_is_the_one_that_k_rerolls_give(zoo: Zoo) -> None:
     batch = begun(zoo, "gemma3")
-    batch.do(commands.DrawMany(5, tokens=4, size=3))
+    batch.do(protocol.DrawMany(5, tokens=4, size=3))
     session = Session(zoo.load("gemma3"), CREATIVE)
     for reroll in range(5):
         list(session.prefill(PROMPT, session.tokens.encode(PROMPT), echo=False))
@@ -39,15 +39,15 @@ def test_draw_k_is_the_one_that_k_rerolls_give(zoo: Zoo) -> None:
     assert Counter(ids[0] for ids in batch.ids.values()) == {
         each.id: each.count for each in counted.outcomes if each.count
     }
-    assert explained(batch.of(records.LaneCompared, batch.do(commands.CompareBatch())))
+    assert explained(batch.of(protocol.LaneCompared, batch.do(protocol.CompareBatch())))
 
 
 def test_draws_begin_within_a_completion_and_leave_the_session_as_it_is(zoo: Zoo) -> None:
     batch = begun(zoo, "llama")
-    batch.do(commands.Run())
-    steps = batch.of(records.Step)
-    before = batch.do(commands.Verify())[0]
-    counted = batch.of(DrawsCounted, batch.do(commands.DrawMany(40, node=steps[3].node)))[0]
+    batch.do(protocol.Run())
+    steps = batch.of(protocol.Step)
+    before = batch.do(protocol.Verify())[0]
+    counted = batch.of(DrawsCounted, batch.do(protocol.DrawMany(40, node=steps[3].node)))[0]
     assert (counted.node, counted.draws, sum(each.count for each in counted.outcomes) + counted.others) == (
         steps[3].node,
         40,
@@ -57,17 +57,17 @@ def test_draws_begin_within_a_completion_and_leave_the_session_as_it_is(zoo: Zoo
     for each in counted.outcomes:
         if each.id in stated:
             assert each.prob == pytest.approx(stated[each.id], abs=1e-6)
-    after = batch.do(commands.Verify())[0]
-    assert isinstance(before, records.Verified)
-    assert isinstance(after, records.Verified)
+    after = batch.do(protocol.Verify())[0]
+    assert isinstance(before, protocol.Verified)
+    assert isinstance(after, protocol.Verified)
     assert (after.node, after.tokens) == (before.node, before.tokens)
 
 
 @pytest.mark.parametrize("draws", [200, pytest.param(2000, marks=pytest.mark.slow)])
 def test_frequencies_pass_the_chi_square_test(zoo: Zoo, draws: int) -> None:
     batch = begun(zoo)
-    batch.do(commands.Configure(replace(CREATIVE, top_p=1.0, temp=1.6)))
-    counted = batch.of(DrawsCounted, batch.do(commands.DrawMany(draws)))[0]
+    batch.do(protocol.Configure(replace(CREATIVE, top_p=1.0, temp=1.6)))
+    counted = batch.of(DrawsCounted, batch.do(protocol.DrawMany(draws)))[0]
     assert counted.degrees >= 2
     assert 1e-3 < counted.p_value <= 1
     inside = [each.low <= each.prob <= each.high for each in counted.outcomes if each.prob * draws >= 5]
@@ -78,12 +78,12 @@ def test_frequencies_pass_the_chi_square_test(zoo: Zoo, draws: int) -> None:
 def test_two_thousand_continuations(zoo: Zoo) -> None:
     """Each of four tokens: the second tokens, too, come as often as the sampler says after the first."""
     batch = begun(zoo)
-    batch.do(commands.DrawMany(2000, tokens=4, size=64))
+    batch.do(protocol.DrawMany(2000, tokens=4, size=64))
     assert len(batch.ids) == 2000
     first = Counter(ids[0] for ids in batch.ids.values()).most_common(1)[0][0]
-    batch.do(commands.Prefill(PROMPT, chat=False))
-    batch.do(commands.Choose(batch.of(records.Prefilled)[-1].next.node, first))
-    expected = batch.of(DrawsCounted, batch.do(commands.DrawMany(10)))[0]
+    batch.do(protocol.Prefill(PROMPT, chat=False))
+    batch.do(protocol.Choose(batch.of(protocol.Prefilled)[-1].next.node, first))
+    expected = batch.of(DrawsCounted, batch.do(protocol.DrawMany(10)))[0]
     seconds = Counter(ids[1] for ids in batch.ids.values() if ids[0] == first)
     total = sum(seconds.values())
     for each in expected.outcomes:
@@ -97,8 +97,8 @@ def test_a_biased_sampler_would_be_seen(zoo: Zoo, monkeypatch: pytest.MonkeyPatc
     whole = node_sampler.uniform
     monkeypatch.setattr(node_sampler, "uniform", lambda *args: whole(*args) ** 1.6)
     batch = begun(zoo)
-    batch.do(commands.Configure(replace(CREATIVE, top_p=1.0, temp=1.6)))
-    counted = batch.of(DrawsCounted, batch.do(commands.DrawMany(400)))[0]
+    batch.do(protocol.Configure(replace(CREATIVE, top_p=1.0, temp=1.6)))
+    counted = batch.of(DrawsCounted, batch.do(protocol.DrawMany(400)))[0]
     assert counted.p_value < 1e-3
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from engine.decoding.speculative.draft import Drafter, Proposal, Proposed
-from engine.decoding.speculative.draft_paths import DraftPaths
+from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
 from engine.decoding.speculative.round import Round
-from engine.model.forward import Stopped, never
 from engine.model.load import Loaded
-from engine.records import DraftRound, Step
+from engine.protocol import DraftRound, Step
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings
+from engine.task import Stopped, never
 
 PROMPT = [5, 77, 300, 12, 9, 1000, 44, 8]
 

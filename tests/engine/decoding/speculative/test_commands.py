@@ -2,71 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import pytest
 
-from engine import records
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.commands import (
+from engine.decoding.speculative import handlers
+from engine.protocol import (
     Choose,
-    Command,
     Configure,
+    DraftReady,
+    DraftRound,
     Load,
     LoadDraft,
     MoveTo,
     Prefill,
+    Record,
     Run,
     RunRounds,
+    SpeculationVerified,
+    Step,
     TakeRound,
     TakeStep,
     VerifySpeculation,
 )
-from engine.decoding.speculative import compare
-from engine.records import DraftReady, DraftRound, Record, SpeculationVerified, Step
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
-from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
-Kind = TypeVar("Kind")
 TEXT = "Once upon a time there was a dog. The dog was a big dog. The dog was"
 SETTINGS = Settings(temp=0.9, seed=4, max_tokens=20, min_tokens=20)
 
 
-class Bench:
+class Bench(Unthreaded):
     """A worker on one model, with a prompt read.
 
     Args:
         model: Of the session.
     """
 
-    def __init__(self, model: str, settings: Settings = SETTINGS) -> None:
-        self.records: list[Record] = []
-        self.cancel: Callable[[Record], bool] = lambda record: False
-        self._task = Task(Load(LoadSettings()))
-        self._worker = Worker(self._emit, lambda: False)
-        self.do(Load(LoadSettings(model=model)))
-        self.do(Configure(settings))
-        self.do(Prefill(TEXT, chat=False))
-        self.begin = self.told(records.Prefilled)[-1].next.node
-
-    def _emit(self, record: Record) -> None:
-        self.records.append(record)
-        if self.cancel(record):
-            self._task.cancel.set()
-
-    def do(self, command: Command) -> list[Record]:
-        """Carry out a command; returns what it was answered with."""
-        seen, self._task = len(self.records), Task(command)
-        self._worker.carry_out(self._task)
-        return self.records[seen:]
-
-    def told(self, kind: type[Kind]) -> list[Kind]:
-        """The records of a class."""
-        return [record for record in self.records if isinstance(record, kind)]
+    def __init__(self, model: str) -> None:
+        super().__init__(LoadSettings(model=model), SETTINGS, TEXT)
+        self.begin = self.of(protocol.Prefilled)[-1].next.node
 
     def again(self) -> None:
         """Go back to the end of the prompt, and forget what was told."""
@@ -75,7 +52,7 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def desk(zoo: Zoo) -> Bench:
+def bench(zoo: Zoo) -> Bench:
     return Bench(str(zoo.path("llama")))
 
 
@@ -83,24 +60,24 @@ def ids(found: list[Record]) -> list[int]:
     return [record.id for record in found if isinstance(record, Step)]
 
 
-def ended(found: list[Record]) -> records.Ended:
-    assert isinstance(found[-1], records.Ended)
+def ended(found: list[Record]) -> protocol.Ended:
+    assert isinstance(found[-1], protocol.Ended)
     return found[-1]
 
 
-def test_a_run_of_rounds_is_a_run_and_is_proved(desk: Bench) -> None:
-    desk.again()
-    plain = ids(desk.do(Run()))
+def test_a_run_of_rounds_is_a_run_and_is_proved(bench: Bench) -> None:
+    bench.again()
+    plain = ids(bench.do(Run()))
     for settings in (SpeculationSettings(), SpeculationSettings("self-4bit", num_draft_tokens=2)):
-        desk.again()
-        found = desk.do(RunRounds(settings, plain=3))
+        bench.again()
+        found = bench.do(RunRounds(settings, plain=3))
         assert ids(found) == plain
-        assert len(desk.told(records.Finished)) == 1
-        rounds = desk.told(DraftRound)
+        assert len(bench.of(protocol.Finished)) == 1
+        rounds = bench.of(DraftRound)
         assert sum(each.taken for each in rounds) == 17
-        assert rounds[-1].end == desk.told(Step)[-1].node
+        assert rounds[-1].end == bench.of(Step)[-1].node
         [proof] = [
-            each for each in desk.do(VerifySpeculation(desk.begin)) if isinstance(each, SpeculationVerified)
+            each for each in bench.do(VerifySpeculation(bench.begin)) if isinstance(each, SpeculationVerified)
         ]
         assert (proof.tokens, proof.differs, proof.plain, proof.chosen) == (20, None, None, 0)
         assert proof.difference < 1e-4
@@ -108,84 +85,84 @@ def test_a_run_of_rounds_is_a_run_and_is_proved(desk: Bench) -> None:
 
 
 def test_the_proof_finds_another_token_and_leaves_out_what_a_person_chose(
-    desk: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.again()
-    [first, *_] = ids(desk.do(TakeStep()))
-    tip = desk.told(Step)[-1]
+    bench.again()
+    [first, *_] = ids(bench.do(TakeStep()))
+    tip = bench.of(Step)[-1]
     other = next(each.id for each in tip.next.candidates if each.id != tip.next.picked)
-    desk.do(Choose(tip.node, other))
-    desk.do(TakeStep())
+    bench.do(Choose(tip.node, other))
+    bench.do(TakeStep())
     [proof] = [
-        each for each in desk.do(VerifySpeculation(desk.begin)) if isinstance(each, SpeculationVerified)
+        each for each in bench.do(VerifySpeculation(bench.begin)) if isinstance(each, SpeculationVerified)
     ]
     assert (proof.tokens, proof.chosen, proof.differs) == (3, 1, None)
-    monkeypatch.setattr(compare, "NOT_SAMPLED", ("prompt",))
+    monkeypatch.setattr(handlers, "NOT_SAMPLED", ("prompt",))
     [proof] = [
-        each for each in desk.do(VerifySpeculation(desk.begin)) if isinstance(each, SpeculationVerified)
+        each for each in bench.do(VerifySpeculation(bench.begin)) if isinstance(each, SpeculationVerified)
     ]
-    assert (proof.differs, proof.plain) == (desk.told(Step)[1].node, tip.next.picked)
+    assert (proof.differs, proof.plain) == (bench.of(Step)[1].node, tip.next.picked)
     assert first == tip.id
 
 
 def test_a_draft_stays_loaded_until_another_is_asked_for_or_the_model_goes(zoo: Zoo) -> None:
-    desk = Bench(str(zoo.path("llama")))
+    bench = Bench(str(zoo.path("llama")))
     for number in (1, 2):
-        desk.do(TakeRound(SpeculationSettings("self-4bit", num_draft_tokens=number)))
-    desk.do(LoadDraft(SpeculationSettings("self-4bit")))
-    assert len(desk.told(DraftReady)) == 1
-    desk.do(LoadDraft(SpeculationSettings()))
-    desk.do(LoadDraft(SpeculationSettings("self-4bit")))
-    assert [each.settings.draft for each in desk.told(DraftReady)] == ["self-4bit", "lookup", "self-4bit"]
-    assert len(desk.told(records.ModelFacts)) == 1  # a draft's model is not the session's
-    desk.do(Load(LoadSettings(model=str(zoo.path("llama")))))
-    desk.do(Prefill(TEXT, chat=False))
-    desk.do(TakeRound(SpeculationSettings("self-4bit")))
-    assert len(desk.told(DraftReady)) == 4
+        bench.do(TakeRound(SpeculationSettings("self-4bit", num_draft_tokens=number)))
+    bench.do(LoadDraft(SpeculationSettings("self-4bit")))
+    assert len(bench.of(DraftReady)) == 1
+    bench.do(LoadDraft(SpeculationSettings()))
+    bench.do(LoadDraft(SpeculationSettings("self-4bit")))
+    assert [each.settings.draft for each in bench.of(DraftReady)] == ["self-4bit", "lookup", "self-4bit"]
+    assert len(bench.of(protocol.ModelFacts)) == 1  # a draft's model is not the session's
+    bench.do(Load(LoadSettings(model=str(zoo.path("llama")))))
+    bench.do(Prefill(TEXT, chat=False))
+    bench.do(TakeRound(SpeculationSettings("self-4bit")))
+    assert len(bench.of(DraftReady)) == 4
 
 
-def test_a_breakpoint_and_a_cancel_stop_a_run_where_they_hold(desk: Bench) -> None:
-    desk.again()
-    plain = ids(desk.do(Run()))
-    desk.again()
-    found = desk.do(RunRounds(SpeculationSettings("self-4bit"), Breakpoints(tokens=5)))
+def test_a_breakpoint_and_a_cancel_stop_a_run_where_they_hold(bench: Bench) -> None:
+    bench.again()
+    plain = ids(bench.do(Run()))
+    bench.again()
+    found = bench.do(RunRounds(SpeculationSettings("self-4bit"), Breakpoints(tokens=5)))
     assert ids(found) == plain[:5]
-    assert [each for each in found if isinstance(each, records.BreakpointHit)]
-    desk.cancel = lambda record: isinstance(record, Step) and record.index == 8
-    found = desk.do(RunRounds(SpeculationSettings("self-4bit")))
-    desk.cancel = lambda record: False
+    assert [each for each in found if isinstance(each, protocol.BreakpointHit)]
+    bench.cancel_when = lambda record: isinstance(record, Step) and record.index == 8
+    found = bench.do(RunRounds(SpeculationSettings("self-4bit")))
+    bench.cancel_when = lambda record: False
     assert ids(found) == plain[5:9]
     assert ended(found).cancelled
-    assert ids(desk.do(RunRounds(SpeculationSettings()))) == plain[9:]
+    assert ids(bench.do(RunRounds(SpeculationSettings()))) == plain[9:]
 
 
-def test_the_stages_of_a_round_go_on_until_something_else_is_done(desk: Bench) -> None:
-    desk.again()
-    plain = ids(desk.do(Run()))
-    desk.again()
+def test_the_stages_of_a_round_go_on_until_something_else_is_done(bench: Bench) -> None:
+    bench.again()
+    plain = ids(bench.do(Run()))
+    bench.again()
     inside = TakeRound(SpeculationSettings("self-4bit"), inside=True)
     for _ in range(3):
-        desk.do(inside)
-    assert [each.stage for each in desk.told(DraftRound)] == ["proposed", "verified", "taken"]
-    assert ids(desk.records) == plain[: len(ids(desk.records))] != []
-    desk.again()
-    desk.do(inside)
-    desk.do(TakeStep())
-    desk.do(inside)  # a new round
-    desk.do(TakeRound(SpeculationSettings("self-4bit")))
-    assert [each.stage for each in desk.told(DraftRound)] == ["proposed", "proposed", "taken"]
-    assert ids(desk.records) == plain[: len(ids(desk.records))]
-    desk.again()
-    desk.do(inside)
-    desk.do(Configure(Settings(temp=0.0)))
-    desk.do(inside)
-    desk.do(Configure(SETTINGS))
-    assert [each.stage for each in desk.told(DraftRound)] == ["proposed", "proposed"]
+        bench.do(inside)
+    assert [each.stage for each in bench.of(DraftRound)] == ["proposed", "verified", "taken"]
+    assert ids(bench.records) == plain[: len(ids(bench.records))] != []
+    bench.again()
+    bench.do(inside)
+    bench.do(TakeStep())
+    bench.do(inside)  # a new round
+    bench.do(TakeRound(SpeculationSettings("self-4bit")))
+    assert [each.stage for each in bench.of(DraftRound)] == ["proposed", "proposed", "taken"]
+    assert ids(bench.records) == plain[: len(ids(bench.records))]
+    bench.again()
+    bench.do(inside)
+    bench.do(Configure(Settings(temp=0.0)))
+    bench.do(inside)
+    bench.do(Configure(SETTINGS))
+    assert [each.stage for each in bench.of(DraftRound)] == ["proposed", "proposed"]
 
 
-def test_a_draft_that_is_not_there_is_a_failure_in_words(desk: Bench) -> None:
-    desk.again()
-    found = desk.do(LoadDraft(SpeculationSettings("model", "nowhere/at-all")))
-    [failure] = [each for each in found if isinstance(each, records.Failure)]
+def test_a_draft_that_is_not_there_is_a_failure_in_words(bench: Bench) -> None:
+    bench.again()
+    found = bench.do(LoadDraft(SpeculationSettings("model", "nowhere/at-all")))
+    [failure] = [each for each in found if isinstance(each, protocol.Failure)]
     assert failure.expected
-    assert ids(desk.do(TakeStep()))
+    assert ids(bench.do(TakeStep()))

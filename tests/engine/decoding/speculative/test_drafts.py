@@ -13,16 +13,13 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from engine.decoding.speculative.draft_paths import DraftPaths
-from engine.decoding.speculative.drafts import check_vocabulary, make_draft
-from engine.decoding.speculative.lookup import look_up
-from engine.decoding.speculative.model_draft import ModelDraft
+from engine.decoding.speculative.drafts import DraftPaths, ModelDraft, check_vocabulary, look_up, make_draft
 from engine.errors import LoadError, SettingsError
-from engine.model.forward import never
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings, check_speculation
+from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, begun, rounds
 from tests.zoo import Zoo
 

@@ -11,7 +11,7 @@ import pytest
 
 from engine.decoding.speculative.drafts import make_draft
 from engine.model.load import Loaded
-from engine.records import AcceptanceRates
+from engine.protocol import AcceptanceRates
 from engine.settings import Settings
 from engine.speculation_settings import DraftKind, SpeculationSettings
 from tests.engine.decoding.speculative.prophet import begun, plain, rounds

@@ -11,19 +11,17 @@ import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step, speculative_generate_step
 
-from engine.decoding.speculative import verifiers
-from engine.decoding.speculative.draft_paths import DraftPaths
-from engine.decoding.speculative.lookup import LookupDraft
-from engine.decoding.speculative.model_draft import ModelDraft
+from engine.decoding.speculative.drafts import DraftPaths, LookupDraft, ModelDraft
 from engine.decoding.speculative.round import Round
-from engine.decoding.speculative.verifiers import CopyVerifier, TrimmingVerifier, verifier
+from engine.decoding.speculative.verify import CopyVerifier, TrimmingVerifier, verifier
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
-from engine.model.forward import never
-from engine.records import DraftRound, Step
+from engine.model.forward import Runner
+from engine.protocol import DraftRound, Step
 from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings
+from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, begun, plain, rounds
 from tests.engine.session.test_walks import KINDS
 from tests.zoo import Zoo
@@ -107,7 +105,7 @@ def test_what_can_not_be_taken_back_is_refused_with_what_to_do(
         copied.kv.caches = runner.kv.caches
         return copied
 
-    monkeypatch.setattr(verifiers, "copy_runner", shared)
+    monkeypatch.setattr(Runner, "copy", shared)
     with pytest.raises(StepError, match=r"ArraysCache.* can neither be trimmed nor copied"):
         rounds(session, Prophet([*PROMPT, *ids], 0.0), 4)
     assert session.step().id == ids[0]

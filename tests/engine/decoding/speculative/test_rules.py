@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from engine.decoding.speculative import rules
-from engine.decoding.speculative.rules import Drawn, Draws, Probs
+from engine.decoding.speculative import verify
+from engine.decoding.speculative.verify import Probs
+from engine.sampling.ranking import ranked
+
+Draws = npt.NDArray[np.float64]
+"""Independent uniform numbers in [0, 1), shape (n,)."""
+Ids = npt.NDArray[np.intp]
+
+
+class Drawn(NamedTuple):
+    """Tokens drawn by a rule, shape (n,) each."""
+
+    drafted: Ids
+    taken: Ids
+    accepted: npt.NDArray[np.bool_]
+
+
+def by_position_draw(p: Probs, q: Probs, draws: Draws) -> Drawn:
+    """Drafter and target draw with the same number."""
+    drafted, taken = inverted(q, draws), inverted(p, draws)
+    return Drawn(drafted, taken, drafted == taken)
+
+
+def by_rejection(p: Probs, q: Probs, drafting: Draws, accepting: Draws, residual: Draws) -> Drawn:
+    """Rejection with the residual; three numbers a token."""
+    drafted = inverted(q, drafting)
+    accepted = accepting * q[drafted] < p[drafted]
+    rest = np.maximum(p - q, 0.0)
+    other = inverted(rest / rest.sum(), residual) if rest.any() else drafted
+    return Drawn(drafted, np.where(accepted, drafted, other), accepted)
+
+
+def by_match(p: Probs, q: Probs, drafting: Draws, taking: Draws) -> Drawn:
+    """Drafter and target draw with numbers of their own."""
+    drafted, taken = inverted(q, drafting), inverted(p, taking)
+    return Drawn(drafted, taken, drafted == taken)
+
+
+def inverted(probs: Probs, draws: Draws) -> Ids:
+    """The tokens at some places of the cumulative distribution, most probable first, as the sampler's draw."""
+    order = ranked(probs, probs.size)
+    places = np.searchsorted(np.cumsum(probs[order]), draws, side="right")
+    return order[np.minimum(places, int(np.flatnonzero(probs[order])[-1]))]
+
 
 COUNT = 100_000
 SIZE = 8
@@ -20,22 +65,22 @@ def pair(seed: int = 0, size: int = SIZE) -> tuple[Probs, Probs]:
     return random.dirichlet(np.full(size, 0.6)), random.dirichlet(np.full(size, 0.6))
 
 
-def chi_square(p: Probs, taken: rules.Ids) -> float:
+def chi_square(p: Probs, taken: verify.Ids) -> float:
     expected = p * taken.size
     return float(((np.bincount(taken, minlength=p.size) - expected) ** 2 / expected).sum())
 
 
 def without_residual(p: Probs, q: Probs, drafting: Draws, accepting: Draws, other: Draws) -> Drawn:
     """The mistake that is easily made: what takes the place of a refused token is drawn from p itself."""
-    drafted = rules.inverted(q, drafting)
+    drafted = inverted(q, drafting)
     accepted = accepting * q[drafted] < p[drafted]
-    return Drawn(drafted, np.where(accepted, drafted, rules.inverted(p, other)), accepted)
+    return Drawn(drafted, np.where(accepted, drafted, inverted(p, other)), accepted)
 
 
 RULES = {
-    "position_draw": (rules.by_position_draw, 1),
-    "rejection": (rules.by_rejection, 3),
-    "match": (rules.by_match, 2),
+    "position_draw": (by_position_draw, 1),
+    "rejection": (by_rejection, 3),
+    "match": (by_match, 2),
 }
 
 
@@ -45,7 +90,7 @@ def test_a_rule_draws_the_models_distribution_and_accepts_as_often_as_expected(n
     random = np.random.default_rng(7)
     drawn = draw(p, q, *(random.random(COUNT) for _ in range(numbers)))  # type: ignore[operator]
     assert chi_square(p, drawn.taken) < LIMIT
-    expected = getattr(rules.rates(p, q), name)
+    expected = getattr(verify.rates(p, q), name)
     assert drawn.accepted.mean() == pytest.approx(expected, abs=5 * (0.25 / COUNT) ** 0.5)
     assert (drawn.drafted == drawn.taken)[drawn.accepted].all()
 
@@ -60,11 +105,11 @@ def test_rejection_without_the_residual_draws_another_distribution() -> None:
 def test_no_rule_accepts_more_than_rejection_and_equal_distributions_are_always_accepted() -> None:
     for seed in range(40):
         p, q = pair(seed, 50)
-        found = rules.rates(p, q)
+        found = verify.rates(p, q)
         assert max(found.position_draw, found.match) <= found.rejection + 1e-12
-        assert rules.rates(p, p).position_draw == pytest.approx(1)
-        assert rules.rates(p, p).rejection == pytest.approx(1)
-    assert rules.fixed_rates(0.3).rejection == rules.rates(*_point(0.3)).rejection == pytest.approx(0.3)
+        assert verify.rates(p, p).position_draw == pytest.approx(1)
+        assert verify.rates(p, p).rejection == pytest.approx(1)
+    assert verify.fixed_rates(0.3).rejection == verify.rates(*_point(0.3)).rejection == pytest.approx(0.3)
 
 
 def _point(share: float) -> tuple[Probs, Probs]:
@@ -77,7 +122,7 @@ def test_a_large_vocabulary_is_compared_at_its_head_and_the_rate_is_hardly_lower
     random = np.random.default_rng(3)
     logits = random.normal(0, 4, 5000)
     p, q = (np.exp(row) / np.exp(row).sum() for row in (logits, logits + random.normal(0, 0.5, 5000)))
-    whole = rules.position_draw_rate(p, q)
-    monkeypatch.setattr(rules, "HEAD", 1000)
+    whole = verify.position_draw_rate(p, q)
+    monkeypatch.setattr(verify, "HEAD", 1000)
     left_out = 1 - np.sort(p)[-1000:].sum()
-    assert whole - left_out <= rules.position_draw_rate(p, q) <= whole
+    assert whole - left_out <= verify.position_draw_rate(p, q) <= whole

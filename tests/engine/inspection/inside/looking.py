@@ -15,8 +15,8 @@ from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model import synthetic
 from engine.model.load import Loaded, load
-from engine.model.plain_tokenizer import plain_tokenizer
-from engine.records import AttentionLayer, AttentionRead, Check, LensRead
+from engine.model.tokens import plain_tokenizer
+from engine.protocol import AttentionLayer, AttentionRead, Check, LensRead
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.families import FAMILIES

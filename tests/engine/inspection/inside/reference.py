@@ -6,7 +6,7 @@ The program doesn't need torch. In an environment of its own, from the top of a 
     python -m tests.engine.inspection.inside.reference
 
 It fails where anything differs by more than 1e-4, and writes reference.json: the worst differences, and some of
-torch's own rows, which test_reference.py compares with in the usual suite.
+torch's own rows, which test_families.py compares with in the usual suite.
 """
 
 from __future__ import annotations

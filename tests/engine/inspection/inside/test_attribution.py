@@ -13,19 +13,18 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models import llama
 
-from engine import commands, records, wire
+from engine import protocol, wire
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inspection.inside import attribution, split
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.capture import FLOAT32, LESS, QUANTIZED
 from engine.model import synthetic
 from engine.model.load import load
-from engine.records import AttributionRead, Contribution
+from engine.protocol import AttributionRead, Contribution
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Task
-from engine.worker import Worker
 from tests.engine.inspection.inside.plain_llama import PlainLlama
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, CONFIGS, Zoo
 
 PARK = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
@@ -375,18 +374,13 @@ def test_it_can_be_cancelled_at_any_poll_and_leaves_nothing_set(zoo: Zoo) -> Non
 
 
 def test_the_command_and_its_record_travel() -> None:
-    found: list[records.Record] = []
-    worker = Worker(found.append, lambda: False)
-    for command in (commands.Load(LoadSettings()), commands.Prefill("Once upon a time", chat=False)):
-        worker.carry_out(Task(command))
-    found.clear()
-    command = commands.Attribute(4, (300, 301))
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
+    command = protocol.Attribute(4, (300, 301))
     assert wire.decode(wire.encode(command)) == command
-    worker.carry_out(Task(command))
-    read, ended = found
+    read, ended = engine.do(command)
     assert isinstance(read, AttributionRead)
-    assert isinstance(ended, records.Ended)
+    assert isinstance(ended, protocol.Ended)
     assert wire.decode(wire.encode(read)) == read
-    worker.carry_out(Task(commands.Attribute(4, (300, 300))))
-    assert isinstance(found[-2], records.Failure)
-    assert found[-2].expected
+    failure, _ = engine.do(protocol.Attribute(4, (300, 300)))
+    assert isinstance(failure, protocol.Failure)
+    assert failure.expected

@@ -1,19 +1,23 @@
-"""The inside of a tiny model of each family: the checks hold, or the program says why there is nothing to see.
-
-A third of them, of every kind, is in the usual suite; `-m slow` has the rest. `python -m
-tests.engine.inspection.inside.report` prints the worst errors.
-"""
+"""Views of the inside over families of models, on the bundled one, and against transformers."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
-from engine.errors import LoadError
-from engine.inspection.inside.capture import FLOAT32
+from engine.errors import Cancelled, LoadError, StepError
+from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.capture import FLOAT32, capture
+from engine.inspection.inside.lens import read_lens, residual_streams
+from engine.model.load import load
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
 from tests.engine.inspection.inside.looking import Look, loaded, look, opened
+from tests.engine.inspection.inside.reference_models import RESULTS, TINY, reference_session
 from tests.families import FAMILIES
 
 USUAL = (
@@ -117,3 +121,97 @@ def _attention(seen: Look, family: str) -> None:
 def test_the_collection_has_the_families() -> None:
     assert len(FAMILIES) >= 110
     assert set(USUAL) | set(WITHOUT_ATTENTION) | set(FAILED) | set(METAL) <= set(FAMILIES)
+
+
+# ---- what comes first --------------------------------------------------------------------------
+
+PROMPT = "Once upon a time, there was a little girl named"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = Session(load(LoadSettings()), Settings())
+    for _ in session.prefill(PROMPT, session.encode(PROMPT)):
+        pass
+    session.step()
+    return session
+
+
+def test_every_head_of_every_layer_is_read_and_its_row_sums_to_one(session: Session) -> None:
+    read = read_attention(session, session.node)
+    assert read.facts.failed is None
+    assert [layer.layer for layer in read.layers] == list(range(session.facts.layers))
+    for layer in read.layers:
+        assert layer.heads == session.facts.heads
+        for head in range(layer.heads):
+            row = layer.over(head, read.tokens)
+            assert len(row) == read.tokens
+            assert sum(row) == pytest.approx(1, abs=1e-5)
+
+
+ROUNDING = 1e-4
+"""Of a probability: the lens multiplies all its rows at once, the step one, and the BLAS of a processor with AVX-512
+adds up the two in another order. A logit of some 20 is apart by 1.1e-5 there, six units of its last place."""
+
+
+def test_the_last_layers_lens_is_the_models_own_distribution(session: Session) -> None:
+    read = read_lens(session, session.node, positions=4, followed=(5,))
+    assert read.facts.failed is None
+    last = read.columns[-1].cells[-1]
+    for token, candidate in zip(last.top, session.next.candidates, strict=False):
+        assert token.id == candidate.id
+        assert token.prob == pytest.approx(candidate.prob, rel=ROUNDING)
+    assert last.final_rank == 1
+    assert last.entropy_bits == pytest.approx(session.next.entropy_bits, rel=ROUNDING)
+    assert len(read.columns) == 4
+    assert len(read.columns[0].cells) == session.facts.layers + 1
+
+
+def test_looking_changes_nothing(session: Session) -> None:
+    before = session.kv_reading(), session.node, len(session.tree), session.logits.copy()
+    read_attention(session, session.tree[session.node].parent)
+    read_lens(session, session.node)
+    assert (session.kv_reading(), session.node, len(session.tree)) == before[:3]
+    assert np.array_equal(session.logits, before[3])
+    assert session.step().index == 1
+
+
+def test_a_cancel_and_a_node_that_is_not_there(session: Session) -> None:
+    with pytest.raises(Cancelled):
+        read_lens(session, session.node, stopped=lambda: True)
+    with pytest.raises(StepError):
+        read_attention(session, 10_000)
+    with pytest.raises(StepError):
+        read_attention(session, 0)
+
+
+# ---- against another implementation ------------------------------------------------------------
+
+BOUND = 1e-4
+STORED = json.loads(RESULTS.read_text(encoding="utf-8"))["models"]
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("name", ["pocket", *TINY])
+def test_what_is_read_is_what_transformers_computes(tmp_path: Path, name: str) -> None:
+    session, stored = reference_session(tmp_path, name), STORED[name]
+    assert session.tree.tokens(session.node) == stored["ids"]
+    path = session.tree.nodes(session.node)
+    for row in stored["attention"]:
+        read = read_attention(session, path[row["tokens"] - 1])
+        mine = read.layers[row["layer"]].over(row["head"], row["tokens"])
+        assert np.abs(np.array(mine) - row["weights"]).max() < BOUND, row
+    states = np.array(residual_streams(capture(session, session.node, tokens=len(path))))
+    for row in stored["hidden"]:
+        mine, truth = states[row["layer"], row["place"], : len(row["values"])], np.array(row["values"])
+        assert np.abs(mine - truth).max() < BOUND * max(1.0, np.abs(truth).max()), row
+
+
+@pytest.mark.parametrize("name", ["pocket", *TINY])
+def test_the_whole_comparison_was_within_the_bound(name: str) -> None:
+    worst = STORED[name]["worst"]
+    assert all(number <= BOUND for numbers in worst.values() for number in numbers)
+    depth = len(worst["attention_of_a_step"])
+    assert len(worst["hidden"]) == depth + 1
+    assert {row["layer"] for row in STORED[name]["attention"]} == set(range(depth))
+    assert {row["layer"] for row in STORED[name]["hidden"]} == set(range(depth + 1))

@@ -1,4 +1,4 @@
-"""Activation patching against forwards whose layers really return the other path's activations."""
+"""Activation patching and sweeps: many changed forwards in one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.interventions import rows
-from engine.inspection.inside.interventions.patching import Kept, Patch, patch_activations
-from engine.inspection.inside.interventions.rows import forward_rows
+from engine.inspection.inside import patching
+from engine.inspection.inside.interventions import intervene
+from engine.inspection.inside.patching import Kept, Patch, forward_rows, patch_activations, sweep_heads
 from engine.inspection.inside.taps import Edits
 from engine.model.layers import decoder_layers
-from engine.records import ActivationsPatched, Measuring
+from engine.protocol import ActivationsPatched, HeadsSwept, Measuring
 from engine.session.session import Session
 from engine.settings import Settings
+from inspector.state.inside import joined
 from tests.engine.inspection.inside.swapped import logits, stream_of, swapped, with_stream
+from tests.engine.inspection.inside.test_interventions import opened
+from tests.engine.session.moving import go_back
 from tests.zoo import Zoo
 
 ONE = [31, 45, 77, 90, 12, 33, 61, 25]
@@ -26,7 +29,7 @@ OTHER = [31, 45, 77, 91, 12, 34, 61, 25]
 TOKEN, RIVAL = 100, 200
 
 
-def opened(zoo: Zoo, name: str, *prompts: list[int], **settings: Any) -> tuple[Session, list[int]]:
+def opened_on(zoo: Zoo, name: str, *prompts: list[int], **settings: Any) -> tuple[Session, list[int]]:
     session, ends = Session(zoo.load(name, **settings), Settings()), []
     for ids in prompts:
         for _ in session.prefill("", ids):
@@ -50,7 +53,7 @@ def difference(row: Any) -> float:
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "mixtral", "lfm2", "mamba2", "qwen3-next"])
 def test_every_share_is_that_of_a_model_whose_layer_returns_the_other_activation(zoo: Zoo, name: str) -> None:
-    session, (node, source) = opened(zoo, name, ONE, OTHER)
+    session, (node, source) = opened_on(zoo, name, ONE, OTHER)
     found = patched(session, node, source)
     assert found.facts.failed is None
     assert (found.first, [column.position for column in found.columns]) == (3, [2, 3, 4, 5, 6, 7])
@@ -75,7 +78,7 @@ def test_every_share_is_that_of_a_model_whose_layer_returns_the_other_activation
 
 
 def test_nothing_before_the_first_difference_and_all_of_it_at_the_end(zoo: Zoo) -> None:
-    session, (node, source) = opened(zoo, "llama", ONE, OTHER)
+    session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
     found = patched(session, node, source)
     assert [found.share(layer, position) for layer in (0, 1) for position in range(3)] == [0.0] * 6
     assert found.share(1, 7) == pytest.approx(1.0, abs=1e-5)
@@ -89,7 +92,7 @@ def test_nothing_before_the_first_difference_and_all_of_it_at_the_end(zoo: Zoo) 
 @pytest.mark.parametrize("kind", ["layer", "attention", "mlp"])
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "deepseek-v2"])
 def test_an_activation_patched_by_its_own_changes_nothing(zoo: Zoo, name: str, kind: Any) -> None:
-    session, _ = opened(zoo, name, ONE)
+    session, _ = opened_on(zoo, name, ONE)
     runner, count = session.runner, 4
     source = Kept(runner.model, kind)
     own = forward_rows(runner, [OTHER], count, [source])
@@ -102,7 +105,7 @@ def test_an_activation_patched_by_its_own_changes_nothing(zoo: Zoo, name: str, k
 
 @pytest.mark.parametrize("kind", ["attention", "mlp"])
 def test_parts_that_get_the_same_give_the_same(zoo: Zoo, kind: Any) -> None:
-    session, (node, source) = opened(zoo, "llama", ONE, OTHER)
+    session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
     found = patched(session, node, source, kind=kind)
     assert found.facts.failed is None
     assert found.layers == (0, 1)
@@ -115,12 +118,12 @@ def test_parts_that_get_the_same_give_the_same(zoo: Zoo, kind: Any) -> None:
 def test_smaller_batches_find_the_same(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    session, (node, source) = opened(zoo, "llama", ONE, OTHER, **settings)
+    session, (node, source) = opened_on(zoo, "llama", ONE, OTHER, **settings)
     whole = patched(session, node, source)
     assert whole.rows == 6
     assert whole.facts.failed is None
     for count in (1, 4):
-        monkeypatch.setattr(rows, "MOST_ROWS", count)
+        monkeypatch.setattr(patching, "MOST_ROWS", count)
         few = patched(session, node, source)
         assert few.rows == count
         assert few.facts.failed is None
@@ -129,7 +132,7 @@ def test_smaller_batches_find_the_same(
 
 
 def test_a_branch_of_the_same_tree_can_be_the_source_and_nothing_moves(zoo: Zoo) -> None:
-    session, (end,) = opened(zoo, "llama", ONE)
+    session, (end,) = opened_on(zoo, "llama", ONE)
     ends = []
     for token in (55, 66):
         session.move(end)
@@ -144,7 +147,7 @@ def test_a_branch_of_the_same_tree_can_be_the_source_and_nothing_moves(zoo: Zoo)
 
 
 def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, (node, source, longer) = opened(zoo, "llama", ONE, OTHER, [*OTHER, 5, 6])
+    session, (node, source, longer) = opened_on(zoo, "llama", ONE, OTHER, [*OTHER, 5, 6])
     with pytest.raises(StepError, match=r"10 tokens, 2 more than this path's 8: .* Choose a node as deep"):
         patched(session, node, longer)
     with pytest.raises(StepError, match=r"2 fewer than this path's 10"):
@@ -155,13 +158,13 @@ def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.Monke
         list(patch_activations(session, node, source, TOKEN, TOKEN))
     with pytest.raises(StepError):
         patched(session, node, 10_000)
-    monkeypatch.setattr("engine.inspection.inside.interventions.patching.MOST_POSITIONS", 3)
+    monkeypatch.setattr("engine.inspection.inside.patching.MOST_POSITIONS", 3)
     with pytest.raises(StepError, match="differ from token 4 on: 5 positions"):
         patched(session, node, source)
 
 
 def test_a_model_without_such_parts_says_so(zoo: Zoo) -> None:
-    session, (node, source) = opened(zoo, "mamba2", ONE, OTHER)
+    session, (node, source) = opened_on(zoo, "mamba2", ONE, OTHER)
     with pytest.raises(
         StepError, match=r"No layer of this model has an attention of its own\. Replace whole"
     ):
@@ -169,9 +172,136 @@ def test_a_model_without_such_parts_says_so(zoo: Zoo) -> None:
 
 
 def test_a_cancel_ends_it(zoo: Zoo) -> None:
-    session, (node, source) = opened(zoo, "llama", ONE, OTHER)
+    session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
     attention, polls = mx.fast.scaled_dot_product_attention, iter([False] * 4)
     with pytest.raises(Cancelled):
         list(patch_activations(session, node, source, TOKEN, RIVAL, stopped=lambda: next(polls, True)))
     assert mx.fast.scaled_dot_product_attention is attention
     assert session.verify().largest_difference < 1e-4
+
+
+# ---- sweeps ------------------------------------------------------------------------------------
+
+
+def swept(session: Session, *args: Any) -> HeadsSwept:
+    *progress, last = sweep_heads(session, session.node, *args)
+    assert progress
+    assert all(isinstance(record, Measuring) for record in progress)
+    assert isinstance(last, HeadsSwept)
+    return last
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize(
+    "name", ["llama", "gemma3", "gpt-oss", "mixtral", "mamba2", "lfm2", "qwen3-next", "deepseek-v2", "pocket"]
+)
+def test_each_row_is_a_single_intervention(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name, list(range(300, 340)))
+    found = swept(session, 7, 9)
+    assert found.facts.failed is None
+    assert found.rows > 1
+    scale = float(np.abs(session.logits).max())
+    for unit in found.units:
+        alone = intervene(session, session.node, [unit.intervention], top=100)
+        assert unit.kl_bits == pytest.approx(alone.kl_bits, rel=1e-3, abs=1e-5)
+        best = max(alone.candidates, key=lambda each: each.logit_after)
+        assert unit.top == best.after.id or best.logit_after == pytest.approx(
+            next(each.logit_after for each in alone.candidates if each.after.id == unit.top), abs=1e-5 * scale
+        )
+        assert unit.top_prob == pytest.approx(best.after.prob, rel=1e-3)
+
+
+def test_the_logit_is_followed_and_the_difference_too(zoo: Zoo) -> None:
+    session = opened(zoo, "llama")
+    session.choose(77)
+    go_back(session)
+    taken, given = swept(session), swept(session, 5, 6)
+    assert (taken.token, taken.other, taken.difference) == (77, None, None)
+    assert {unit.difference_change for unit in taken.units} == {None}
+    assert (given.token, given.other) == (5, 6)
+    assert given.difference == pytest.approx(float(session.logits[5] - session.logits[6]), abs=1e-5)
+    five, six = swept(session, 5), swept(session, 6)
+    for unit, one, other in zip(given.units, five.units, six.units, strict=True):
+        assert unit.logit_change == one.logit_change
+        assert unit.difference_change == pytest.approx(one.logit_change - other.logit_change, abs=1e-5)
+
+
+def test_every_head_part_and_layer_is_there_once(zoo: Zoo) -> None:
+    units = [unit.intervention for unit in swept(opened(zoo, "llama")).units]
+    labels = [unit.label for unit in units]
+    assert labels == [
+        f"L{layer}{unit}"
+        for layer in (1, 2)
+        for unit in (" h1", " h2", " h3", " h4", " attention", " MLP", "")
+    ]  # fmt: skip
+    mamba = swept(opened(zoo, "mamba2"))
+    assert [unit.intervention.label for unit in mamba.units] == ["L1 recurrence", "L1", "L2 recurrence", "L2"]
+    assert mamba.missing == ("L1, L2: no heads that could be told apart.",)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kv_bits": 8, "kv_group_size": 32}])
+@pytest.mark.parametrize("room", [1, 5])
+def test_smaller_batches_sweep_the_same(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, room: int, settings: dict[str, Any]
+) -> None:
+    session = opened(zoo, "llama", **settings)
+    whole = swept(session)
+    monkeypatch.setattr(patching, "BYTES", whole.row_bytes * room)
+    few = swept(session)
+    assert few.rows == room
+    assert whole.rows > room
+    assert ("one by one" in few.note) == (room == 1)
+    for one, other in zip(whole.units, few.units, strict=True):
+        assert one.intervention == other.intervention
+        assert one.kl_bits == pytest.approx(other.kl_bits, rel=1e-3, abs=1e-5)
+        assert one.logit_change == pytest.approx(other.logit_change, abs=1e-4)
+
+
+def test_a_sweep_that_is_cancelled_leaves_the_session_as_it_was(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama")
+    before = session.node, len(session.tree), session.kv.offset
+    monkeypatch.setattr(patching, "MOST_ROWS", 2)
+    polls = iter([False] * 3 + [True] * 9)
+    with pytest.raises(Cancelled):
+        list(sweep_heads(session, session.node, stopped=lambda: next(polls)))
+    assert (session.node, len(session.tree), session.kv.offset) == before
+    assert session.verify().largest_difference < 1e-4
+
+
+def test_heads_can_be_swept_a_layer_at_a_time_after_the_parts(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", list(range(300, 312)))
+    whole = swept(session, 7, 9)
+    *_, parts = sweep_heads(session, session.node, 7, 9, heads=())
+    *_, heads = sweep_heads(session, session.node, 7, 9, heads=(1,), parts=False)
+    assert isinstance(parts, HeadsSwept)
+    assert isinstance(heads, HeadsSwept)
+    assert {each.intervention.kind for each in parts.units} == {"attention", "mlp", "layer"}
+    assert [(each.intervention.layer, each.intervention.head) for each in heads.units] == [
+        (1, head) for head in range(4)
+    ]
+    *_, others = sweep_heads(session, session.node, 7, 9, heads=(0,), parts=False)
+    assert isinstance(others, HeadsSwept)
+    found = joined(joined(parts, heads), others)
+    assert [each.intervention for each in found.units] == [each.intervention for each in whole.units]
+    for one, other in zip(found.units, whole.units, strict=True):
+        assert one.kl_bits == pytest.approx(other.kl_bits, abs=1e-5)
+    assert joined(found, heads).units == found.units
+
+
+def test_a_layer_without_heads_that_can_be_told_apart_is_refused_in_words(zoo: Zoo) -> None:
+    session = opened(zoo, "mamba2", list(range(300, 312)))
+    with pytest.raises(StepError, match="L2: no heads that could be told apart"):
+        list(sweep_heads(session, session.node, heads=(1,), parts=False))
+
+
+def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", list(range(300, 312)))
+    *_, parts = sweep_heads(session, session.node, 7, heads=())
+    *_, heads = sweep_heads(session, session.node, 9, heads=(1,), parts=False)
+    *_, other = sweep_heads(session, session.node, 9, heads=())
+    for found in (parts, heads, other):
+        assert isinstance(found, HeadsSwept)
+    assert joined(parts, heads) is parts
+    assert joined(parts, other) is other

@@ -16,15 +16,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine import commands, records
-from engine.commands import Command
-from engine.inspection.inside import held_norms
+from engine import protocol
+from engine.inspection.inside import split
 from engine.model import rounding, synthetic
 from engine.model.rounding import precision, product_error
-from engine.records import Record
+from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
-from engine.worker import Worker
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, Zoo
 
 Product = Callable[..., mx.array]
@@ -75,7 +74,7 @@ def in_another_order(own: Product, one: mx.array, two: mx.array) -> mx.array:
     return (wide + 3e-7 * mx.abs(wide).max() * noise).astype(mx.bfloat16)
 
 
-class Inspected:
+class Inspected(Unthreaded):
     """A worker on a model, after some steps.
 
     Args:
@@ -83,34 +82,29 @@ class Inspected:
     """
 
     def __init__(self, settings: LoadSettings) -> None:
-        self.found: list[Record] = []
-        self.worker = Worker(self.found.append, lambda: False)
-        self.do(commands.Load(settings))
-        self.do(commands.Configure(Settings(temp=0.0, max_tokens=100)))
-        self.do(commands.Prefill("Once upon a time there was a dog and it ran home", chat=False))
-        for _ in range(4):
-            self.do(commands.TakeStep())
+        super().__init__(
+            settings, Settings(temp=0.0, max_tokens=100), "Once upon a time there was a dog and it ran home"
+        )
+        self.do(*(protocol.TakeStep() for _ in range(4)))
 
-    def do(self, command: Command) -> list[Record]:
-        start = len(self.found)
-        self.worker.carry_out(Task(command))
-        failures = [record for record in self.found[start:] if isinstance(record, records.Failure)]
-        assert failures == [], command
-        return self.found[start:]
+    def do(self, *commands: Command | Task) -> list[Record]:
+        found = super().do(*commands)
+        assert self.of(protocol.Failure) == [], commands
+        return found
 
     @property
     def node(self) -> int:
-        return self.worker._desk.session.node
+        return self.session.node
 
     def look(self) -> None:
         """Open every view of the inside, each of which refuses where its own check fails."""
-        self.do(commands.ReadAttention(self.node))
-        self.do(commands.ReadTriangle(self.node, 0, 0))
-        self.do(commands.ReadLens(self.node))
-        self.do(commands.Attribute(self.node, (5, 6)))
-        self.do(commands.ReadModules())
-        self.do(commands.SweepHeads(self.node))
-        self.do(commands.TryPosition(self.node, "path", 3))
+        self.do(protocol.ReadAttention(self.node))
+        self.do(protocol.ReadTriangle(self.node, 0, 0))
+        self.do(protocol.ReadLens(self.node))
+        self.do(protocol.Attribute(self.node, (5, 6)))
+        self.do(protocol.ReadModules())
+        self.do(protocol.SweepHeads(self.node))
+        self.do(protocol.TryPosition(self.node, "path", 3))
 
 
 @pytest.mark.wide(2)
@@ -119,17 +113,17 @@ def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any,
     products(tf32)
     assert 1e-4 < product_error() < 1e-3
     inspected = Inspected(LoadSettings(model=str(zoo.path(family)), dtype="file"))
-    loaded = inspected.worker._desk.loaded
+    loaded = inspected.context.loaded
     assert loaded is not None
     assert any("TF32" in note and "MLX_ENABLE_TF32=0" in note for note in loaded.facts.notes)
     inspected.look()
-    verified = inspected.do(commands.Verify())[0]
-    assert isinstance(verified, records.Verified)
+    verified = inspected.do(protocol.Verify())[0]
+    assert isinstance(verified, protocol.Verified)
     assert verified.largest_difference <= verified.rounding
     found = inspected.do(
-        commands.StartBatch((commands.LanePrompt("Once upon"), commands.LanePrompt("A dog")), steps=2)
+        protocol.StartBatch((protocol.LanePrompt("Once upon"), protocol.LanePrompt("A dog")), steps=2)
     )
-    assert isinstance(found[0], records.BatchOpened)
+    assert isinstance(found[0], protocol.BatchOpened)
     assert found[0].note == ""
 
 
@@ -171,8 +165,8 @@ def test_the_share_of_each_of_many_heads_is_told_apart_in_bfloat16(tmp_path: Any
     config = {**BASE, "model_type": "llama", "num_hidden_layers": 4, **size, "head_dim": 16}
     synthetic.write(model, config, dtype=mx.bfloat16)
     inspected = Inspected(LoadSettings(model=str(model), dtype="file"))
-    read = inspected.do(commands.Attribute(inspected.node, (5,)))[0]
-    assert isinstance(read, records.AttributionRead)
+    read = inspected.do(protocol.Attribute(inspected.node, (5,)))[0]
+    assert isinstance(read, protocol.AttributionRead)
     assert [part.heads.shape[0] for part in read.parts if part.kind == "attention"] == [64] * 4
     assert read.notes == ()
 
@@ -184,13 +178,13 @@ def test_compiling_stays_off_where_the_person_turned_it_off(monkeypatch: pytest.
         default_device=lambda: "gpu", Device=lambda _: "cpu", cpu=None,
         disable_compile=lambda: called.append("off"), enable_compile=lambda: called.append("on"),
     )  # fmt: skip
-    monkeypatch.setattr(held_norms, "mx", gpu)
+    monkeypatch.setattr(split, "mx", gpu)
     monkeypatch.delenv("MLX_DISABLE_COMPILE", raising=False)
-    with held_norms._uncompiled():
+    with split._uncompiled():
         pass
     assert called == ["off", "on"]
     monkeypatch.setenv("MLX_DISABLE_COMPILE", "0")
-    with held_norms._uncompiled():
+    with split._uncompiled():
         pass
     assert called == ["off", "on"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from inspector.cli.driver import Outcome
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, script, with_texts
@@ -42,8 +42,8 @@ def test_values_are_those_of_the_records() -> None:
     answers = script()
     run = Run(answers)
     run.go()
-    step = answers[commands.Run][0]
-    assert isinstance(step, records.Step)
+    step = answers[protocol.Run][0]
+    assert isinstance(step, protocol.Step)
     event = next(event for event in run.events if event["event"] == "step")
     assert (event["id"], event["text"], event["raw"]) == (step.id, step.text, step.raw.hex())
     assert event["entropy_bits"] == step.choice.entropy_bits
@@ -57,11 +57,11 @@ def test_values_are_those_of_the_records() -> None:
 
 def test_the_end_sums_up() -> None:
     answers = script(steps=5)
-    steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
+    steps = [record for record in answers[protocol.Run] if isinstance(record, protocol.Step)]
     totals = [100.0, 1.0, 2.0, 3.0, 4.0]
-    answers[commands.Run] = [
+    answers[protocol.Run] = [
         *(replace(step, ms=replace(step.ms, total=total)) for step, total in zip(steps, totals, strict=True)),
-        answers[commands.Run][-1],
+        answers[protocol.Run][-1],
     ]
     run = Run(answers)
     run.go()
@@ -70,7 +70,7 @@ def test_the_end_sums_up() -> None:
     assert end["text"] == "".join(step.text for step in steps)
     assert (end["tpot_ms"], end["tpot_p50_ms"], end["tpot_p95_ms"]) == (22.0, 3.0, 100.0)
     assert end["generation_tps"] == pytest.approx(1000 / 22)
-    prefilled = next(each for each in answers[commands.Prefill] if isinstance(each, records.Prefilled))
+    prefilled = next(each for each in answers[protocol.Prefill] if isinstance(each, protocol.Prefilled))
     assert (end["ttft_ms"], end["prompt_tps"]) == (prefilled.ttft_ms, prefilled.prompt_tps)
     assert end["peak_bytes"] == steps[-1].memory.peak_bytes
     assert end["seed"] == 7
@@ -94,11 +94,11 @@ def test_a_cold_start_is_marked_and_in_no_rate() -> None:
 
 def test_lines_are_strict_json_in_ascii() -> None:
     answers = script()
-    first = answers[commands.Run][0]
-    assert isinstance(first, records.Step)
+    first = answers[protocol.Run][0]
+    assert isinstance(first, protocol.Step)
     barred = replace(first.choice.candidates[0], logprob=-math.inf, text="\x1b[31m\u202e狐\ud83d")
     choice = replace(first.choice, candidates=(barred,), entropy_bits=math.nan)
-    answers[commands.Run] = [replace(first, choice=choice, logprob=-math.inf), *answers[commands.Run][1:]]
+    answers[protocol.Run] = [replace(first, choice=choice, logprob=-math.inf), *answers[protocol.Run][1:]]
     run = Run(answers)
     run.go()
     assert run.out.getvalue().isascii()
@@ -112,10 +112,10 @@ def test_lines_are_strict_json_in_ascii() -> None:
 
 def test_the_end_of_sequence_is_not_text() -> None:
     answers = script(steps=3, reason="eos", detail="<|im_end|>")
-    last = answers[commands.Run][2]
-    assert isinstance(last, records.Step)
-    answers[commands.Run] = [*answers[commands.Run][:2], replace(last, id=fakes.EOS, text="<|im_end|>", special=True),
-                             answers[commands.Run][-1]]  # fmt: skip
+    last = answers[protocol.Run][2]
+    assert isinstance(last, protocol.Step)
+    answers[protocol.Run] = [*answers[protocol.Run][:2], replace(last, id=fakes.EOS, text="<|im_end|>", special=True),
+                             answers[protocol.Run][-1]]  # fmt: skip
     run = Run(answers)
     run.go()
     assert run.events[-1]["text"] == " there was"

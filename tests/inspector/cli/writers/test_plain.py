@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands, records
+from engine import protocol
 from inspector.cli.driver import Outcome
 from inspector.cli.summary import Tally
 from inspector.cli.writers.plain import ERASE, PlainText, for_terminal, loading
@@ -32,14 +32,14 @@ def test_plain_text_streams_and_sums_up() -> None:
 
 def test_a_warning_is_written_once_and_before_all_else() -> None:
     answers = script()
-    progress = [records.Loading("weights", done, 2, "w", "it will swap") for done in range(3)]
+    progress = [protocol.Loading("weights", done, 2, "w", "it will swap") for done in range(3)]
     loaded = [
         replace(record, notes=("a note", "it will swap"))
-        if isinstance(record, records.ModelFacts)
+        if isinstance(record, protocol.ModelFacts)
         else record
-        for record in answers[commands.Load]
+        for record in answers[protocol.Load]
     ]
-    answers[commands.Load] = [*progress, *loaded]
+    answers[protocol.Load] = [*progress, *loaded]
     run = Run(answers, jsonl=False)
     run.go()
     assert run.err.getvalue().startswith("warning     it will swap\n")
@@ -49,9 +49,9 @@ def test_a_warning_is_written_once_and_before_all_else() -> None:
 
 def test_pipelined_steps_are_called_so() -> None:
     answers = script()
-    steps = [record for record in answers[commands.Run] if isinstance(record, records.Step)]
+    steps = [record for record in answers[protocol.Run] if isinstance(record, protocol.Step)]
     run_on = [replace(step, ms=replace(step.ms, pipelined=True)) for step in steps]
-    answers[commands.Run] = [*run_on, answers[commands.Run][-1]]
+    answers[protocol.Run] = [*run_on, answers[protocol.Run][-1]]
     run = Run(answers)
     run.go()
     assert run.events[-1]["pipelined"] is True
@@ -101,7 +101,7 @@ def test_progress_is_for_terminals() -> None:
     run.go()
     assert "loading: import mlx" in run.err.getvalue()
     assert "prefill 3/5" in run.err.getvalue()
-    assert loading(records.Loading("download", 5, 20, "some/model")) == "loading: download 25 % some/model"
+    assert loading(protocol.Loading("download", 5, 20, "some/model")) == "loading: download 25 % some/model"
 
 
 def test_progress_is_taken_away_before_the_text_and_no_text_with_it() -> None:
@@ -123,7 +123,7 @@ def test_a_closed_standard_error_does_not_end_the_text() -> None:
         request = Run({}, jsonl=False).request
         writer = PlainText(out, err, request)
         tally = Tally(request.settings)
-        for record in script()[commands.Run]:
+        for record in script()[protocol.Run]:
             writer.take(record, tally.take(record))
         writer.end(tally.summary())
         assert out.getvalue() == " there was a little girl\n"
@@ -135,7 +135,7 @@ def test_the_first_token_is_written_before_its_own_forward_begins(jsonl: bool) -
     written: dict[str, str] = {}
     send = run.backend.send
 
-    def note(command: commands.Command) -> None:
+    def note(command: protocol.Command) -> None:
         written[type(command).__name__] = run.out.getvalue()
         send(command)
 
@@ -152,9 +152,9 @@ def test_the_first_token_is_written_before_its_own_forward_begins(jsonl: bool) -
 
 
 def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
-    opened = script()[commands.Prefill]
-    window = next(len(record.tokens) for record in opened if isinstance(record, records.Prefilled))
+    opened = script()[protocol.Prefill]
+    window = next(len(record.tokens) for record in opened if isinstance(record, protocol.Prefilled))
     full = script(context_window=window)
-    run = Run({**full, commands.Run: [full[commands.Run][-1]]}, jsonl=False)
+    run = Run({**full, protocol.Run: [full[protocol.Run][-1]]}, jsonl=False)
     run.go()
     assert run.out.getvalue() == ""

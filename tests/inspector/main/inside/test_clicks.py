@@ -36,10 +36,10 @@ def test_the_name_of_each_view_leads_to_it(tool: Tool, size: tuple[int, int]) ->
     async def test(rig: Rig) -> None:
         await rig.ready()
         other = FAMILY[FAMILY.index(tool) - 1]
-        await rig.press(other.keys[0].keys)
+        await rig.press(other.actions[0].names[0])
         assert on_top(rig) == other.id
-        name = tool.title if size[0] == 120 else tool.keys[0].label
-        await click(rig, "#inside-tabs", f"{tool.keys[0].shown} {name}")
+        name = tool.title if size[0] == 120 else tool.actions[0].label
+        await click(rig, "#inside-tabs", f"{tool.actions[0].shown} {name}")
         await rig.until(lambda: on_top(rig) == tool.id)
 
     run(test, size)
@@ -52,7 +52,7 @@ def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
 ) -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.press(tool.keys[0].keys)
+        await rig.press(tool.actions[0].names[0])
         await click(rig, "#inside-keys", "next view")
         after = FAMILY[(FAMILY.index(tool) + 1) % len(FAMILY)]
         await rig.until(lambda: on_top(rig) == after.id)

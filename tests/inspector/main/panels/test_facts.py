@@ -8,12 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.style import Style
 
-from engine.records import KVGroup, KVReading, Memory, StepTimes
-from inspector.main.panels.kv import KVPanel
-from inspector.main.panels.kv_facts import counted, kv_facts, layers_of, projected
-from inspector.main.panels.outliers import outliers, slowest
-from inspector.main.panels.time_facts import footprint, memory_facts, slow_steps
-from inspector.main.panels.timing import TimingPanel
+from engine.protocol import KVGroup, KVReading, Memory, StepTimes
+from inspector.main.panels.kv import KVPanel, counted, kv_facts, layers_of, projected
+from inspector.main.panels.timing import TimingPanel, footprint, memory_facts, outliers, slow_steps, slowest
 from inspector.scales import count
 from inspector.state.timeline import Timeline
 from inspector.widgets.fact_table import fact_rows

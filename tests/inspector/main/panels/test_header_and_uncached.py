@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from engine.records import KVReading
-from engine.setting_field import ORDERS
-from engine.settings import TURNED_ON, Settings
+from engine.protocol import KVReading
+from engine.settings import BY_NAME, ORDERS, STAGES, Settings, check
 from inspector.main.panels.header import HeaderLine, settings_words
 from inspector.main.panels.kv import KVPanel
 from tests.inspector.fakes import session
@@ -99,11 +98,7 @@ async def test_where_there_is_no_room_for_all_settings_the_header_counts_the_res
 
 def test_no_stage_can_be_turned_on_without_a_word_in_the_header() -> None:
     """The temperature stands before the others, and the grammar has a part of its own."""
-    off = Settings(temp=1.0)
-    for stage in set(TURNED_ON) - {"temperature"}:
-        on = next(
-            changed
-            for field in fields(Settings)
-            if TURNED_ON[stage](changed := replace(off, **{field.name: getattr(ALL, field.name)}))
-        )
-        assert settings_words(on) != settings_words(off), stage
+    some = {"float": 0.25, "int": 3, "biases": ((1, 2.0),)}
+    for name, stage in STAGES.items():
+        on = check(replace(Settings(temp=1.0), **{stage.setting: some[BY_NAME[stage.setting].kind]}))
+        assert len(settings_words(on)) == (name != "temperature"), name

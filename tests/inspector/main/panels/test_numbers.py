@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import KVGroup, KVReading, StepTimes
+from engine.protocol import KVGroup, KVReading, StepTimes
 from engine.settings import Settings
 from engine.timing import tpot
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel, reading_at, slope
-from inspector.main.panels.series import Series, StepMs
+from inspector.main.panels.steps import Series, StepMs
 from inspector.main.panels.timing import TimingPanel, split
 from inspector.state.timeline import Timeline
 from tests.inspector.cold import cold_start
@@ -248,13 +248,42 @@ async def test_a_cold_start_is_marked_and_in_no_rate(size: tuple[int, int]) -> N
 
 
 @on_screen
-async def test_a_cold_start_alone_has_no_rate_at_all() -> None:
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [(70, "first token 45.5 ms  cold start  then 900 ms  cold start"), (54, "then 900 ms  both cold start")],
+)
+async def test_a_cold_start_alone_has_no_rate_at_all(width: int, said: str) -> None:
     timeline = cold(session(1)).timeline()
-    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+    async with shown(TimingPanel(), (width, 12)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "then 900 ms  cold start" in screen(pilot)
+        assert said in screen(pilot)
         assert "tok/s" not in screen(pilot)
+
+
+@on_screen
+async def test_a_cold_prefill_before_any_step_is_drawn_in_a_narrow_panel_too() -> None:
+    async with shown(TimingPanel(), (24, 12)) as (panel, pilot):
+        panel.show(cold(session(0)).timeline())
+        await pilot.pause()
+        assert "first token 45.5 ms" in screen(pilot)
+
+
+@on_screen
+async def test_what_a_move_cost_is_never_cut() -> None:
+    made = session(8)
+    made.records.append(
+        replace(made.move(made.timeline().items[9].node), restored=1, restored_bytes=8192, ms=43.25)
+    )
+    timeline = made.timeline()
+    for width, said in (
+        (70, "moved  kept 10 · restored 1 (8 KiB) · recomputed 0 · 43.2 ms"),
+        (58, "moved  kept 10 · restored 1 · recomputed 0 · 43.2 ms"),
+    ):
+        async with shown(KVPanel(), (width, 12)) as (panel, pilot):
+            panel.show(timeline)
+            await pilot.pause()
+            assert said in screen(pilot)
 
 
 @on_screen

@@ -10,11 +10,10 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
 
-from engine.records import Deleted, Marked
+from engine.protocol import Deleted, Marked
 from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable
-from inspector.main.panels.text import TextPanel
-from inspector.main.panels.token_views import BYTES, VIEWS, facts, under
+from inspector.main.panels.text import BYTES, VIEWS, TextPanel, facts, under
 from inspector.state.timeline import Timeline
 from inspector.state.token_bytes import carried
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.records import (
+from engine.protocol import (
     AttentionLayer,
     AttentionRead,
     CaptureFacts,
@@ -12,8 +12,8 @@ from engine.records import (
     HeadScore,
     HeadsScored,
     TriangleRead,
+    floats,
 )
-from engine.records.floats import floats
 
 FACTS = CaptureFacts(
     (

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import TRIANGLE_TOKENS, ReadAttention, ReadTriangle, ScoreHeads
-from engine.records import AttentionRead, Ended, Failure, Loading
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    AttentionRead,
+    Ended,
+    Failure,
+    Loading,
+    ReadAttention,
+    ReadTriangle,
+    ScoreHeads,
+)
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
@@ -56,7 +64,7 @@ def test_one_head_over_the_text_and_as_a_list(size: tuple[int, int]):
         assert "90.00 %" in text
         assert f"{tokens - 4} back" in text
         assert "Next" in text or "next token" in text
-        screen.view.move(3)
+        screen.view.action_move(3)
         await rig.pilot.pause()
         assert "Attention is" in text + rig.screen_text()
 
@@ -300,7 +308,7 @@ def test_the_kite_and_the_ball_on_the_real_model():
 def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_which_are_shown(size):
     async def test(rig: Rig) -> None:
         screen = await opened(rig, layers=94, heads=64)
-        screen.view.move(30)
+        screen.view.action_move(30)
         await rig.pilot.pause()
         for key, wanted in (("up", 3), ("right_square_bracket", 1)):
             found = re.search(

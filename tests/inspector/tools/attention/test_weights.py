@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.records import AttentionLayer, Floats
+from engine.protocol import AttentionLayer, Floats
 from inspector.tools.attention.shades import GLYPHS, Shades, step_of
 from inspector.tools.attention.triangle import Triangle
 from inspector.tools.attention.weights import (

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.records import AttributedToken, AttributionRead, CaptureFacts, Check, Contribution, Floats
-from engine.records.floats import floats
+from engine.protocol import (
+    AttributedToken,
+    AttributionRead,
+    CaptureFacts,
+    Check,
+    Contribution,
+    Floats,
+    floats,
+)
 
 FACTS = CaptureFacts(
     (Check("forward", 0.0, 0.0), Check("lens", 0.0, 1e-5), Check("parts", 1e-7, 1e-5)), 30.0, 10.0, "llama"

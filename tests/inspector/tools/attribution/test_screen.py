@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import Attribute
-from engine.records import Check, Loading
+from engine.protocol import Attribute, Check, Loading
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
@@ -261,6 +260,8 @@ def test_a_real_model_is_taken_apart():
             shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
             assert "▶ L7 attention" in shown, "two heads of it look at the name and write it"
             assert f"sums to {found.total:.2f}, the logits differ by {found.reached:.2f}" in shown
-            assert "logits unchanged (0)" in shown
+            assert "logits unchanged (0)" in shown or "forward 0" in shown, (
+                "as there is room beside the times"
+            )
 
     asyncio.run(body())

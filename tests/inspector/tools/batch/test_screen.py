@@ -6,14 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import AddLanes, AdvanceBatch, CompareBatch, Prefill, RemoveLane, StartBatch, Take
-from engine.records import Failure, LanesAdded
+from engine.protocol import (
+    AddLanes,
+    AdvanceBatch,
+    CompareBatch,
+    Failure,
+    LanesAdded,
+    Prefill,
+    RemoveLane,
+    StartBatch,
+    Take,
+)
 from inspector.tools.batch.dialog import BatchDialog, TypedPrompts
 from inspector.tools.batch.lanes import laid_out
 from inspector.tools.batch.screen import BatchScreen
 from inspector.widgets.typed_area import TypedTextArea
 from tests.inspector.rig import Rig, run
-from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, step
+from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws, step
 
 SIZES = ((120, 40), (80, 24), (40, 12))
 
@@ -164,6 +173,39 @@ def test_a_lane_opens_in_the_session():
         assert prefilled is not None
         await rig.push([prefilled])
         assert rig.engine.last(Take) == Take(prefilled.next.node, (10, 11))
+
+    run(test)
+
+
+def test_draws_are_no_batch_of_prompts():
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await rig.push(draws(rig.timeline.tip))
+        await rig.press("Z")
+        text = rig.screen_text()
+        assert "draw 0" not in text
+        assert "one forward for all" in text
+        assert "Press n to give prompts" in text
+
+    run(test)
+
+
+def test_a_batch_that_draws_took_the_place_of_is_shown_and_does_nothing_more():
+    async def test(rig: Rig) -> None:
+        await began(rig)
+        await rig.press("escape")
+        await rig.push(draws(rig.timeline.tip))
+        rig.engine.sent.clear()
+        await rig.press("Z")
+        text = rig.screen_text()
+        assert "Once [b]upon" in text
+        assert "Draws took the place of this batch. n begins another batch" in text
+        for key in ("space", "r", "x", "v"):
+            await rig.press(key)
+            assert "Draws took the place of this batch. Press n" in rig.screen_text()
+        assert rig.engine.sent == []
+        await rig.press("a", "ctrl+s")
+        assert [type(each) for each in rig.engine.sent] == [StartBatch]
 
     run(test)
 

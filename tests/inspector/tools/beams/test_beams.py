@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from engine.records import BeamEnded, BeamStep, Ended, Failure, Record
+from engine.protocol import BeamEnded, BeamStep, Ended, Failure, Record
 from inspector.state.beams import BeamHistory
 from inspector.tools.beams.entries import compare_with_greedy, endings, entries, passing
 from inspector.tools.beams.excerpt import excerpt, pieces

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from engine.beam_settings import BeamSettings
-from engine.commands import GoOnBeams, MoveTo, SearchBeams
-from engine.records import Ended, Failure
+from engine.protocol import Ended, Failure, GoOnBeams, MoveTo, SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.screen import MainScreen
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.form import parsed
 from inspector.tools.beams.phrases import settings_phrase
 from inspector.tools.beams.screen import BeamScreen
@@ -254,7 +254,7 @@ def test_a_record_that_comes_while_the_screen_is_taken_down_is_no_harm():
         screen.dismiss(None)
         await rig.pilot.pause()
         assert isinstance(rig.app.screen, MainScreen)
-        assert len(rig.timeline.beams.search.steps) == 3
+        assert len(rig.timeline.of(BeamHistory).search.steps) == 3
 
     run(test)
 
@@ -313,7 +313,7 @@ def test_another_prompt_forgets_the_search():
         await rig.push(rig.session.open())
         await rig.press("B")
         assert rig.app.screen.form.display
-        assert rig.timeline.beams.search is None
+        assert rig.timeline.of(BeamHistory).search is None
 
     run(test)
 
@@ -353,14 +353,16 @@ def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy():
             idle = lambda: not control.client.outstanding  # noqa: E731
             await until(lambda: control.timeline.prompts.prefilled and idle())
             await pilot.press("B", "4", "tab", "1", "2", "enter")
-            await until(lambda: control.timeline.beams.search is not None and idle())
-            assert settings_phrase(control.timeline.beams.search).startswith("width 4 · max tokens 12")
+            await until(lambda: control.timeline.of(BeamHistory).search is not None and idle())
+            assert settings_phrase(control.timeline.of(BeamHistory).search).startswith(
+                "width 4 · max tokens 12"
+            )
             await pilot.press("space")
-            await until(lambda: len(control.timeline.beams.search.steps) == 2 and idle())
-            assert control.timeline.beams.search.ended is None
+            await until(lambda: len(control.timeline.of(BeamHistory).search.steps) == 2 and idle())
+            assert control.timeline.of(BeamHistory).search.ended is None
             await pilot.press("r")
-            await until(lambda: control.timeline.beams.search.ended is not None and idle())
-            ended = control.timeline.beams.search.ended
+            await until(lambda: control.timeline.of(BeamHistory).search.ended is not None and idle())
+            ended = control.timeline.of(BeamHistory).search.ended
             assert len(ended.ranking) == 4
 
             await pilot.pause()
@@ -371,10 +373,10 @@ def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy():
             assert control.timeline.tip == ended.ranking[0].node
 
             await pilot.press("home", "B", "n", "1", "enter")
-            await until(lambda: control.timeline.beams.search.opened.width == 1 and idle())
+            await until(lambda: control.timeline.of(BeamHistory).search.opened.width == 1 and idle())
             await pilot.press("r")
-            await until(lambda: control.timeline.beams.search.ended is not None and idle())
-            one = control.timeline.beams.search.ended
+            await until(lambda: control.timeline.of(BeamHistory).search.ended is not None and idle())
+            one = control.timeline.of(BeamHistory).search.ended
             assert [each.ids for each in one.ranking] == [one.greedy.ids] == [ended.greedy.ids]
             assert control.timeline.tip == ended.ranking[0].node
 

@@ -10,11 +10,10 @@ import pytest
 from textual.widgets import Button
 
 from engine.breakpoints import SURE, Breakpoints
-from engine.commands import Run
 from engine.errors import EngineError
-from engine.records import BreakpointHit, Candidate, Step
+from engine.protocol import BreakpointHit, Candidate, Run, Step
 from inspector.cli import flags, screen
-from inspector.config.saved_breakpoints import SavedBreakpoints
+from inspector.config.preferences import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.widgets.choice import Choice
@@ -358,7 +357,7 @@ def test_what_is_set_is_told_in_the_room_that_there_is() -> None:
 
 
 def asked(*argv: str) -> Breakpoints | None:
-    return screen.breakpoints(flags.parsed(screen.parser(), argv))
+    return screen.breakpoints(flags.parsed(screen.screen_parser(), argv))
 
 
 def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:

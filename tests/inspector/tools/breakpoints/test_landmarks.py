@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.records import Moved, Step
+from engine.protocol import Moved, Step
 from inspector.state.timeline import Timeline
 from inspector.tools.breakpoints.landmarks import FORK, FORK_MARGIN, SURPRISE, SURPRISE_BITS, go, surprisal
 from tests.inspector.fakes import Session, session

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.records import Step
+from engine.protocol import Step
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.compare.alignment import LEAST, MOST, Meeting, Pair, meetings, pairs

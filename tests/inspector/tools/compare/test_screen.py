@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from engine import commands
+from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.tools.compare.figures import FIGURES, TotalsPanel
 from inspector.tools.compare.lines import LEFT, RIGHT
-from inspector.tools.compare.screen import ALONE, HINTS, CompareScreen
-from inspector.widgets.key_hints import key_hints
+from inspector.tools.compare.screen import ALONE, CompareScreen
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.sampler.test_what_if_real import until
@@ -85,13 +85,30 @@ def test_it_opens_at_the_parting_with_both_sides_told():
     run(test)
 
 
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 40)])
+def test_the_figures_have_whole_names(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await forked(rig)
+        await compared(rig)
+        panel = rig.app.screen.query_one(TotalsPanel)
+        rows = [panel.render_line(y).text for y in range(panel.size.height)]
+        names = [row[:20].strip() for row in rows[1:]]
+        assert any(name.startswith("perplexity") for name in names)
+        assert not any("…" in row for row in rows), rows
+        if panel.size.height > len(FIGURES):
+            assert any("model entropy" in row for row in rows)
+
+    run(test, size)
+
+
 def test_enter_goes_to_the_token_on_the_other_branch():
     async def test(rig: Rig) -> None:
         old, _ = await forked(rig)
         await compared(rig)
         await rig.press("down", "down", "enter")
         assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == [commands.MoveTo(old)]
+        assert rig.engine.sent == [protocol.MoveTo(old)]
         await rig.push([rig.session.move(old)])
         assert (rig.timeline.tip, rig.timeline.slot) == (old, 10)
         assert not rig.timeline.following
@@ -240,12 +257,6 @@ def test_every_size_shows_the_parting_and_how_to_go_back(size: tuple[int, int]):
         assert all(len(line) <= size[0] for line in text.split("\n"))
 
     run(test, size=size)
-
-
-def test_the_keys_that_fit_end_with_the_way_back():
-    assert str(key_hints(200, HINTS)).endswith("esc back")
-    assert str(key_hints(20, HINTS)).endswith("esc back")
-    assert len(str(key_hints(60, HINTS))) <= 60
 
 
 def test_two_branches_of_the_real_engine():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import math
+import platform
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from engine.records import Marked
+from engine.protocol import Marked
 from engine.settings import Settings
+from inspector.main.clipboard import copy_on_mac
 from inspector.main.panels.text import TextPanel
 from inspector.tools.copy.dialog import CopyDialog
 from inspector.tools.copy.texts import completion, copyables
@@ -122,6 +125,50 @@ def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too():
         )
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("system", "variables", "there"),
+    [
+        ("Darwin", {"TERM_PROGRAM": "Apple_Terminal"}, True),
+        ("Darwin", {"TERM_PROGRAM": "tmux"}, True),
+        ("Darwin", {"TERM_PROGRAM": "iTerm.app"}, False),
+        ("Darwin", {"TERM_PROGRAM": "tmux", "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"}, False),
+        ("Darwin", {}, False),  # a visitor of serve: Home drops TERM_PROGRAM
+        ("Linux", {"TERM_PROGRAM": "tmux"}, False),
+    ],
+)
+def test_on_a_mac_whose_terminal_has_no_osc_52_pbcopy_takes_the_text(
+    system: str, variables: dict[str, str], there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "pbcopy"
+    program.write_text(f'#!/bin/sh\necho "$LC_CTYPE" > {tmp_path}/locale\ncat > {tmp_path}/copied\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for name in ("TERM_PROGRAM", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(platform, "system", lambda: system)
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=3)
+        rig.app.copy_to_clipboard("d’été ␣ \ud83d")
+        assert rig.app.clipboard == "d’été ␣ ?"
+
+    run(test)
+    copied = tmp_path / "copied"
+    assert copied.exists() is there
+    if there:
+        assert copied.read_text(encoding="utf-8") == "d’été ␣ ?"
+        assert (tmp_path / "locale").read_text() == "UTF-8\n"
+
+
+def test_without_pbcopy_the_terminal_alone_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TERM_PROGRAM", "Apple_Terminal")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    copy_on_mac("text")
 
 
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import CompareKV, MeasureRoofline, Profile
-from engine.records import (
+from engine.protocol import (
+    CompareKV,
     Failure,
     KVCompared,
     KVCost,
+    MeasureRoofline,
     Measuring,
+    Profile,
     Profiled,
     ProfilePart,
     RooflineMeasured,
@@ -78,6 +80,7 @@ def test_the_parts_stand_against_the_unfenced_step():
             "13.4 MiB of weights and 78.1 KiB of KV (the forward alone, best of its repeats: 2.0 ms)" in text
         )
         assert "7.04 GB/s of the machine's 10" in text
+        assert "Experts are guessed." in text, "what is said of the roof stands beside its figures, too"
         assert "● decode" in text
         assert "r again" in text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import KVCompared, KVCost, Profiled, ProfilePart, RooflineMeasured, Work
+from engine.protocol import KVCompared, KVCost, Profiled, ProfilePart, RooflineMeasured, Work
 from inspector.tools.costs.tables import by_role, kv_table, profile_table, roofline_table
 
 PROFILED = Profiled(

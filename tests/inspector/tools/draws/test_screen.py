@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import DrawMany
-from engine.records import DrawnToken, Failure
+from engine.protocol import DrawMany, DrawnToken, Failure
 from inspector.tools.draws.report import frequency_lines, verdict
 from inspector.tools.draws.screen import DrawsScreen
 from tests.inspector.rig import Rig, run

@@ -9,8 +9,8 @@ from typing import Any
 from engine.settings import LoadSettings
 from engine.trace import TraceReader, save_as
 from inspector.lessons.catalogue import Listed, recording_of
+from inspector.lessons.headless import record
 from inspector.lessons.reading import read
-from inspector.lessons.record import record
 
 IMAGE = "<img src=x onerror=pwned=1>"
 SCRIPT = "</script><script>pwned=1</script>"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import (
+from engine.protocol import (
     AttentionLayer,
     AttentionRead,
     CaptureFacts,
@@ -18,10 +18,10 @@ from engine.records import (
     LensToken,
     Marked,
     Step,
+    floats,
 )
-from engine.records.floats import floats
 from engine.settings import Settings
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.story import STORY

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from inspector.lessons.catalogue import shipped
 from inspector.tools.export.dialog import ExportDialog, stem
-from inspector.tools.export.lesson import page
+from inspector.tools.export.lesson_page import page
 from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
 from tests.inspector.rig import Rig, run
@@ -46,96 +46,81 @@ def remark(dialog: ExportDialog) -> str:
     return str(dialog.query_one("#export-remark", Static).content)
 
 
-def test_a_page_is_written_under_a_name_from_the_text(tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig)
-        assert path(dialog).value == "once-upon-a-time-there-was.html"
-        await rig.press("ctrl+s")
-        await done(rig)
-        assert rig.status.startswith("Exported ")
-        assert "once-upon-a-time-there-was.html" in rig.status
-        assert not isinstance(rig.app.screen, ExportDialog)
-        page = (tmp_path / "once-upon-a-time-there-was.html").read_text()
-        assert "Content-Security-Policy" in page
-        assert "mlx-inspector" in page
-
-    run(test)
+async def test_a_page_is_written_under_a_name_from_the_text(rig: Rig, tmp_path: Path) -> None:
+    await rig.ready()
+    dialog = await opened(rig)
+    assert path(dialog).value == "once-upon-a-time-there-was.html"
+    await rig.press("ctrl+s")
+    await done(rig)
+    assert rig.status.startswith("Exported ")
+    assert "once-upon-a-time-there-was.html" in rig.status
+    assert not isinstance(rig.app.screen, ExportDialog)
+    page = (tmp_path / "once-upon-a-time-there-was.html").read_text()
+    assert "Content-Security-Policy" in page
+    assert "mlx-inspector" in page
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize(("place", "end"), [(2, "csv"), (4, "svg")])
-def test_the_choice_gives_the_name_its_end(place: int, end: str, tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig)
-        path(dialog).value = "mine.html"
-        await rig.press(*["right"] * place)
-        assert path(dialog).value == f"mine.{end}"
-        await rig.press("enter")
-        await done(rig)
-        await rig.pilot.pause()
-        assert rig.status.startswith("Exported ")
-        assert (tmp_path / f"mine.{end}").stat().st_size > 20
-        await rig.press("E")
-        assert isinstance(rig.app.screen, ExportDialog)
-        assert rig.app.screen.query_one(Choice).chosen == place  # as it was the last time
-
-    run(test)
+async def test_the_choice_gives_the_name_its_end(rig: Rig, place: int, end: str, tmp_path: Path) -> None:
+    await rig.ready()
+    dialog = await opened(rig)
+    path(dialog).value = "mine.html"
+    await rig.press(*["right"] * place)
+    assert path(dialog).value == f"mine.{end}"
+    await rig.press("enter")
+    await done(rig)
+    await rig.pilot.pause()
+    assert rig.status.startswith("Exported ")
+    assert (tmp_path / f"mine.{end}").stat().st_size > 20
+    await rig.press("E")
+    assert isinstance(rig.app.screen, ExportDialog)
+    assert rig.app.screen.query_one(Choice).chosen == place  # as it was the last time
 
 
-def test_a_picture_shows_the_screen_and_not_the_dialog(tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await opened(rig)
-        await rig.press("left", "ctrl+s")
-        await rig.pilot.pause()
-        picture = (tmp_path / "once-upon-a-time-there-was.svg").read_text()
-        assert "KV" in picture
-        assert "Cancel" not in picture
-        assert "@font-face" not in picture
-
-    run(test)
+async def test_a_picture_shows_the_screen_and_not_the_dialog(rig: Rig, tmp_path: Path) -> None:
+    await rig.ready()
+    await opened(rig)
+    await rig.press("left", "ctrl+s")
+    await rig.pilot.pause()
+    picture = (tmp_path / "once-upon-a-time-there-was.svg").read_text()
+    assert "KV" in picture
+    assert "Cancel" not in picture
+    assert "@font-face" not in picture
 
 
-def test_a_file_that_is_there_is_replaced_when_asked_twice(tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        place = tmp_path / "mine.html"
-        place.write_text("mine")
-        dialog = await opened(rig)
-        path(dialog).value = "mine.html"
+async def test_a_file_that_is_there_is_replaced_when_asked_twice(rig: Rig, tmp_path: Path) -> None:
+    await rig.ready()
+    place = tmp_path / "mine.html"
+    place.write_text("mine")
+    dialog = await opened(rig)
+    path(dialog).value = "mine.html"
+    await rig.pilot.pause()
+    await rig.press("ctrl+s")
+    assert "mine.html is there already" in remark(dialog)
+    assert place.read_text() == "mine"
+    await rig.press("ctrl+s")
+    await done(rig)
+    assert place.read_text().startswith("<!doctype html>")
+
+
+async def test_a_name_that_will_not_do_is_told_in_the_dialog(rig: Rig, tmp_path: Path) -> None:
+    await rig.ready()
+    dialog = await opened(rig)
+    for typed, told in (
+        ("", "No file was named."),
+        ("none/a.html", "no directory none"),
+        (".", "is a directory"),
+        ("~nosuchuser/x.html", "No home directory is known for ~nosuchuser"),
+        ("a" * 5000, "File name too long"),
+        ("b" * 300, "File name too long"),
+    ):
+        path(dialog).value = typed
         await rig.pilot.pause()
         await rig.press("ctrl+s")
-        assert "mine.html is there already" in remark(dialog)
-        assert place.read_text() == "mine"
-        await rig.press("ctrl+s")
-        await done(rig)
-        assert place.read_text().startswith("<!doctype html>")
-
-    run(test)
-
-
-def test_a_name_that_will_not_do_is_told_in_the_dialog(tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig)
-        for typed, told in (
-            ("", "No file was named."),
-            ("none/a.html", "no directory none"),
-            (".", "is a directory"),
-            ("~nosuchuser/x.html", "No home directory is known for ~nosuchuser"),
-            ("a" * 5000, "File name too long"),
-            ("b" * 300, "File name too long"),
-        ):
-            path(dialog).value = typed
-            await rig.pilot.pause()
-            await rig.press("ctrl+s")
-            assert told in remark(dialog)
-        await rig.press("escape")
-        assert list(tmp_path.iterdir()) == []
-
-    run(test)
+        assert told in remark(dialog)
+    await rig.press("escape")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_in_a_directory_that_was_deleted_it_is_told_at_the_field(
@@ -195,17 +180,14 @@ def test_what_can_not_be_written_is_told_and_the_session_goes_on(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_comes_meanwhile_is_not_in_it(tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready(4)
-        await opened(rig)
-        await rig.press("right", "right", "ctrl+s")
-        await rig.push(rig.session.steps(3))
-        await done(rig)
-        rows = (tmp_path / "once-upon-a-time-there-was.csv").read_text().splitlines()
-        assert len(rows) == 1 + 5 + 4
-
-    run(test)
+async def test_what_comes_meanwhile_is_not_in_it(rig: Rig, tmp_path: Path) -> None:
+    await rig.ready(4)
+    await opened(rig)
+    await rig.press("right", "right", "ctrl+s")
+    await rig.push(rig.session.steps(3))
+    await done(rig)
+    rows = (tmp_path / "once-upon-a-time-there-was.csv").read_text().splitlines()
+    assert len(rows) == 1 + 5 + 4
 
 
 @pytest.mark.wide(1)
@@ -224,12 +206,9 @@ def test_a_session_that_has_gone_meanwhile_is_told(tmp_path: Path, place: int) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_before_a_prompt_there_is_nothing_to_export() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.press("E")
-        assert not isinstance(rig.app.screen, ExportDialog)
-
-    run(test)
+async def test_before_a_prompt_there_is_nothing_to_export(rig: Rig) -> None:
+    await rig.press("E")
+    assert not isinstance(rig.app.screen, ExportDialog)
 
 
 @pytest.mark.parametrize(
@@ -258,4 +237,4 @@ def test_a_lessons_recording_on_show_can_be_its_page(size: tuple[int, int], tmp_
         dialog = await opened(rig)  # asked for again
         assert dialog.query_one("#export-what", Choice).chosen == 5
 
-    replayed(test, listed.trace, size)
+    replayed(test, listed.trace, size=size)

@@ -18,18 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.records import Deleted, Marked, Step
+from engine.protocol import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
 from inspector.cli.picture import picture
 from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
+from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.export import figures
-from inspector.tools.export.formats import FORMATS
-from inspector.tools.export.html import embedded
-from inspector.tools.export.markdown import escaped
-from inspector.tools.export.paths import paths
-from inspector.tools.export.recording import Recording, line, read, snapshot
+from inspector.tools.export.documents import FORMATS, embedded, escaped
+from inspector.tools.export.recording import Recording, line, paths, read, snapshot
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY
@@ -196,7 +194,7 @@ def test_a_deleted_branch_is_not_told() -> None:
 
 
 def test_of_a_large_tree_the_current_path_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inspector.tools.export.paths.TREE", 3)
+    monkeypatch.setattr("inspector.tools.export.recording.TREE", 3)
     recording = told(branched())
     assert [each.items for each in paths(recording)] == [recording.items]
     assert page_data(recording)["left_out"] is True
@@ -319,7 +317,7 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
 
 def test_rounds_of_speculation_are_told_on_their_path_and_stay_as_they_were() -> None:
     timeline = session(9).timeline()
-    timeline.speculation.plain = [10.0]
+    timeline.of(Speculation).plain = [10.0]
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
     taken = snapshot(timeline, Settings(), LoadSettings(), "test 1")
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
@@ -475,7 +473,7 @@ def test_what_is_wrong_is_one_line(
     st.sampled_from(["session", "a.b", "trace"]), st.sampled_from([".jsonl", ".jsonl.gz", ".trace.zst", ""])
 )
 def test_a_documents_name_is_the_traces(name: str, end: str) -> None:
-    from inspector.cli.subcommands.export import stem
+    from inspector.cli.subcommands.recordings import stem
 
     found = stem(Path(f"some/where/{name}{end}"))
     assert found == name or (name, end) == ("trace", "")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import Intervene
-from engine.records import (
+from engine.protocol import (
     CaptureFacts,
     Check,
+    Intervene,
     LensCell,
     LensColumn,
     LensRead,
@@ -24,7 +24,9 @@ from engine.records import (
     Step,
 )
 from engine.trace import Entry, save_as
-from inspector.tools.export.formats import FORMATS
+from inspector.state.inside import Looks
+from inspector.state.lockstep import LockstepSoFar
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
@@ -102,8 +104,8 @@ def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> 
     save_as(tmp_path / "a.jsonl", [Entry(record, 0.1) for record in session.records], "test 1")
     timeline = session.timeline()
     running = snapshot(timeline, None, None, "test 1")
-    timeline.looks.sweeps.clear()
-    timeline.lockstep.spans.clear()
+    timeline.of(Looks).sweeps.clear()
+    timeline.of(LockstepSoFar).spans.clear()
     for recording in (read(tmp_path / "a.jsonl"), running):
         assert [name for name in NAMES if name not in printed(recording)] == []
 

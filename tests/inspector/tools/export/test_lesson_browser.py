@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from inspector.lessons.catalogue import shipped
-from inspector.tools.export.lesson import page
-from inspector.tools.export.lesson.page import ShownBeat, shown
+from inspector.tools.export.lesson_page import ShownBeat, page, shown
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.export.lessons import IMAGE, recorded
 

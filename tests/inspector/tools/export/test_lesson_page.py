@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import RaceStep
+from engine.protocol import RaceStep
 from inspector.cli.main import main
 from inspector.demo import DEMONSTRATION
 from inspector.lessons.catalogue import Listed, of_recording, shipped
 from inspector.lessons.lesson import Beat
 from inspector.state.timeline import Timeline
-from inspector.tools.export.element import element, row, written
-from inspector.tools.export.lesson import page, tables, words
-from inspector.tools.export.lesson.page import shown
+from inspector.tools.export.lesson_page import done, page, shown
+from inspector.tools.export.lesson_panels import race
+from inspector.tools.export.markup import element, row, written
 from tests.inspector.tools.export.lessons import IMAGE, SCRIPT, SECRET, recorded
 from tests.inspector.tools.export.test_documents import BLOCKED, command
 
@@ -112,9 +112,9 @@ def test_a_race_is_drawn_and_told() -> None:
         )
         for tokens in range(17, 33)
     ]
-    html = "".join(map(written, tables.race(Timeline(), steps, Beat("", 1))))
+    html = "".join(map(written, race(Timeline(), steps, Beat("", 1))))
     assert ("<path" in html, "17.0 ms" in html, "32.0 ms" in html, "The same tokens" in html) == (True,) * 4
-    assert list(tables.race(Timeline(), [], Beat("", 1))) == []
+    assert list(race(Timeline(), [], Beat("", 1))) == []
 
 
 def test_an_element_keeps_the_order_of_texts_and_elements() -> None:
@@ -127,7 +127,7 @@ def test_what_is_done_is_told_in_words() -> None:
     for listed in shipped():
         for beat in listed.lesson.beats:
             if beat.act:
-                assert re.fullmatch(r"[A-Z].+[^.]", words.done(beat.act), re.DOTALL)
+                assert re.fullmatch(r"[A-Z].+[^.]", done(beat.act), re.DOTALL)
 
 
 # ---- the command ------------------------------------------------------------------------------

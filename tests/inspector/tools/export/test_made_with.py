@@ -9,16 +9,15 @@ from dataclasses import replace
 import pytest
 
 from engine.grammar_settings import Grammar
-from engine.records import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
-from engine.setting_field import ORDERS
-from engine.settings import Settings
+from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
+from engine.settings import ORDERS, Settings
 from engine.trace import Entry, save_as
 from inspector.cli.picture import picture
 from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
 from inspector.tools.copy.texts import copyables
 from inspector.tools.export.dialog import LESSON, NAMES, PICTURE
-from inspector.tools.export.formats import FORMATS
+from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session
 from tests.inspector.fakes import session as session_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands
-from engine.records import Candidate, Ended, Failure, Recalled, TokensFound
+from engine import protocol
+from engine.protocol import Candidate, Ended, Failure, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.find.dialog import LIMIT, WAYS, FindDialog, answer_sentence
@@ -41,7 +41,7 @@ MATCHES = (
 def found(rig: Rig, *matches: Candidate, total: int | None = None, query: str | None = None) -> list:
     """The answer to what was asked last."""
     asked = rig.engine.asked[-1]
-    assert isinstance(asked, commands.FindTokens)
+    assert isinstance(asked, protocol.FindTokens)
     count = len(matches) if total is None else total
     mass = sum(each.prob for each in matches)
     answer = TokensFound(asked.node, asked.query if query is None else query, matches, count, mass)
@@ -55,13 +55,13 @@ async def opened(rig: Rig, *keys: str) -> None:
 
 
 def queries(rig: Rig) -> list[str]:
-    return [each.query for each in rig.engine.asked if isinstance(each, commands.FindTokens)]
+    return [each.query for each in rig.engine.asked if isinstance(each, protocol.FindTokens)]
 
 
 def test_the_dialog_opens_with_the_ways_to_search_and_the_most_probable_tokens():
     async def test(rig: Rig) -> None:
         await opened(rig)
-        assert rig.engine.asked == [commands.FindTokens(rig.timeline.tip, "", LIMIT)]
+        assert rig.engine.asked == [protocol.FindTokens(rig.timeline.tip, "", LIMIT)]
         assert remark(rig, "find-remark") == (WAYS, False)
         await rig.push(found(rig, *MATCHES, total=4096))
         text = rig.screen_text()
@@ -110,12 +110,12 @@ def test_enter_takes_the_highlighted_match_at_the_token_that_is_looked_at():
     async def test(rig: Rig) -> None:
         await opened(rig, "left", "left")
         node = rig.timeline.before
-        assert rig.engine.asked == [commands.FindTokens(node, "", LIMIT)]
+        assert rig.engine.asked == [protocol.FindTokens(node, "", LIMIT)]
         assert "step 5" in rig.screen_text()
         await rig.push(found(rig, *MATCHES))
         await rig.press("down", "enter")
         assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == [commands.Choose(node, 1203)]
+        assert rig.engine.sent == [protocol.Choose(node, 1203)]
 
     run(test)
 
@@ -130,7 +130,7 @@ def test_enter_before_the_answer_takes_the_first_match_of_what_was_typed():
         assert isinstance(rig.app.screen, FindDialog)
         await rig.push(found(rig, *MATCHES))
         assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == [commands.Choose(rig.timeline.tip, 339)]
+        assert rig.engine.sent == [protocol.Choose(rig.timeline.tip, 339)]
 
     run(test)
 
@@ -178,7 +178,7 @@ def test_a_click_highlights_and_a_second_one_takes():
         assert rig.engine.sent == []
         await rig.pilot.click(MatchList, offset=(4, 2))
         await rig.pilot.pause()
-        assert rig.engine.sent == [commands.Choose(rig.timeline.tip, 1203)]
+        assert rig.engine.sent == [protocol.Choose(rig.timeline.tip, 1203)]
 
     run(test)
 
@@ -230,7 +230,7 @@ def test_where_logits_are_not_kept_a_key_computes_them_and_the_search_goes_on():
         await rig.press("enter")
         assert isinstance(rig.app.screen, FindDialog)
         await rig.press("ctrl+r", "ctrl+r")
-        assert rig.engine.sent == [commands.Recall((node,))]
+        assert rig.engine.sent == [protocol.Recall((node,))]
         await rig.push([Recalled((node,), 12.0), Ended("Recall")])
         assert len(queries(rig)) == 2
         await rig.push(found(rig, *MATCHES))
@@ -272,12 +272,12 @@ def test_a_run_is_paused_and_its_last_step_is_followed():
         await rig.press("r")
         rig.engine.asked.clear()
         await rig.press("slash")
-        assert rig.engine.cancelled(rig.engine.last(commands.Run))
+        assert rig.engine.cancelled(rig.engine.last(protocol.Run))
         first = rig.timeline.tip
         await rig.push([*found(rig, *MATCHES), rig.session.step(), Ended("Run", True)])
 
         def asked() -> list[int]:
-            return [each.node for each in rig.engine.asked if isinstance(each, commands.FindTokens)]
+            return [each.node for each in rig.engine.asked if isinstance(each, protocol.FindTokens)]
 
         await rig.until(lambda: len(asked()) == 2)
         assert asked() == [first, rig.timeline.tip]

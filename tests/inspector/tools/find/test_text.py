@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import commands
-from engine.records import Deleted
+from engine import protocol
+from engine.protocol import Deleted
 from inspector.tools.find.dialog import FindDialog
 from inspector.tools.find.text_dialog import PlaceList, TextSearchDialog
 from inspector.tools.find.text_search import LIMIT, excerpt, search
@@ -136,7 +136,7 @@ def test_a_place_on_another_branch_is_gone_to():
         assert rig.app.screen.query_one(Choice).chosen == 1
         assert rig.app.screen.query_one(PlaceList).count == 1
         await rig.press("enter")
-        assert rig.engine.sent == [commands.MoveTo(nodes[3])]
+        assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
         await rig.push([made.move(nodes[3])])
         await rig.end("MoveTo")
         assert rig.timeline.selected is not None

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Button
 
-from engine import commands, records
+from engine import protocol
 from engine.grammar_settings import Grammar
-from engine.records import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
+from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
 from engine.settings import Settings
 from inspector.state.grammar import sentences, share, warning
 from inspector.tools.grammar.dialog import EXAMPLES, GrammarDialog
@@ -31,20 +31,20 @@ def remark(rig: Rig) -> tuple[str, bool]:
     return str(found.render()), found.has_class("-wrong")
 
 
-async def asked(rig: Rig) -> commands.ReadGrammar:
+async def asked(rig: Rig) -> protocol.ReadGrammar:
     """The trial that comes once nothing is typed for a while."""
     before = len(rig.engine.asked)
     await rig.until(
-        lambda: any(isinstance(each, commands.ReadGrammar) for each in rig.engine.asked[before - 1 :])
+        lambda: any(isinstance(each, protocol.ReadGrammar) for each in rig.engine.asked[before - 1 :])
     )
     question = rig.engine.asked[-1]
-    assert isinstance(question, commands.ReadGrammar)
+    assert isinstance(question, protocol.ReadGrammar)
     return question
 
 
 def configured(rig: Rig) -> Grammar | None:
-    last = rig.engine.last(commands.Configure)
-    assert isinstance(last, commands.Configure)
+    last = rig.engine.last(protocol.Configure)
+    assert isinstance(last, protocol.Configure)
     return last.settings.grammar
 
 
@@ -136,13 +136,13 @@ def test_it_begins_where_the_person_looks_and_is_taken_off_and_both_are_undone()
     run(test)
 
 
-def constrained(rig: Rig, reading: GrammarReading) -> records.Resampled:
+def constrained(rig: Rig, reading: GrammarReading) -> protocol.Resampled:
     """The token to come under a grammar, which cuts the second candidate."""
     following = rig.timeline.next
     assert following is not None
     first, second, *rest = following.candidates
     cut = replace(second, cut_by="grammar", sampler_prob=0.0)
-    return records.Resampled(replace(following, candidates=(first, cut, *rest), grammar=reading))
+    return protocol.Resampled(replace(following, candidates=(first, cut, *rest), grammar=reading))
 
 
 def panel(test: Callable[[Rig], Awaitable[None]], reading: GrammarReading, size: tuple[int, int]) -> None:
@@ -178,8 +178,8 @@ def test_a_forbidden_candidate_is_refused_and_taken_by_the_same_key_again() -> N
     async def test(rig: Rig) -> None:
         rows = rig.timeline.candidates
         await rig.press("down", "enter")
-        chosen = rig.engine.last(commands.Choose)
-        assert isinstance(chosen, commands.Choose)
+        chosen = rig.engine.last(protocol.Choose)
+        assert isinstance(chosen, protocol.Choose)
         assert chosen.token == rows[2].id  # what the grammar cuts comes after what it allows
         await rig.end("Choose")
         rig.engine.sent.clear()
@@ -187,8 +187,8 @@ def test_a_forbidden_candidate_is_refused_and_taken_by_the_same_key_again() -> N
         assert rig.status.startswith("The grammar forbids")
         assert "Choose" not in rig.engine.names
         await rig.press("up", "down", "enter")
-        last = rig.engine.last(commands.Choose)
-        assert isinstance(last, commands.Choose)
+        last = rig.engine.last(protocol.Choose)
+        assert isinstance(last, protocol.Choose)
         assert last.leave_grammar
 
     panel(test, OPEN, (120, 40))
@@ -199,8 +199,8 @@ def test_a_token_that_the_engine_refuses_is_taken_when_it_is_chosen_again() -> N
         navigation = rig.app.controller.navigation
         for leave in (False, True):
             navigation.choose(4000)
-            last = rig.engine.last(commands.Choose)
-            assert isinstance(last, commands.Choose)
+            last = rig.engine.last(protocol.Choose)
+            assert isinstance(last, protocol.Choose)
             assert last.leave_grammar == leave
             await rig.push([Failure("Choose", "The grammar forbids it.", ""), Ended("Choose")])
 

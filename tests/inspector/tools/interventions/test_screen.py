@@ -9,11 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import HoldInterventions, Intervene, PatchActivations, SweepHeads
-from engine.records import Ended, Failure, Intervention, InterventionsHeld, Loading, Measuring, Record
+from engine.protocol import (
+    Ended,
+    Failure,
+    HoldInterventions,
+    Intervene,
+    Intervention,
+    InterventionsHeld,
+    Loading,
+    Measuring,
+    PatchActivations,
+    Record,
+    SweepHeads,
+)
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
+from inspector.state.inside import Looks
 from inspector.tools.interventions.measures import MEASURES, NOTHING, figure, step_of
 from inspector.tools.interventions.patch_screen import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen
@@ -58,7 +70,7 @@ def test_the_map_and_the_strongest_head_with_and_without(size: tuple[int, int]):
         assert "L2 h1 off" in text
         assert "1.2" in text
         for _ in range(12):
-            screen.view.move(2)
+            screen.view.action_move(2)
             await rig.pilot.pause()
             text += rig.screen_text()
         assert "80.00 %" in text
@@ -201,7 +213,9 @@ def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_aske
         assert f"heads of L{layer + 1}" not in text
         assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
         assert len(screen.answer.units) == 94 * 3 + 64
-        assert len(rig.timeline.looks.sweeps[screen.node].units) == 94 * 3 + 64, "the page of E has them too"
+        assert len(rig.timeline.of(Looks).sweeps[screen.node].units) == 94 * 3 + 64, (
+            "the page of E has them too"
+        )
         await rig.press("up")
         assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
         await rig.press("enter", "escape")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.commands import Intervene, PatchActivations
-from engine.records import (
+from engine.protocol import (
     ActivationsPatched,
     Candidate,
     CandidateChange,
     CaptureFacts,
     Check,
     HeadsSwept,
+    Intervene,
     Intervened,
     Intervention,
+    PatchActivations,
     PatchColumn,
     SweptUnit,
+    floats,
 )
-from engine.records.floats import floats
 
 FACTS = CaptureFacts((Check("forward", 0.0, 0.0), Check("single", 0.0, 1e-5, "8 rows")), 9.0, 3.0, "llama")
 FAILED = CaptureFacts((Check("single", 0.5, 1e-5, "8 rows"),), 9.0, 3.0, "llama")

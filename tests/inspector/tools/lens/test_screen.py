@@ -11,8 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.style import Style
 
-from engine.commands import ReadLens
-from engine.records import CaptureFacts, Check, Failure, LensCell, LensColumn, LensRead, LensToken
+from engine.protocol import CaptureFacts, Check, Failure, LensCell, LensColumn, LensRead, LensToken, ReadLens
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import truncate_middle

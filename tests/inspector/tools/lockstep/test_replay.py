@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine import commands
-from engine.records import LockstepRead, WaysParted
+from engine import protocol
+from engine.protocol import LockstepRead, WaysParted
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.session.playback import Opening
+from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.lockstep.screen import LockstepScreen, told
 from tests.engine.logits.recording import Recording
 from tests.inspector.quick_clock import run_quickly
@@ -18,13 +19,13 @@ from tests.inspector.rig import FakeEngine, Rig
 
 def test_a_recorded_lockstep_is_shown_without_a_model(tmp_path: Path) -> None:
     recording = Recording(LoadSettings())
-    recording.do(commands.Configure(Settings(temp=0)))
-    recording.do(commands.Prefill("Once upon a time", chat=False))
-    recording.do(commands.OpenLockstep(LoadSettings(), bits=4))
+    recording.do(protocol.Configure(Settings(temp=0)))
+    recording.do(protocol.Prefill("Once upon a time", chat=False))
+    recording.do(protocol.OpenLockstep(LoadSettings(), bits=4))
     for _ in range(3):
-        recording.do(commands.TakeStep())
-        recording.do(commands.ReadLockstep(recording.steps[-1].node))
-    recording.do(commands.PartWays(recording.steps[-1].node, tokens=3))
+        recording.do(protocol.TakeStep())
+        recording.do(protocol.ReadLockstep(recording.steps[-1].node))
+    recording.do(protocol.PartWays(recording.steps[-1].node, tokens=3))
     path = tmp_path / "lockstep.jsonl.gz"
     save_as(path, recording.entries, "test")
     kept = [entry.value for entry in recording.entries]
@@ -52,8 +53,8 @@ def test_a_recorded_lockstep_is_shown_without_a_model(tmp_path: Path) -> None:
             await rig.press(
                 "w", *["backspace"] * 3
             )  # the ways, what was read before them, the last step's reading
-            await rig.until(lambda: read[2].node not in rig.timeline.lockstep.ahead, 20)
-            assert read[1].node in rig.timeline.lockstep.ahead
+            await rig.until(lambda: read[2].node not in rig.timeline.of(LockstepSoFar).ahead, 20)
+            assert read[1].node in rig.timeline.of(LockstepSoFar).ahead
 
     run_quickly(body())
     assert not engine.sent

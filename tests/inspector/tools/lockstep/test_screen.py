@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.commands import FollowSecond, OpenLockstep, PartWays, ReadLockstep, Take
-from engine.records import (
+from engine.protocol import (
     Candidate,
     Failure,
+    FollowSecond,
     LockstepOpened,
     LockstepRead,
     LockstepSpan,
     Measuring,
+    OpenLockstep,
+    PartWays,
+    ReadLockstep,
     Step,
+    Take,
     WayPart,
     WaysParted,
 )
-from inspector.state.lockstep import LockstepSoFar, plausible
+from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.compare.screen import CompareScreen
 from inspector.tools.lockstep.measures import MEASURES
 from inspector.tools.lockstep.screen import LockstepScreen, parted, told
@@ -253,9 +257,9 @@ def test_a_second_model_asked_for_twice_is_two_commands() -> None:
 
     async def test(rig: Rig) -> None:
         await rig.ready()
-        control = LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))
+        LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))
         for _ in range(2):
-            control.receive(fakes.facts())
+            rig.app.controller.client.receive(fakes.facts())
         first, second = (each for each in rig.engine.sent if isinstance(each, OpenLockstep))
         assert first == second
         assert first.id != second.id
@@ -278,9 +282,9 @@ def test_what_is_told_again_replaces_borders_that_are_none_any_more() -> None:
 
 def test_what_no_engine_told_is_not_shown() -> None:
     good = LockstepRead(1, 0, (span(1, 0, float("inf")),), 1, 1, 1, 1)
-    assert plausible(replace(good, spans=(span(1, 0, None), span(2, 1, 0.5))))
+    assert LockstepSoFar.sound(replace(good, spans=(span(1, 0, None), span(2, 1, 0.5))))
     for change in ({"kl_nats": -1.0}, {"kl_nats": float("nan")}, {"logprob": 800.0}, {"entropy_bits": 1e300}):
-        assert not plausible(replace(good, spans=(replace(span(1, 0, 0.5), **change),)))
+        assert not LockstepSoFar.sound(replace(good, spans=(replace(span(1, 0, 0.5), **change),)))
 
 
 def test_figures_in_words() -> None:

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.commands import LookAhead, Prefill, Take
-from engine.records import AheadLine, Ended, LookedAhead
+from engine.protocol import AheadLine, Ended, LookAhead, LookedAhead, Prefill, Take
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.panels.candidate_columns import columns_behind
-from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.panels.lookahead_lines import Placement, line_text, own_row, placement
+from inspector.main.panels.candidates import (
+    CandidatesPanel,
+    Placement,
+    columns_behind,
+    line_text,
+    own_row,
+    placement,
+)
 from inspector.main.panels.text import TextPanel
 from inspector.tools.lookahead.tool import tells_ahead
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import commands
-from engine.records import Deleted, Marked
+from engine import protocol
+from engine.protocol import Deleted, Marked
 from inspector.tools.marks.dialog import MarksDialog, MarksList
 from inspector.tools.marks.places import go, places, slots
 from tests.inspector.fakes import HOSTILE, PROMPT, Session
@@ -92,7 +92,7 @@ def test_enter_goes_to_a_mark_on_another_branch(size: tuple[int, int]):
         assert isinstance(rig.app.screen, MarksDialog)
         assert "★" in rig.screen_text()
         await rig.press("down", "enter")
-        assert rig.engine.sent == [commands.MoveTo(nodes[3])]
+        assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
         await rig.push([made.move(nodes[3])])
         await rig.end("MoveTo")
         assert rig.timeline.selected is not None
@@ -102,7 +102,7 @@ def test_enter_goes_to_a_mark_on_another_branch(size: tuple[int, int]):
         await rig.press("k")
         assert rig.app.screen.query_one(MarksList).highlighted == 0
         await rig.press("enter")
-        assert rig.engine.sent == [commands.MoveTo(nodes[3])], "it is on the path"
+        assert rig.engine.sent == [protocol.MoveTo(nodes[3])], "it is on the path"
 
     run(test, size)
 

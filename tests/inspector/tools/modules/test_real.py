@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import Loading
+from engine.protocol import Loading
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp

@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import ReadExperts, ReadModules
-from engine.records import CaptureFacts, Check, ExpertLayer, ExpertsRead, Failure, ModelModules, StateArray
+from engine.protocol import (
+    CaptureFacts,
+    Check,
+    ExpertLayer,
+    ExpertsRead,
+    Failure,
+    ModelModules,
+    ReadExperts,
+    ReadModules,
+    StateArray,
+)
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.experts import ExpertsScreen, experts_summary, states_summary
 from inspector.tools.modules.screen import ModulesScreen
@@ -44,6 +53,10 @@ def test_the_way_is_shown_with_its_numbers(size: tuple[int, int]) -> None:
         line = next(line for line in text.splitlines() if "layers 1 to 3" in line)
         assert "120 k" in line
         assert "31.4 %" in line
+        if size[0] >= 80:
+            rope = next(line for line in text.splitlines() if "RoPE" in line)
+            assert "theta 1,000,000, 16 of a head" in rope
+            assert "…" not in rope
         if size[0] == 120:
             assert "SwiGLU, 64 → 128 → 64" in text
             assert "⊕─╯ added to the stream, × 0.5" in text
@@ -211,6 +224,7 @@ def test_experts_and_states_have_a_summary() -> None:
         await rig.ready()
         await rig.press("ampersand")
         await rig.push([experts(rig.timeline.before)])
+        await rig.end("ReadExperts")
         assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
 
     run(test)

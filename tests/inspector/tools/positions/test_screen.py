@@ -6,8 +6,16 @@ import asyncio
 
 import pytest
 
-from engine.commands import TryPosition
-from engine.records import CaptureFacts, Check, Failure, PositionTried, PositionUse, Rotation, TokenShift
+from engine.protocol import (
+    CaptureFacts,
+    Check,
+    Failure,
+    PositionTried,
+    PositionUse,
+    Rotation,
+    TokenShift,
+    TryPosition,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.positions.page import facts_line
@@ -99,6 +107,7 @@ def test_an_earlier_token_sees_what_comes_after_it_without_the_mask():
         assert isinstance(question, TryPosition)
         assert (question.change, question.until) == ("mask", rig.timeline.items[-1].node)
         await rig.push([told(question, later=2)])
+        await rig.end("TryPosition")
         assert "no causal mask: it sees 2 later" in rig.screen_text()
         assert "the answer leaks" in rig.screen_text()
 
@@ -116,6 +125,7 @@ def test_what_a_family_has_no_positions_for_is_a_sentence():
         question = rig.engine.last(TryPosition)
         assert isinstance(question, TryPosition)
         await rig.push([told(question)])
+        await rig.end("TryPosition")
         assert "not here" in rig.screen_text(), "the table stands, the row that failed says so"
         assert "mamba2 is never told a position." in rig.screen_text()
         await rig.press("down")

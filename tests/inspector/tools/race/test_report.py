@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.records import RaceOpened, RaceStep
+from engine.protocol import RaceOpened, RaceStep
 from inspector.tools.race import report
 
 OPENED = RaceOpened(5, 16, 76, 20, "As it was measured.")

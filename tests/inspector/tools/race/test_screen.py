@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from engine.commands import Race
-from engine.records import Failure, Measuring, RaceEnded, RaceOpened, RaceStep
+from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, RaceStep
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.race.lanes import columns, verdict

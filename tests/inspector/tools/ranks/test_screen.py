@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.commands import MeasureRanks
-from engine.records import Failure, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
+from engine.protocol import Failure, MeasureRanks, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.main.dialogs.facts import rows
-from inspector.state.measured import sound
+from inspector.state.measured import Measured
 from inspector.tools.ranks.page import fitting
 from inspector.tools.ranks.screen import RanksScreen
 from tests.inspector import fakes
@@ -116,13 +115,13 @@ def test_a_recording_shows_its_ranks(tmp_path: Path) -> None:
 
 
 def test_what_no_engine_measured_is_not_shown() -> None:
-    assert sound(LOADED)
-    assert sound(MEASURED)
+    assert Measured.sound(LOADED)
+    assert Measured.sound(MEASURED)
     for wrong in (
         replace(LOADED, ranks=()), replace(MEASURED, ranks=()), replace(MEASURED, step_ms=-1.0),
         replace(MEASURED, times=(RankTime(0, float("nan"), 0.0, 0.0, 0.0),)),
     ):  # fmt: skip
-        assert not sound(wrong)
+        assert not Measured.sound(wrong)
 
 
 def test_columns_give_way() -> None:

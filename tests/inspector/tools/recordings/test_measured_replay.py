@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.records import Explained, KVCompared, Marked, RaceEnded, RaceOpened, Record, Step
+from engine.protocol import Explained, KVCompared, Marked, RaceEnded, RaceOpened, Record, Step
 from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
+from inspector.keys import with_keys
 from inspector.main.caption import CaptionLine
 from inspector.session.replay.replay_backend import REFUSED
+from inspector.state.beams import BeamHistory
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen
 from inspector.tools.race.screen import RaceScreen
@@ -73,7 +75,7 @@ def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_it(tmp_
         await settle(rig, *["backspace"] * 9)
         assert "No race was recorded up to here" in rig.screen_text()
         await rig.press("escape", "z")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
         assert rig.engine.sent == []
 
     replayed(test, path)
@@ -97,7 +99,7 @@ def test_half_a_race_is_shown_and_that_of_another_prompt_is_not(tmp_path):
         player.go(begun + 1)
         await rig.until(lambda: player.settled)
         await rig.press("z")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
         player.go(opened)
         await rig.until(lambda: player.settled)
         await rig.press("z")
@@ -142,9 +144,9 @@ def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(tmp_path):
         await settle(rig, *["backspace"] * 5)
         assert "Not recorded up to here" in rig.screen_text()
         await rig.press("escape", "Q")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
         await rig.press("y")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
         await settle(rig, *["space"] * 6)
         await rig.press("y")
         assert isinstance(rig.app.screen, SweepScreen)
@@ -166,13 +168,13 @@ def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
     async def test(rig: Rig) -> None:
         await rig.press("B")
         assert isinstance(rig.app.screen, BeamScreen)
-        found = rig.timeline.beams
+        found = rig.timeline.of(BeamHistory)
         assert "Recorded, step 6 of at most 6, over" in rig.screen_text()
         await rig.press("n", "r")
         assert not rig.app.screen.form.display
         assert found.search.failure is None  # nothing was asked for
         await settle(rig, "backspace", "backspace")
-        assert len(rig.timeline.beams.search.steps) == 5
+        assert len(rig.timeline.of(BeamHistory).search.steps) == 5
         await settle(rig, "space")
         assert "Recorded, step 6 of at most 6" in rig.screen_text()
         await settle(rig, *["backspace"] * 7)

@@ -9,21 +9,21 @@ import stat
 import sys
 import types
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.widgets import OptionList
 from textual.worker import WorkerCancelled
 
-from engine.records import Ended, Failure, LogitsRow, ModelVocabulary, Packed, Step
+from engine.protocol import Ended, Failure, LogitsRow, ModelVocabulary, Packed, Step
 from engine.settings import LoadSettings
 from engine.trace import load
 from inspector.cli import main as cli
-from inspector.cli import terminal
+from inspector.cli import screen
 from inspector.demo import DEMONSTRATION
 from inspector.recordings import sessions
-from inspector.tools.recordings.save_as import SaveAsDialog
-from inspector.tools.recordings.sessions import SessionsDialog
+from inspector.tools.recordings.dialogs import SaveAsDialog, SessionsDialog, line
 from inspector.widgets.dialog import Remark
 from tests.inspector.fakes import Session
 from tests.inspector.recordings.test_recorder import saved
@@ -100,17 +100,14 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_twice(tmp_path):
     ("name", "told"),
     [("", "No file was named"), ("{tmp}", "is a directory"), ("{tmp}/no/x", "There is no directory")],
 )
-def test_a_name_that_wont_do_is_told(tmp_path, name, told):
-    async def test(rig: Rig) -> None:
-        await rig.ready(1)
-        await save_to(rig, Path("x"), "escape")
-        await rig.press("ctrl+s")
-        rig.app.screen.query_one("#save-path").value = name.format(tmp=tmp_path)
-        await rig.press("enter")
-        assert told in remark(rig)
-        assert isinstance(rig.app.screen, SaveAsDialog)
-
-    run(test)
+async def test_a_name_that_wont_do_is_told(rig: Rig, tmp_path, name, told) -> None:
+    await rig.ready(1)
+    await save_to(rig, Path("x"), "escape")
+    await rig.press("ctrl+s")
+    rig.app.screen.query_one("#save-path").value = name.format(tmp=tmp_path)
+    await rig.press("enter")
+    assert told in remark(rig)
+    assert isinstance(rig.app.screen, SaveAsDialog)
 
 
 def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(tmp_path, monkeypatch):
@@ -133,15 +130,12 @@ def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(tmp_path, monkeyp
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "a" * 5000, "b" * 300, "c\0d"])
-def test_a_name_that_no_file_can_have_is_told_at_the_field(name):
-    async def test(rig: Rig) -> None:
-        await rig.ready(1)
-        await save_to(rig, Path(name))
-        assert isinstance(rig.app.screen, SaveAsDialog)
-        assert len(remark(rig)) > 20
-        assert "fault" not in remark(rig)
-
-    run(test)
+async def test_a_name_that_no_file_can_have_is_told_at_the_field(rig: Rig, name) -> None:
+    await rig.ready(1)
+    await save_to(rig, Path(name))
+    assert isinstance(rig.app.screen, SaveAsDialog)
+    assert len(remark(rig)) > 20
+    assert "fault" not in remark(rig)
 
 
 def test_in_a_directory_that_was_deleted_a_full_path_still_saves(tmp_path, monkeypatch):
@@ -187,12 +181,9 @@ def test_a_saved_copy_is_for_its_owner_alone(tmp_path):
     assert (tmp_path / "x.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_before_the_model_is_there_there_is_nothing_to_save():
-    async def test(rig: Rig) -> None:
-        await rig.press("ctrl+s")
-        assert "nothing to save" in rig.status
-
-    run(test)
+async def test_before_the_model_is_there_there_is_nothing_to_save(rig: Rig) -> None:
+    await rig.press("ctrl+s")
+    assert "nothing to save" in rig.status
 
 
 # ---- recent sessions --------------------------------------------------------------------------
@@ -215,7 +206,8 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
         options = await listed(rig)
         assert options.option_count == 3
         text = "\n".join(str(option.prompt) for option in options.options)
-        assert "3 tokens · runs" in text
+        assert "3 tokens " in text
+        assert "  runs · " in text
         assert "7 tokens" in text
         assert "no trace" in text
         texts = [str(option.prompt) for option in options.options]
@@ -232,6 +224,17 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
     assert len(list(state.iterdir())) == 3
 
 
+def test_a_long_session_that_runs_has_its_tokens_whole(state):
+    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    (listed,) = sessions.saved_sessions()
+    assert listed.peek is not None
+    runs = replace(listed, tokens=916_303, peek=replace(listed.peek, in_use=True))
+    for width in (100, 74):
+        text = str(line(runs, width))
+        assert "916,303 tokens" in text
+        assert "  runs · " in text
+
+
 def test_the_session_that_runs_is_not_shown_over_itself(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
@@ -243,12 +246,9 @@ def test_the_session_that_runs_is_not_shown_over_itself(state):
     run(test, save=state)
 
 
-def test_without_sessions_the_list_says_so():
-    async def test(rig: Rig) -> None:
-        await listed(rig)
-        assert "No session is saved yet" in rig.screen_text()
-
-    run(test)
+async def test_without_sessions_the_list_says_so(rig: Rig) -> None:
+    await listed(rig)
+    assert "No session is saved yet" in rig.screen_text()
 
 
 # ---- commands ---------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     assert inspector.session.playback
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
-    monkeypatch.setattr(terminal, "check", lambda *rest, **options: None)
+    monkeypatch.setattr(screen, "check_terminal", lambda *rest, **options: None)
     return noted
 
 
@@ -406,10 +406,10 @@ def test_names_of_sessions_are_what_their_files_are(state):
 
 
 def test_the_screen_leaves_the_signals_as_they_were(opened):
-    before = [signal.getsignal(number) for number in terminal.ENDING]
+    before = [signal.getsignal(number) for number in screen.ENDING]
     assert cli.main(["replay"]) == 0
     assert opened["ran"]
-    assert [signal.getsignal(number) for number in terminal.ENDING] == before
+    assert [signal.getsignal(number) for number in screen.ENDING] == before
 
 
 # ---- with logits ------------------------------------------------------------------------------
@@ -437,20 +437,19 @@ def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(tmp_path: Pa
     run(test)
 
 
-def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_written(tmp_path: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready(2)
-        await rig.press("ctrl+s", "tab", "right")
-        rig.app.screen.query_one("#save-path").value = str(tmp_path / "mine.jsonl")
-        await rig.press("ctrl+s")
-        await rig.push([Failure("ReadLogits", "They are gone.", "Go on."), Ended("ReadLogits")])
-        assert remark(rig) == "They are gone. Go on."
-        assert not list(tmp_path.iterdir())
-        await rig.press("escape")
-        await rig.press("ctrl+s")
-        assert isinstance(rig.app.screen, SaveAsDialog)
-
-    run(test)
+async def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_written(
+    rig: Rig, tmp_path: Path
+) -> None:
+    await rig.ready(2)
+    await rig.press("ctrl+s", "tab", "right")
+    rig.app.screen.query_one("#save-path").value = str(tmp_path / "mine.jsonl")
+    await rig.press("ctrl+s")
+    await rig.push([Failure("ReadLogits", "They are gone.", "Go on."), Ended("ReadLogits")])
+    assert remark(rig) == "They are gone. Go on."
+    assert not list(tmp_path.iterdir())
+    await rig.press("escape")
+    await rig.press("ctrl+s")
+    assert isinstance(rig.app.screen, SaveAsDialog)
 
 
 def test_a_recording_has_no_logits_to_choose(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.style import Style
 
-from engine.records import Distribution, Failure, StageColumn, StageReading
+from engine.protocol import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
 from inspector.main.messages import CandidateChosen, CandidateClicked
-from inspector.state.timeline import Timeline
-from inspector.state.trial import StageExplanation, Trial
+from inspector.state.timeline import StageExplanation, Timeline, Trial
 from inspector.tools.sampler.panel import SamplerPanel, trial_summary
 from inspector.tools.sampler.reason import Reason, penalised, xtc
 from inspector.tools.sampler.stage_table import columns, fitting

@@ -6,18 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from engine import commands
-from engine.commands import Configure, Explain, MoveTo, Recall, Reroll, TakeStep, WhatIf
-from engine.records import Ended, Failure, Recalled, Resampled
-from engine.settings import LoadSettings, Settings
+from engine import protocol
+from engine.protocol import (
+    Configure,
+    Ended,
+    Explain,
+    Failure,
+    MoveTo,
+    Prefill,
+    Recall,
+    Recalled,
+    Reroll,
+    Resampled,
+    TakeStep,
+    WhatIf,
+)
+from engine.setting_field import grouped
+from engine.settings import BY_NAME, FIELDS, GROUPS, LoadSettings, Settings
 from inspector.config.presets import Presets
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
-from inspector.session.prefill import Prompt
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
-from inspector.tools.sampler.dialog import GROUPS, SamplingDialog
+from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
 from tests.inspector.explanations import answered, explained
@@ -249,7 +261,7 @@ def test_candidates_are_highlighted_and_taken_in_the_panel():
         await rig.press("w", "home", "down")
         wanted = rig.app.main.panel(CandidatesPanel).candidate.id
         await rig.press("enter")
-        assert rig.engine.last(commands.Choose) == commands.Choose(rig.timeline.before, wanted)
+        assert rig.engine.last(protocol.Choose) == protocol.Choose(rig.timeline.before, wanted)
 
     run(test)
 
@@ -267,8 +279,8 @@ def test_a_run_is_asked_about_only_now_and_then():
         now[0] = tenth * PATIENCE / 10
         timeline.apply(made.step())
         questions.ask(timeline)
-        if engine.asked and questions._explain is not None:
-            client.receive(Ended("Explain", cancelled=True, id=questions._explain.command.id))
+        for request in [*client.requests.values()]:
+            client.receive(Ended("Explain", cancelled=True, request=request.command.id))
             timeline.running = True
     assert len(engine.asked) == 3
 
@@ -474,14 +486,16 @@ def test_every_field_comes_into_sight_with_the_keyboard(size):
         await rig.ready()
         await rig.press("s")
         seen = []
-        for _ in range(sum(len(names) for _, names in GROUPS)):
+        names = [field.name for title in GROUPS for field in grouped(FIELDS, title)]
+        for _ in names:
             focused = rig.app.screen.focused
             seen.append(focused.id)
             assert rig.app.screen.query_one("#dialog-body").content_region.contains_region(focused.region), (
                 seen
             )
             await rig.press("down")
-        assert seen == [f"field-{name}" for _, names in GROUPS for name in names]
+        assert seen == [f"field-{name}" for name in names]
+        assert sorted(names) == sorted(BY_NAME[field.name].name for field in FIELDS)
         assert rig.app.screen.focused.id == "preset-name"
 
     run(test, size)
@@ -566,11 +580,11 @@ def test_a_damaged_file_is_told_in_the_dialog(config):
 
 def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     engine, made = FakeEngine(), Session()
-    controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
+    controller = Controller(engine, LoadSettings(), USED, Prefill("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     engine.sent.clear()
-    controller.client.outstanding.clear()
+    controller.client.requests.clear()
     controller.timeline.walk(-2)
     slot, before = controller.timeline.slot, controller.timeline.before
     assert controller.navigation.reroll() == ""
@@ -586,7 +600,7 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
 
 def test_drawing_again_is_stopped_as_one():
     engine, made = FakeEngine(), Session()
-    controller = Controller(engine, LoadSettings(), USED, Prompt("x", False))
+    controller = Controller(engine, LoadSettings(), USED, Prefill("x", False))
     for record in [*made.load(), *made.open(), *made.steps(5)]:
         controller.client.receive(record)
     controller.timeline.walk(-2)

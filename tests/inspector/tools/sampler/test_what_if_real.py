@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.state.trial import other
+from inspector.state.timeline import other
 from inspector.tools.sampler.panel import trial_summary
 from inspector.widgets.safety import SafeInput
 

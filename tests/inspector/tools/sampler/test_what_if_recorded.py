@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from engine import commands, records
-from engine.records import Candidate, LogitsRow, TokensFound, WhatIfAnswered
+from engine import protocol
+from engine.protocol import Candidate, LogitsRow, TokensFound, WhatIfAnswered
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
 from inspector.app import InspectorApp
+from inspector.keys import with_keys
 from inspector.session.playback import Opening
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.find.match_list import MatchList
@@ -31,9 +32,9 @@ USED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=30, repetition_penalty=
 def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
     """Thirty steps of the pocket model with their rows, and the file that they were saved to."""
     recording = Recording(LoadSettings(record_logits=True))
-    recording.do(commands.Configure(USED))
-    recording.do(commands.Prefill("Once upon a time", chat=False))
-    recording.do(commands.Run())
+    recording.do(protocol.Configure(USED))
+    recording.do(protocol.Prefill("Once upon a time", chat=False))
+    recording.do(protocol.Run())
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl.gz"
     save_as(path, recording.entries, "test")
     return recording, path
@@ -63,7 +64,7 @@ def test_settings_are_tried_and_mark_the_steps_that_would_differ(
 ) -> None:
     recording, path = live
     other = replace(USED, temp=1.7)
-    expected = recording.ask(commands.WhatIf(other, recording.steps[-1].node))
+    expected = recording.ask(protocol.WhatIf(other, recording.steps[-1].node))
     assert isinstance(expected, WhatIfAnswered)
     differing = sum(not step.same for step in expected.steps)
     assert differing
@@ -80,10 +81,10 @@ def test_settings_are_tried_and_mark_the_steps_that_would_differ(
         assert rig.timeline.trial.answers == {step.node: step for step in expected.steps}
         await rig.press("pageup")
         step = rig.timeline.selected
-        told = recording.ask(commands.Explain(step.parent, other))
+        told = recording.ask(protocol.Explain(step.parent, other))
         await rig.until(lambda: (said := rig.timeline.explanation()) and said.explained == told)
         await rig.press("ctrl+s")
-        assert rig.status == TRIED
+        assert rig.status == with_keys(TRIED)
         assert rig.timeline.trial is None
         assert rig.app.controller.queries.in_force == USED
 
@@ -98,8 +99,8 @@ def test_the_stages_show_raw_logits(live: tuple[Recording, Path]) -> None:
     async def test(rig: Rig) -> None:
         await rig.press("w", "left", "left")
         step = rig.timeline.selected
-        told = recording.ask(commands.Explain(step.parent, USED))
-        assert isinstance(told, records.Explained)
+        told = recording.ask(protocol.Explain(step.parent, USED))
+        assert isinstance(told, protocol.Explained)
         await rig.until(lambda: (said := rig.timeline.explanation()) and said.explained == told)
         await rig.until(lambda: f"{told.logits[0]:.2f}" in rig.screen_text())
 
@@ -108,7 +109,7 @@ def test_the_stages_show_raw_logits(live: tuple[Recording, Path]) -> None:
 
 def test_the_whole_vocabulary_is_searched(live: tuple[Recording, Path]) -> None:
     recording, path = live
-    found = recording.ask(commands.FindTokens(recording.steps[-1].node, " drag", 100))
+    found = recording.ask(protocol.FindTokens(recording.steps[-1].node, " drag", 100))
     assert isinstance(found, TokensFound)
     shown: tuple[Candidate, ...] = recording.steps[-1].next.candidates
     assert {match.id for match in found.matches} - {candidate.id for candidate in shown}
@@ -131,7 +132,7 @@ def test_without_rows_settings_are_refused_and_the_rest_is_as_it_was(
 
     async def test(rig: Rig) -> None:
         await rig.press("s")
-        assert rig.status == REFUSED
+        assert rig.status == with_keys(REFUSED)
         await rig.press("w")
         await rig.until(lambda: rig.timeline.explanation() is not None)
         assert rig.timeline.explanation().failure.message == "The sampler's stages were not recorded here."

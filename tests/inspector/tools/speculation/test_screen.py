@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import LoadDraft, RunRounds, TakeRound, VerifySpeculation
-from engine.records import DraftLoading, DraftReady, Failure, SpeculationVerified
+from engine.protocol import (
+    DraftLoading,
+    DraftReady,
+    Failure,
+    LoadDraft,
+    RunRounds,
+    SpeculationVerified,
+    TakeRound,
+    VerifySpeculation,
+)
 from engine.speculation_settings import SpeculationSettings
 from inspector.tools.speculation.screen import SpeculationScreen
 from tests.inspector.rig import Rig, run

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.commands import Sweep
-from engine.records import Failure, Figure, Machine, Measuring, SweepPoint, Swept
+from engine.protocol import Failure, Figure, Machine, Measuring, Sweep, SweepPoint, Swept
 from inspector.tools.sweeps.screen import SweepScreen
 from inspector.tools.sweeps.tables import spread
 from tests.inspector.rig import Rig, run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.records import Figure, Machine, SweepPoint, Swept
+from engine.protocol import Figure, Machine, SweepPoint, Swept
 from inspector.tools.sweeps import tables
 
 MACHINE = Machine("Linux 6", "A processor", 2, 8 * 2**30, "3.12.1", "0.32.4", "0.32.2", "cpu")

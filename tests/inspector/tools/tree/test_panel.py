@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from engine.records import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
-from inspector.state.branch import Sums, Token
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
+from inspector.keys import with_keys
+from inspector.state.branches import Sums, Token
 from inspector.state.mark_words import written
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, sums_phrase
@@ -157,10 +158,10 @@ async def test_without_a_fork_it_says_how_to_make_one():
     async with shown(TreePanel(), (130, 16)) as (panel, pilot):
         panel.show(session(3).timeline())
         await pilot.pause()
-        assert FORK in screen(pilot)
+        assert with_keys(FORK) in screen(pilot)
         panel.show(forked()[1])
         await pilot.pause()
-        assert KEYS_HERE in screen(pilot)
+        assert with_keys(KEYS_HERE) in screen(pilot)
 
 
 @on_screen

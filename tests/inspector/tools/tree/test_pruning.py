@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.records import Beam, BeamOpened, BeamStep, Marked
-from inspector.state.branch import Branch
+from engine.protocol import Beam, BeamOpened, BeamStep, Marked
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import Branch
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.filtering import FilterDialog
 from inspector.tools.tree.panel import TreePanel
@@ -108,7 +109,7 @@ def test_any_pruned_tree_has_each_kept_token_once_below_its_parent(seed: int):
     """Against the definition: a row is a path, under the row that it hangs from."""
     chance = random.Random(seed)
     _, timeline = searched(12)
-    for node in chance.sample(sorted(timeline.beams.nodes), 4):
+    for node in chance.sample(sorted(timeline.of(BeamHistory).nodes), 4):
         timeline.apply(Marked(node, chance.choice(("", "x")), bookmarked=chance.random() < 0.5, note="n"))
     wanted = chance.choice((NO_FILTER, TreeFilter("b"), TreeFilter("g1"), TreeFilter(bookmarked=True)))
     tree, branches = pruned(timeline, wanted, show_fallen=False), timeline.tree.branches

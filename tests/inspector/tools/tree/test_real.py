@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from engine.beam_settings import BeamSettings
-from engine.commands import SearchBeams
+from engine.protocol import SearchBeams
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.state.beams import BeamHistory
 from inspector.tools.tree.panel import TreePanel
 from tests.inspector.state.from_tokens import branches_of
 from tests.inspector.tools.sampler.test_what_if_real import until
@@ -39,7 +40,7 @@ def test_branches_and_beams_are_gone_to_deleted_and_brought_back():
             app.controller.client.do(SearchBeams(BeamSettings(width=3, max_tokens=4)))
             await until(lambda: not app.controller.client.outstanding)
             await pilot.pause()
-            best = next(beam for beam in timeline().beams.nodes.values() if beam.rank == 1)
+            best = next(beam for beam in timeline().of(BeamHistory).nodes.values() if beam.rank == 1)
             place = next(
                 place
                 for place, branch in enumerate(main.panel(TreePanel)._view.rows)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 from textual.events import Key
 
-from engine import commands
-from engine.records import Deleted, Marked, Undeleted, Undone
+from engine import protocol
+from engine.protocol import Deleted, Marked, Undeleted, Undone
 from inspector.main.arrangement import Arrangement, Layout
-from inspector.main.keyline import fitting
+from inspector.main.key_table import panels_with
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.screen import key_table, panels_with
-from inspector.main.tool import When
 from inspector.tools.registry import TOOLS
 from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
@@ -94,12 +92,13 @@ def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps():
 
 
 def test_the_last_line_tells_the_keys_of_the_tree():
-    hints = [hint for hint in TREE.hints if hint.when is When.PANEL]
-    assert hints
-    assert set(hints) <= set(fitting(key_table(TOOLS), 200, {When.ALWAYS, When.LIVE}, TREE))
+    [panel] = TREE.contexts
+    words = [action.hint for action in panel.actions if action.hint]
+    assert words
 
     async def test(rig: Rig) -> None:
         await forked(rig)
+        assert set(words) <= {hint.word for hint in rig.app.main.hints()}
         assert "↑↓ branch" in rig.screen_text()
         assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
         await rig.press("1")
@@ -118,7 +117,7 @@ def test_arrows_and_enter_go_to_the_end_of_a_branch():
         await rig.press("up")
         assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted)
         await rig.press("enter")
-        assert rig.engine.sent == [commands.MoveTo(ends[2])]
+        assert rig.engine.sent == [protocol.MoveTo(ends[2])]
         await rig.push([rig.session.move(ends[2])])
         await rig.end("MoveTo")
         assert rig.app.main.panel(TreePanel).branch.last == ends[2]
@@ -272,7 +271,7 @@ def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere():
         await rig.press("r", "x", "x")
         run_command, move = rig.engine.sent
         assert rig.engine.cancelled(run_command)
-        assert move == commands.MoveTo(ends[1])
+        assert move == protocol.MoveTo(ends[1])
         await rig.push([rig.session.step()])
         await rig.end("Run", cancelled=True)
         assert ends[3] in rig.timeline.tree.branches, "not yet"
@@ -300,7 +299,7 @@ def test_a_branch_that_is_being_moved_to_is_left_first():
     async def test(rig: Rig) -> None:
         ends = await forked(rig)
         await rig.press("up", "enter", "x")
-        assert rig.engine.sent == [commands.MoveTo(ends[2]), commands.MoveTo(ends[1])]
+        assert rig.engine.sent == [protocol.MoveTo(ends[2]), protocol.MoveTo(ends[1])]
         await rig.push([rig.session.move(ends[2])])
         await rig.end("MoveTo")
         assert ends[2] in rig.timeline.tree.branches

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine import commands
-from engine.records import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
+from engine import protocol
+from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
 from inspector.state.roles import role_slots
 from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
 from inspector.widgets.typed_area import TypedTextArea
@@ -27,19 +27,19 @@ async def chatting(rig: Rig, steps: int = 4, messages: tuple[Message, ...] = MES
     rig.engine.sent.clear()
 
 
-async def replied(rig: Rig, text: str = "Why?") -> commands.AddTurn:
+async def replied(rig: Rig, text: str = "Why?") -> protocol.AddTurn:
     await rig.press("R")
     assert isinstance(rig.app.screen, TurnDialog)
     rig.app.screen.query_one(TypedTextArea).text = text
     await rig.press("enter")
-    return rig.engine.last(commands.AddTurn)
+    return rig.engine.last(protocol.AddTurn)
 
 
 def test_a_reply_is_sent_with_the_conversation_before_it():
     async def test(rig: Rig) -> None:
         await chatting(rig)
         sent = await replied(rig)
-        assert sent == commands.AddTurn("Why?", MESSAGES)
+        assert sent == protocol.AddTurn("Why?", MESSAGES)
         assert rig.app.screen is rig.app.main
         await rig.press("escape")
         assert rig.engine.cancelled(sent), "escape stops it on its way"
@@ -74,16 +74,18 @@ def test_where_the_template_differs_the_person_decides():
         await chatting(rig)
         for keys, expected in (((), "path"), (("down",), "template")):
             sent = await replied(rig, "Why [b]?[/b]")
-            await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", id=sent.id)])
+            await rig.push(
+                [TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", request=sent.id)]
+            )
             dialog = rig.app.screen
             assert isinstance(dialog, DiffersDialog)
             assert "33 of 40 tokens" in rig.screen_text()
             assert "[red]" in rig.screen_text()
             await rig.press(*keys, "ctrl+s")
-            assert rig.engine.last(commands.AddTurn) == replace(sent, differing=expected)
+            assert rig.engine.last(protocol.AddTurn) == replace(sent, differing=expected)
             await rig.push([Failure("AddTurn", "It was refused.", "Try again."), Ended("AddTurn")])
         sent = await replied(rig)
-        await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", id=sent.id)])
+        await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", request=sent.id)])
         count = len(rig.engine.sent)
         await rig.press("escape")
         assert len(rig.engine.sent) == count

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Button
 
-from engine import commands
-from engine.records import Ended, Failure, Piece, Tokenized
+from engine import protocol
+from engine.protocol import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, spot
@@ -32,7 +32,7 @@ def pieces(text: str) -> tuple[Piece, ...]:
 async def answered(rig: Rig) -> None:
     """Answer what was asked last."""
     asked = rig.engine.asked[-1]
-    assert isinstance(asked, commands.Tokenize)
+    assert isinstance(asked, protocol.Tokenize)
     await rig.push([Tokenized(asked.text, pieces(asked.text)), Ended("Tokenize")])
 
 
@@ -110,11 +110,11 @@ def test_the_latest_text_wins():
     async def test(rig: Rig) -> None:
         await opened(rig)
         await rig.press("h", "e", "y")
-        texts = [each.text for each in rig.engine.asked if isinstance(each, commands.Tokenize)]
+        texts = [each.text for each in rig.engine.asked if isinstance(each, protocol.Tokenize)]
         assert texts == ["", "h"]
         await rig.push([Tokenized("h", pieces("h")), Ended("Tokenize")])
         assert remark_and_pieces(rig)[0] == KEYS
-        assert rig.engine.asked[-1] == commands.Tokenize("hey")
+        assert rig.engine.asked[-1] == protocol.Tokenize("hey")
         await answered(rig)
         assert remark_and_pieces(rig)[0].startswith("1 token.")
 
@@ -191,7 +191,7 @@ def test_enter_inserts_and_ctrl_n_begins_a_line():
         node = rig.timeline.before
         await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
         assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == [commands.Insert(node, " a\nbq")]
+        assert rig.engine.sent == [protocol.Insert(node, " a\nbq")]
 
     run(test)
 
@@ -233,7 +233,7 @@ def test_what_was_not_taken_is_kept_to_be_typed_again(how):
         if how == "cancelled":
             await rig.push([rig.session.step(origin="inserted")])
             await rig.press("escape")
-            assert rig.engine.cancelled(rig.engine.last(commands.Insert))
+            assert rig.engine.cancelled(rig.engine.last(protocol.Insert))
             await rig.push([Ended("Insert", cancelled=True)])
             assert rig.status.startswith("Stopped: 1 token typed: “")
         else:

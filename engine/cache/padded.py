@@ -1,0 +1,118 @@
+"""mlx_lm's caches of several rows of their own lengths: padding on the left of each, which masks hide.
+
+All that this program knows of them: they begin empty with the padding of each prompt; `extend` joins the rows of
+others, `filter` keeps some. What they hold of a row is told from its length, since their own counts are arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models import cache as caches
+
+from engine.cache.kind import arrays
+from engine.cache.kinds import kind_of
+from engine.protocol import LaneKV
+
+
+def refusal(cache: Any) -> str:
+    """Why rows of their own lengths can't share a cache of the kind of this one; empty where they can."""
+    if type(cache) is caches.CacheList:
+        return next(filter(None, map(refusal, cache.caches)), "")
+    if type(cache) is caches.RotatingKVCache and cache.keep:
+        return "a rotating cache that keeps its first tokens has no form of several rows in mlx_lm"
+    if type(cache) in (caches.KVCache, caches.RotatingKVCache, caches.ArraysCache):
+        return ""
+    return f"a cache of kind {kind_of(cache).name} ({type(cache).__name__}) has no form of several rows in mlx_lm"
+
+
+def empty(single: Sequence[Any], padding: Sequence[int]) -> list[Any]:
+    """Empty caches of several rows.
+
+    Args:
+        single: Empty caches of one row, none of which is refused.
+        padding: Columns on the left of each row that hold no token.
+    """
+    made = [type(cache).merge([cache] * len(padding)) for cache in single]
+    for cache in made:
+        _pad(cache, padding)
+    return made
+
+
+def _pad(cache: Any, padding: Sequence[int]) -> None:
+    if type(cache) is caches.CacheList:
+        for inner in cache.caches:
+            _pad(inner, padding)
+    elif type(cache) is caches.ArraysCache:
+        cache.left_padding = mx.array(list(padding))
+    else:
+        cache.prepare(left_padding=list(padding))
+
+
+def settle(rows: Sequence[Any]) -> None:
+    """The prompts are read: from here on every column is a token of its row."""
+    for cache in rows:
+        cache.finalize()
+
+
+def join(rows: Sequence[Any], others: Sequence[Any]) -> None:
+    """Add the rows of other caches behind those that are there."""
+    for cache, other in zip(rows, others, strict=True):
+        cache.extend(other)
+    mx.eval(state(rows))
+
+
+def keep(rows: Sequence[Any], places: Sequence[int]) -> None:
+    """Keep some of the rows, in this order."""
+    for cache in rows:
+        cache.filter(mx.array(list(places)))
+    mx.eval(state(rows))
+
+
+def state(rows: Sequence[Any]) -> list[mx.array]:
+    """All arrays, to evaluate after a forward."""
+    return [array for cache in rows for array in arrays(cache.state)]
+
+
+def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
+    """What each row holds.
+
+    Args:
+        rows: The caches, with as many rows as there are lengths.
+        lengths: Tokens of each row that went through the model.
+    """
+    parts = [part for cache in rows for part in _parts(cache)]
+    columns = max((_columns(part) for part in parts), default=0)
+    return [_row(parts, length, len(lengths), columns) for length in lengths]
+
+
+def _row(parts: Sequence[Any], length: int, count: int, columns: int) -> LaneKV:
+    used = padding = 0
+    for part in parts:
+        if type(part) is caches.ArraysCache:
+            used += part.nbytes // count
+            continue
+        wide, each = _columns(part), column_bytes(part) // count
+        used += each * min(length, wide)
+        padding += each * max(0, wide - length)
+    return LaneKV(length, columns, used, padding)
+
+
+def _parts(cache: Any) -> list[Any]:
+    return [part for inner in cache.caches for part in _parts(inner)] if hasattr(cache, "caches") else [cache]
+
+
+def _columns(part: Any) -> int:
+    """Columns that are written, padding among them."""
+    if type(part) is caches.BatchKVCache:
+        return int(part._idx)
+    if type(part) is caches.BatchRotatingKVCache and part.keys is not None:
+        return int(min(part._offset, part.keys.shape[2]))
+    return 0
+
+
+def column_bytes(part: Any) -> int:
+    """Bytes of one column of all rows."""
+    return sum(int(array.nbytes) // int(array.shape[2]) for array in (part.keys, part.values))

@@ -1,0 +1,391 @@
+"""A batch: its lanes, each a prompt with settings and draws of its own, who has a row, who waits, and the steps of all.
+
+A step takes the token that each live lane drew, and runs those of the lanes that go on in one forward. A lane that ends
+leaves its row, so that one that waits gets it; in a static batch it keeps the row, whose forwards then are for nothing,
+until all have ended.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from engine.decoding.batched.rows import LaneRows
+from engine.errors import StepError
+from engine.logits.node_sampler import Position
+from engine.model.rounding import rounding_of
+from engine.model.tokens import Tokens
+from engine.protocol import (
+    BatchEnded,
+    BatchStep,
+    BatchTotals,
+    Distribution,
+    LaneEnd,
+    LaneEnded,
+    LaneKV,
+    LaneOpened,
+    LanesJoined,
+    LanesPrefilled,
+    LaneStarted,
+    LaneToken,
+    ModelFacts,
+    Origin,
+)
+from engine.sampling.ranking import Row, rank_of
+from engine.session.node_records import NodeReader, stop_reached, window_full
+from engine.settings import Settings
+from engine.tree import ROOT, TokenPaths, TokenTree
+
+LANE_CANDIDATES = 5
+"""Candidates that the record of a lane's token has: those of 40 lanes are as many as 10 steps of a session have."""
+
+
+class Batched:
+    """What the lanes of a batch share: the model's tokens, and one tree of all that they say.
+
+    Args:
+        tokens: The model's tokenizer.
+        facts: The model's.
+        tree: Where the lanes' tokens are added; None for a new one.
+        pending: Bytes of unfinished characters by node of that tree.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        facts: ModelFacts,
+        tree: TokenTree | None = None,
+        pending: dict[int, bytes] | None = None,
+    ) -> None:
+        self.tokens, self.facts = tokens, facts
+        self.tree = TokenTree() if tree is None else tree
+        self.pending: dict[int, bytes] = {} if pending is None else pending
+        self.node_reader = NodeReader(tokens, self.tree, self.pending)
+
+
+class Lane:
+    """One prompt of a batch.
+
+    Args:
+        shared: What all lanes share.
+        opened: Its number, its prompt, and its draws' re-roll count.
+        settings: Of its sampler and its stops.
+        node: The last node of its prompt.
+        limit: Tokens at most; None for those of the settings.
+    """
+
+    def __init__(
+        self, shared: Batched, opened: LaneOpened, settings: Settings, node: int, limit: int | None = None
+    ) -> None:
+        self.tokens, self.facts = shared.tokens, shared.facts
+        self.tree, self.node_reader = shared.tree, shared.node_reader
+        self._pending = shared.pending
+        self.opened, self.settings, self.node = opened, settings, node
+        self.begin, self.limit = node, limit
+        self._position: Position | None = None
+        self.taken: list[LaneToken] = []
+        """Its decoded tokens."""
+        self.choices: list[Distribution] = []
+        """What each of them was drawn from, and the next one is."""
+        self.roundings: list[float] = []
+        """What rounding may change in the logits of each of these."""
+        self.ended: LaneEnded | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the lane."""
+        return self.opened.lane
+
+    @property
+    def prompt(self) -> Sequence[int]:
+        """Token ids before its first token."""
+        return self.tree.tokens(self.begin)
+
+    def alone(self) -> Lane:
+        """The same prompt, settings and draws in a tree of its own, with nothing decoded yet."""
+        tree, node = copied_path(self.tree, self.begin)
+        unfinished = self._pending.get(self.begin)
+        shared = Batched(self.tokens, self.facts, tree, {node: unfinished} if unfinished else {})
+        return Lane(shared, self.opened, self.settings, node, self.limit)
+
+    @property
+    def position(self) -> Position:
+        """The logits after its last token, and what is drawn from them."""
+        assert self._position is not None
+        return self._position
+
+    def read(self, row: Row) -> Position:
+        """Sample from the logits after its last token.
+
+        Raises:
+            StepError: The sampler can't, or the model's logits are not numbers.
+        """
+        logits = self.node_reader.sample(self.node, row, self.settings, reroll=self.opened.reroll)
+        position = self.node_reader.position(logits, min(LANE_CANDIDATES, self.settings.candidates))
+        self.choices.append(position.next)
+        self.roundings.append(rounding_of(row, self.facts.dtype))
+        self._position = position
+        return position
+
+    def full(self, ms: float) -> LaneEnded | None:
+        """The end of a lane whose prompt fills the context window."""
+        full = window_full(self, self.node)
+        return None if full is None else self.end(full.reason, full.detail, ms)
+
+    def take(self) -> int:
+        """Take the token that was drawn; returns its id."""
+        token = self.position.next.picked
+        origin: Origin = "greedy" if self.position.next.draw is None else "sampled"
+        self.node = self.node_reader.add_token(self.node, token, origin)
+        return token
+
+    def stop(self, ms: float) -> LaneEnded | None:
+        """The stop that its last token reached, None where the lane goes on."""
+        if (stop := stop_reached(self, self.node)) is not None:
+            return self.end(stop.reason, stop.detail, ms)
+        return self.end("length", "", ms) if self.tokens_taken == self.limit else None
+
+    def end(self, reason: LaneEnd, detail: str, ms: float) -> LaneEnded:
+        """End the lane."""
+        self.ended = LaneEnded(self.number, reason, detail, self.tokens_taken, ms)
+        return self.ended
+
+    @property
+    def tokens_taken(self) -> int:
+        """Tokens after its prompt."""
+        return self.tree[self.node].depth - self.tree[self.begin].depth
+
+    def record(self, before: Position, kv: LaneKV | None) -> LaneToken:
+        """The record of its last token.
+
+        Args:
+            before: The logits that it was drawn from.
+            kv: What the lane holds; None where it ended and has no row any more.
+        """
+        at, logits = self.tree[self.node], before.node_logits
+        token, logprob = at.token, float(logits.logprobs[at.token])
+        made = LaneToken(
+            lane=self.number,
+            index=len(self.taken),
+            position=at.depth - 1,
+            id=token,
+            text=self.tokens.text(token, self._pending.get(at.parent, b""))[0],
+            raw=self.tokens.raw(token),
+            special=self.tokens.is_special(token),
+            logprob=logprob,
+            prob=math.exp(logprob),
+            sampler_prob=float(logits.sampled.probs[token]),
+            rank=rank_of(logits.row, token),
+            kv=kv,
+            next=None if self.ended is not None else self.position.next,
+        )
+        self.taken.append(made)
+        return made
+
+
+def copied_path(tree: TokenPaths, node: int) -> tuple[TokenTree, int]:
+    """A tree with one path of another one, and the number of the path's last node in it."""
+    made, parent = TokenTree(), ROOT
+    for original in (tree[each] for each in tree.nodes(node)):
+        parent = made.add(parent, original.token, original.origin)
+        at = made[parent]
+        at.start, at.prompt_begin, at.decoded = original.start, original.prompt_begin, original.decoded
+    return made, parent
+
+
+# ---- the batch under way -----------------------------------------------------------------------
+
+BatchRecord = LanesJoined | LanesPrefilled | LaneStarted | BatchStep | LaneEnded | BatchEnded
+
+
+class BatchRun:
+    """One batch.
+
+    Args:
+        rows: Runs the lanes.
+        size: Rows at once.
+        static: See the module.
+    """
+
+    def __init__(self, rows: LaneRows, size: int, static: bool = False) -> None:
+        self._rows, self._size = rows, size
+        self._static = static and rows.at_once
+        self.lanes: list[Lane] = []
+        """All, by number."""
+        self._live: list[Lane] = []
+        """Those that have a row, in the order of the rows."""
+        self._joining: list[Lane] = []
+        """Those that are prefilled now."""
+        self._waiting: deque[Lane] = deque()
+        self._steps = 0
+        self._prompt = [0, 0]
+        self._decoded = [0, 0, 0, 0]
+        self._ms = [0.0, 0.0]
+
+    def add(self, lane: Lane) -> None:
+        """Let a lane wait for its row."""
+        self.lanes.append(lane)
+        self._waiting.append(lane)
+
+    def remove(self, number: int) -> LaneEnded:
+        """Take a lane out; its row leaves before the next step.
+
+        Raises:
+            StepError: There is no such lane, or it has ended.
+        """
+        lane = self.lanes[number] if 0 <= number < len(self.lanes) else None
+        if lane is None or lane.ended is not None:
+            raise StepError(f"There is no lane {number} under way.", "Choose one that has not ended.")
+        if lane in self._waiting:
+            self._waiting.remove(lane)
+        return lane.end("removed", "", self.totals.ms)
+
+    @property
+    def over(self) -> bool:
+        """Whether no lane is live and none waits."""
+        return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
+
+    @property
+    def totals(self) -> BatchTotals:
+        """Sums so far."""
+        return BatchTotals(*self._prompt, *self._decoded, *self._ms)
+
+    def go(self) -> Iterator[BatchRecord | None]:
+        """Run until all lanes have ended; a caller may pause at any record, and add and remove lanes meanwhile.
+
+        Yields:
+            What happened; None where the next step begins.
+
+        Raises:
+            StepError: A sampler can't go on, the memory doesn't suffice, or the logits are not numbers.
+        """
+        while True:
+            self._leave()
+            while self._admits():
+                yield from self._admit()
+                self._leave()
+            if not self._live:
+                break
+            yield None
+            self._leave()  # of those that were taken out meanwhile
+            if self._live:
+                yield from self._step()
+        yield BatchEnded(self.totals)
+
+    # ---- rows -------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """Take the rows of lanes that ended: in a static batch only when all have, unless a person took them out."""
+        all_ended = all(lane.ended for lane in self._live)
+        places = [
+            place
+            for place, lane in enumerate(self._live)
+            if lane.ended is None or (self._static and not all_ended and lane.ended.reason != "removed")
+        ]
+        if len(places) < len(self._live):
+            self._rows.keep(places)
+            self._live = [self._live[place] for place in places]
+
+    def _admits(self) -> bool:
+        """Whether a lane that waits can begin now."""
+        together = self._static or not self._rows.joins
+        return bool(self._waiting) and (not self._live if together else len(self._live) < self._size)
+
+    def _admit(self) -> Iterator[BatchRecord]:
+        """Prefill as many of those that wait as there are rows for."""
+        room = self._size - len(self._live)
+        group = self._joining = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+        numbers, prompts = tuple(lane.number for lane in group), [lane.prompt for lane in group]
+        longest = max(map(len, prompts))
+        padded = tuple(longest - len(ids) if self._rows.at_once else 0 for ids in prompts)
+        columns = longest if self._rows.at_once else sum(map(len, prompts))
+        yield LanesJoined(numbers, padded)
+        prefill = self._rows.begin(prompts)
+        while True:
+            try:
+                chunk = next(prefill)
+            except StopIteration as stop:
+                rows: Sequence[Row] = stop.value
+                break
+            except (MemoryError, RuntimeError) as error:
+                check_memory(error, len(group))
+                raise
+            self._prompt[0] += chunk.tokens
+            self._prompt[1] += chunk.padding
+            self._ms[0] += chunk.ms
+            yield LanesPrefilled(numbers, chunk.done, columns, chunk.tokens, chunk.padding, chunk.ms)
+        self._live, self._joining = [*self._live, *group], []
+        yield from self._start(group, rows)
+
+    def _start(self, group: Sequence[Lane], rows: Sequence[Row]) -> Iterator[BatchRecord]:
+        """Sample after each prompt."""
+        held = self._rows.read()[-len(group) :]
+        for lane, row, kv in zip(group, rows, held, strict=True):
+            if lane.ended is not None:  # taken out while it was prefilled
+                continue
+            begun = time.perf_counter()
+            position = lane.read(row)
+            self._ms[1] += (time.perf_counter() - begun) * 1000
+            yield LaneStarted(lane.number, position.next, kv, self.totals.ms)
+            if (full := lane.full(self.totals.ms)) is not None:
+                yield full
+
+    # ---- a step -----------------------------------------------------------------------------
+
+    def _step(self) -> Iterator[BatchRecord]:
+        """Take the token of each live lane, and run those that go on."""
+        begun = time.perf_counter()
+        live = [lane for lane in self._live if lane.ended is None]
+        before = {lane.number: lane.position for lane in live}
+        for lane in live:
+            lane.take()
+            lane.stop(self.totals.ms)
+        forward_ms, rows = self._forward()
+        held = dict(zip((lane.number for lane in self._live), self._rows.read(), strict=True)) if rows else {}
+        tokens: tuple[LaneToken, ...] = tuple(
+            lane.record(before[lane.number], held.get(lane.number)) for lane in live
+        )
+        self._steps += 1
+        ms = (time.perf_counter() - begun) * 1000
+        self._ms[1] += ms
+        self._decoded[0] += len(live)
+        yield BatchStep(self._steps, tokens, rows, forward_ms, ms, self.totals)
+        for lane in live:
+            if (end := lane.ended) is not None:
+                yield lane.end(end.reason, end.detail, self.totals.ms)
+
+    def _forward(self) -> tuple[float, int]:
+        """Run the last tokens of all rows and sample; returns the forward's milliseconds and its rows."""
+        if all(lane.ended for lane in self._live):
+            return 0.0, 0
+        self._leave()
+        begun = time.perf_counter()
+        try:
+            found = self._rows.forward([lane.tree[lane.node].token for lane in self._live])
+        except (MemoryError, RuntimeError) as error:
+            check_memory(error, len(self._live))
+            raise
+        ms, going = (time.perf_counter() - begun) * 1000, 0
+        for lane, row in zip(self._live, found, strict=True):
+            if lane.ended is None:
+                going += 1
+                lane.read(row)
+        self._decoded[1] += 1
+        self._decoded[2] += going
+        self._decoded[3] += len(self._live) - going
+        return ms, len(self._live)
+
+
+def check_memory(error: Exception, lanes: int) -> None:
+    """Say so where the memory is what a failed forward lacks.
+
+    Raises:
+        StepError: It is.
+    """
+    if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
+        raise StepError(
+            f"There is not enough memory for {lanes} lanes at once.",
+            "Take fewer at once, or shorter prompts.",
+        ) from error

@@ -1,0 +1,515 @@
+"""Interventions: units of the model switched off, scaled or replaced, for a look or for a branch under them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from engine.errors import Cancelled, StepError
+from engine.frozen import frozen
+from engine.inspection.inside.capture import before_and_cost, refuse
+from engine.inspection.inside.taps import Edits, Taps
+from engine.logits.node_sampler import LN2, entropy_bits
+from engine.model.forward import Compute, Runner
+from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
+from engine.model.rounding import rounding_of
+from engine.protocol import (
+    CandidateChange,
+    CaptureFacts,
+    Check,
+    Intervened,
+    Intervention,
+    InterventionKind,
+    InterventionsHeld,
+    Moved,
+    Role,
+    Scope,
+    Step,
+)
+from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked, sum_of_products
+from engine.session.session import Session
+from engine.task import Stopped, never
+from engine.tree import ROOT
+
+# ---- what of a model can be scaled, and scaling it ---------------------------------------------
+
+MOST = 64
+"""Interventions at once at most."""
+LARGEST = 100.0
+"""Of a scale: beyond it float16 has no numbers left for what is scaled."""
+KINDS: tuple[InterventionKind, ...] = ("head", "attention", "mlp", "recurrence", "layer")
+
+
+def edited(model: Any, edits: Edits) -> Taps:
+    """Taps that record nothing: the forwards of the model in `with edited(...).set():` are changed."""
+    return Taps(model, attention=False, parts=True, edits=edits, keep=False)
+
+
+def roles_of(model: Any) -> dict[tuple[int, str], Role]:
+    """The role of each direct child of each layer, by the layer and the child's attribute."""
+    layers = enumerate(decoder_layers(model))
+    return {(index, name): role_of(part, name) for index, layer in layers for name, part in parts_of(layer)}
+
+
+class Scaling(Edits):
+    """Multiplies what units write; with several rows, in each row what its own interventions say.
+
+    Args:
+        model: As mlx_lm loads it.
+        rows: The interventions of each row of the forward; those of a single row apply to all rows.
+    """
+
+    def __init__(self, model: Any, *rows: Sequence[Intervention]) -> None:
+        self._roles = roles_of(model)
+        self._rows = len(rows)
+        self._units: dict[tuple[str, int], list[tuple[int, Intervention]]] = defaultdict(list)
+        for row, interventions in enumerate(rows):
+            for each in interventions:
+                self._units[each.kind, each.layer].append((row, each))
+
+    def heads(self, layer: int, output: mx.array) -> mx.array:
+        """See `Edits`."""
+        if not (units := self._units.get(("head", layer))):
+            return output
+        factors = np.ones((self._rows, output.shape[1], 1, 1), np.float32)
+        for row, each in units:
+            if (head := each.head or 0) >= output.shape[1]:
+                raise StepError(f"{each.label} isn't there: this attention has {output.shape[1]} heads.")
+            factors[row, head] *= each.scale
+        return output * mx.array(factors).astype(output.dtype)
+
+    def part(self, layer: int, name: str, result: Any) -> Any:
+        """See `Edits`."""
+        if not (units := self._units.get((self._roles[layer, name], layer))):
+            return result
+        state = hidden(result)
+        return with_hidden(result, state * self._factors(units).astype(state.dtype))
+
+    def layer(self, layer: int, given: mx.array, result: Any) -> Any:
+        """See `Edits`; at scale 0 the stream before the layer goes on bit for bit, at 1 the one after it."""
+        if not (units := self._units.get(("layer", layer))):
+            return result
+        state, factors = hidden(result), self._factors(units).astype(given.dtype)
+        if given.shape != state.shape:
+            raise StepError(
+                f"L{layer + 1} returns another shape than it is given: it can't be scaled.",
+                "Choose its attention or its MLP.",
+            )
+        partly = mx.where(factors == 1, state, given + factors * (state - given))
+        return with_hidden(result, mx.where(factors == 0, given, partly).astype(state.dtype))
+
+    def _factors(self, units: list[tuple[int, Intervention]]) -> mx.array:
+        factors = np.ones(self._rows, np.float32)
+        for row, each in units:
+            factors[row] *= each.scale
+        # a single row's is a scalar: some parts return their tokens without an axis of rows
+        return mx.array(factors).reshape(-1, 1, 1) if self._rows > 1 else mx.array(factors[0])
+
+
+class Survey(Edits):
+    """Changes nothing, and notes what of the model a forward of one token went through.
+
+    Args:
+        model: As mlx_lm loads it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._roles = roles_of(model)
+        self._depth = len(decoder_layers(model))
+        self._heads: dict[int, list[int]] = defaultdict(list)
+        self._calls: Counter[tuple[int, str]] = Counter()
+        self.rows = True
+        """Whether all that was seen has its rows along the first axis, so that each can be changed in its own way."""
+        self.width = 0
+        """Of the residual stream."""
+
+    def heads(self, layer: int, output: mx.array) -> mx.array:
+        """See `Edits`."""
+        self._heads[layer].append(output.shape[1])
+        self.rows &= output.shape[0] == 1
+        return output
+
+    def part(self, layer: int, name: str, result: Any) -> Any:
+        """See `Edits`."""
+        self._calls[layer, name] += 1
+        if self._roles[layer, name] in KINDS:
+            self._see(hidden(result))
+        return result
+
+    def layer(self, layer: int, given: mx.array, result: Any) -> Any:
+        """See `Edits`."""
+        self._see(hidden(result))
+        self.width = given.shape[-1]
+        return result
+
+    def _see(self, state: mx.array) -> None:
+        self.rows &= state.ndim == 3 and state.shape[0] == 1
+
+    def heads_of(self, layer: int) -> int:
+        """The number of heads of a layer; 0 where it has none, or attentions of several sizes."""
+        counts = set(self._heads.get(layer, ()))
+        return counts.pop() if len(counts) == 1 else 0
+
+    def has(self, layer: int, role: str) -> bool:
+        """Whether a layer has parts of a role, each of which ran once: one that layers share can't be told apart."""
+        found = [name for (index, name), each in self._roles.items() if (index, each) == (layer, role)]
+        return bool(found) and all(self._calls[layer, name] == 1 for name in found)
+
+    def units(self) -> Iterator[Intervention]:
+        """Everything that can be switched off alone: of each layer the heads, the parts, then the layer."""
+        for layer in range(self._depth):
+            yield from (Intervention("head", layer, head) for head in range(self.heads_of(layer)))
+            yield from (Intervention(kind, layer) for kind in KINDS[1:-1] if self.has(layer, kind))
+            yield Intervention("layer", layer)
+
+    def missing(self) -> tuple[str, ...]:
+        """What can't be switched off alone, a sentence each."""
+        layers = range(self._depth)
+        heads = [layer for layer in layers if not self.heads_of(layer)]
+        parts = [layer for layer in layers if not any(self.has(layer, kind) for kind in KINDS[1:-1])]
+        return (
+            *([f"{_named(heads)}: no heads that could be told apart."] if heads else []),
+            *([f"{_named(parts)}: no attention or MLP that is a module of its own."] if parts else []),
+        )
+
+    def check(self, interventions: Iterable[Intervention]) -> None:
+        """Refuse what this model doesn't have.
+
+        Raises:
+            StepError: A layer has no such head or part.
+        """
+        for each in interventions:
+            place = f"L{each.layer + 1}"
+            if each.kind == "head":
+                count, head = self.heads_of(each.layer), each.head or 0
+                if not count:
+                    raise StepError(
+                        f"{place} has no heads that could be told apart.", "Choose the whole layer."
+                    )
+                if head >= count:
+                    raise StepError(
+                        f"{place} has {count} heads: there is no h{head + 1}.", f"Choose h1 to h{count}."
+                    )
+            elif each.kind != "layer" and not self.has(each.layer, each.kind):
+                has = [kind for kind in KINDS[1:-1] if self.has(each.layer, kind)]
+                raise StepError(
+                    f"{place} has no {each.kind} that is a module of its own.",
+                    f"Choose {' or '.join([f'its {kind}' for kind in has] + ['the whole layer'])}.",
+                )
+
+
+def check_interventions(model: Any, interventions: Sequence[Intervention]) -> None:
+    """Refuse what can be refused before anything runs.
+
+    Args:
+        model: As mlx_lm loads it.
+        interventions: As a person or a file gave them.
+
+    Raises:
+        StepError: There are none or too many, or one has a layer, head or scale that can't be.
+    """
+    depth = len(decoder_layers(model))
+    if not 1 <= len(interventions) <= MOST:
+        raise StepError(f"{len(interventions)} interventions were given.", f"Give 1 to {MOST}.")
+    for each in interventions:
+        if each.kind not in KINDS:
+            raise StepError(f"There is no kind of unit {each.kind!r}.", f"Choose one of {', '.join(KINDS)}.")
+        if not 0 <= each.layer < depth:
+            raise StepError(
+                f"There is no L{each.layer + 1}: this model has {depth} layers.", f"Choose L1 to L{depth}."
+            )
+        if (each.kind == "head") != (each.head is not None):
+            what = "is missing" if each.kind == "head" else f"makes no sense for a unit of kind {each.kind}"
+            raise StepError(f"The number of a head {what}.", "Give one for heads alone.")
+        if each.head is not None and each.head < 0:
+            raise StepError(f"There is no h{each.head + 1}: heads count from h1.", "Choose another head.")
+        if not (math.isfinite(each.scale) and abs(each.scale) <= LARGEST):
+            raise StepError(
+                f"The scale {each.scale:g} is out of range.",
+                f"Give -{LARGEST:g} to {LARGEST:g}: 0 switches off, 1 changes nothing.",
+            )
+
+
+def _named(layers: Sequence[int]) -> str:
+    return ", ".join(f"L{layer + 1}" for layer in layers)
+
+
+# ---- what the model predicts then, at one token or in the whole context ------------------------
+
+MOST_LISTED = 100
+"""Candidates of each side at most."""
+
+
+@frozen
+class Ground:
+    """A token that is about to go through the model, and what the model itself makes of it."""
+
+    session: Session
+    node: int
+    token: int
+    runner: Runner
+    """Its cache holds the path without the token; copies of it run."""
+    survey: Survey
+    """What the token's forward went through."""
+    plain: Row
+    """The model's own logits after it."""
+    check: Check
+    """Whether taps that change nothing left the logits as they are."""
+    recomputed: int
+    """Tokens of the path that went through the model again."""
+    note: str
+    begun: float
+    step_ms: float
+
+    def row(self, edits: Edits) -> Row:
+        """The logits after the token where its forward is changed."""
+        with edited(self.session.runner.model, edits).set():
+            return _row(self.runner.copy(), self.token)
+
+    def facts(self, *checks: Check) -> CaptureFacts:
+        """What accompanies a view."""
+        ms, family = (time.perf_counter() - self.begun) * 1000, self.session.facts.family
+        return CaptureFacts((self.check, *checks), ms, self.step_ms, family, self.note)
+
+
+GROUND_RUNS = 2
+"""Forwards of the token that `ground` takes: one plain, one under taps that change nothing."""
+
+
+def ground(session: Session, node: int, stopped: Stopped = never) -> Ground:
+    """Prepare a token for interventions; the session doesn't change.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    begun = time.perf_counter()
+    session.check_node(node)
+    runner, recomputed, note = before_and_cost(session, node, stopped)
+    if stopped():
+        raise Cancelled
+    token, survey = session.tree[node].token, Survey(session.runner.model)
+    step_begun = time.perf_counter()
+    plain = _row(runner.copy(), token)
+    step_ms = (time.perf_counter() - step_begun) * 1000
+    with edited(session.runner.model, survey).set():
+        tapped = _row(runner.copy(), token)
+    check = Check("forward", finite(absolute_difference(plain, tapped).max()), 0.0)
+    return Ground(session, node, token, runner, survey, plain, check, recomputed, note, begun, step_ms)
+
+
+def intervene(
+    session: Session,
+    node: int,
+    interventions: Sequence[Intervention],
+    scope: Scope = "token",
+    top: int = 10,
+    stopped: Stopped = never,
+) -> Intervened:
+    """Run a token again under interventions, and compare what comes after it.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: The token's.
+        interventions: What is scaled.
+        scope: In this token's forward, or in the whole path's.
+        top: Tokens that are listed of each side.
+        stopped: Polled before each chunk and forward.
+
+    Raises:
+        StepError: There is no such node, layer, head or part, a scale is out of range, or the changed model's logits
+            are not numbers.
+        Cancelled: `stopped` returned True.
+    """
+    check_interventions(session.runner.model, interventions)
+    at = ground(session, node, stopped)
+    at.survey.check(interventions)
+    edits = Scaling(session.runner.model, interventions)
+    if scope == "token":
+        row, run = at.row(edits), 1
+    else:
+        row, run = _whole_path(session, node, edits, stopped), session.tree[node].depth
+    rounding = 0.0 if scope == "token" else rounding_of(at.plain, session.facts.dtype)
+    return _compared(at, row, tuple(interventions), scope, top, rounding, at.recomputed + GROUND_RUNS + run)
+
+
+def _whole_path(session: Session, node: int, edits: Edits, stopped: Stopped) -> Row:
+    """The logits after a path that went through the changed model from its first token on."""
+    tree = session.tree
+    with edited(session.runner.model, edits).set():
+        return session.runner.fresh().forward_path(tree.tokens(node), tree.chunks(node), stopped)
+
+
+def _compared(
+    at: Ground,
+    row: Row,
+    interventions: tuple[Intervention, ...],
+    scope: Scope,
+    top: int,
+    rounding: float,
+    run: int,
+) -> Intervened:
+    logprobs, changed = checked_logprobs(at.plain), changed_logprobs(row)
+    difference = absolute_difference(at.plain, row)
+    largest = int(difference.argmax())
+    return Intervened(
+        node=at.node,
+        interventions=interventions,
+        scope=scope,
+        candidates=_candidates(at, row, logprobs, changed, top),
+        kl_bits=kl_bits(logprobs, changed),
+        largest_change=float(difference[largest]),
+        largest_change_id=largest,
+        largest_change_text=at.session.tokens.text(largest, b"")[0],
+        entropy_before_bits=entropy_bits(logprobs),
+        entropy_after_bits=entropy_bits(changed),
+        rounding=rounding,
+        tokens_run=run,
+        note=_note(interventions, float(difference[largest]), rounding_of(at.plain, at.session.facts.dtype)),
+        facts=at.facts(),
+    )
+
+
+def _candidates(at: Ground, row: Row, logprobs: Row, changed: Row, top: int) -> tuple[CandidateChange, ...]:
+    count = max(1, min(top, MOST_LISTED))
+    first, then = ranked(at.plain, count), ranked(row, count)
+    ids = np.array([*first, *(id for id in then if id not in first)])
+    read, pending = at.session.node_reader.row_reader.chosen, at.session.pending.get(at.node, b"")
+    pairs = zip(
+        read(at.plain, logprobs, ids, pending, None), read(row, changed, ids, pending, None), strict=True
+    )
+    return tuple(
+        CandidateChange(before, after, float(at.plain[after.id]), float(row[after.id]))
+        for before, after in pairs
+    )
+
+
+def _note(interventions: tuple[Intervention, ...], change: float, rounding: float) -> str:
+    """Why a scale had no effect where an effect was to be expected."""
+    scaled = [each for each in interventions if each.scale != 1]
+    if not scaled or change > rounding or any(each.scale == 0 for each in scaled):
+        return ""
+    return (
+        "Nothing changed: where a norm follows a part before it is added, as in some families, its scale is lost."
+        " Scale 0 and the whole layer act there too."
+    )
+
+
+def changed_logprobs(row: Row) -> Row:
+    """The log-softmax of a changed model's logits.
+
+    Raises:
+        StepError: They are not numbers.
+    """
+    if not np.isfinite(row.max()):
+        raise StepError(
+            "With this intervention the logits are not numbers.", "Use a scale nearer to 1, or 0."
+        )
+    return checked_logprobs(row)
+
+
+def kl_bits(own: Row, changed: Row) -> float:
+    """KL divergence of a changed distribution from the model's own, both as log-probabilities, in bits."""
+    live = own > -np.inf
+    wide, other = own[live].astype(np.float64), changed[live].astype(np.float64)
+    return max(0.0, sum_of_products(np.exp(wide), wide - other) / LN2)
+
+
+def finite(value: float) -> float:
+    """An error of a check: infinite where it is not a number."""
+    return float(value) if np.isfinite(value) else float("inf")
+
+
+def _row(runner: Runner, token: int) -> Row:
+    row: Row = np.array(runner.forward_logits([token])[0])
+    return row
+
+
+# ---- a branch whose tokens a changed model computes, from one token on -------------------------
+
+
+def changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
+    """What is called in a model's place: it computes what the model does under interventions.
+
+    Args:
+        model: As mlx_lm loads it; it is changed during each call alone.
+        interventions: As a file gave them, or a person.
+
+    Raises:
+        StepError: The model can't have one of them.
+    """
+    check_interventions(model, interventions)
+    taps = edited(model, Scaling(model, interventions))
+
+    def compute(tokens: Any, cache: Any = None) -> Any:
+        with taps.set():
+            return model(tokens, cache=cache)
+
+    return compute
+
+
+def hold(
+    session: Session, node: int, interventions: tuple[Intervention, ...], stopped: Stopped = never
+) -> Iterator[Moved | Step | InterventionsHeld]:
+    """Run a token again under interventions, as the first of a branch that stays under them.
+
+    Args:
+        session: It moves to the branch.
+        node: The token; one of the model's own.
+        interventions: None to go back to the token that the current branch began with, as the model computes it.
+        stopped: Polled before each chunk and forward.
+
+    Yields:
+        The move to the token before, the step, and what is held from here on.
+
+    Raises:
+        StepError: The session keeps no KV cache; the node isn't there, is the first token, or is under interventions
+            already; the model has no such unit.
+        Cancelled: `stopped` returned True.
+    """
+    begun = time.perf_counter()
+    if not interventions:
+        yield from _release(session, stopped, begun)
+        return
+    if not session.cached:
+        raise StepError(
+            "Without a KV cache no intervention can be held: each step runs its whole path again.",
+            "Load the model with its KV cache.",
+        )
+    session.check_node(node)
+    session.held.refuse(node, "a new intervention is")
+    check_interventions(session.runner.model, interventions)
+    token, parent = session.tree[node].token, session.tree[node].parent
+    if parent == ROOT:
+        raise StepError("The first token has nothing before it to branch from.", "Hold at a later token.")
+    at = ground(session, node, stopped)
+    at.survey.check(interventions)
+    if not at.check.passed:
+        raise refuse(at.check, session.facts.family)
+    model = session.runner.model
+    if session.node != parent:
+        yield from session.move_and_step(parent, stopped)
+    held = session.held.add(interventions, changed(model, interventions))
+    session.runner.compute = session.held.compute(held)
+    try:
+        step = session.take(token, "intervened", held)
+    finally:
+        session.make_current(session.node)  # and with it what computes the token after it
+    yield step
+    yield InterventionsHeld(session.node, node, interventions, (time.perf_counter() - begun) * 1000)
+
+
+def _release(session: Session, stopped: Stopped, begun: float) -> Iterator[Moved | Step | InterventionsHeld]:
+    if not session.tree[session.node].held:
+        raise StepError("No intervention is held here.", "Go to a branch under interventions, or hold some.")
+    first = session.tree[session.held.first(session.node)]
+    own = session.tree.child(first.parent, first.token)
+    own = first.parent if own is None else own
+    yield from session.move_and_step(own, stopped)
+    yield InterventionsHeld(own, own, (), (time.perf_counter() - begun) * 1000)

@@ -1,0 +1,522 @@
+"""Many changed forwards as rows of a batch: activation patching, and every head, part and layer switched off alone.
+
+Patching puts what the model computed for one path into another, place by place (Meng et al. 2022). All positions of one
+layer go through the model as rows of one forward. What is put in comes from a forward of as many rows, so that equal
+activations are equal bit for bit and their effect is exactly 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from engine.cache.kinds import kind_of
+from engine.errors import Cancelled, StepError
+from engine.frozen import frozen
+from engine.inspection.inside.capture import before_and_cost, tolerance
+from engine.inspection.inside.interventions import (
+    GROUND_RUNS,
+    Ground,
+    Scaling,
+    changed_logprobs,
+    edited,
+    finite,
+    ground,
+    kl_bits,
+    roles_of,
+)
+from engine.inspection.inside.taps import Edits
+from engine.model.forward import Runner
+from engine.model.layers import decoder_layers, hidden, with_hidden
+from engine.protocol import (
+    ActivationsPatched,
+    Check,
+    Floats,
+    HeadsSwept,
+    Intervention,
+    Measuring,
+    PatchColumn,
+    PatchKind,
+    SweptUnit,
+)
+from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
+from engine.session.session import Session
+from engine.task import Stopped, never
+
+BYTES = 256 * 2**20
+"""That the rows of one forward may take: copies of the KV, and logits."""
+MOST_ROWS = 64
+"""On two cores a forward of more rows than this takes no less time a row."""
+_LOGITS = 3
+"""Copies of a row's logits: the model's own, in float32, in host memory."""
+
+
+def row_bytes(runner: Runner, tokens: int, vocabulary: int) -> int:
+    """What one row of a forward over copies of a runner's cache takes, in bytes.
+
+    Args:
+        runner: Its cache is copied for each row.
+        tokens: Of the row.
+        vocabulary: Of the model.
+    """
+    return runner.kv.reading().allocated_bytes + 4 * _LOGITS * tokens * vocabulary
+
+
+def rows_at_once(runner: Runner, tokens: int, vocabulary: int, alike: bool, kept: int = 0) -> int:
+    """How many rows go through the model in one forward; 1 where a cache can't hold several.
+
+    Args:
+        runner: Its cache is copied for each row.
+        tokens: Of each row.
+        vocabulary: Of the model.
+        alike: Whether all of the model has its rows along the first axis.
+        kept: Bytes that are kept of each token.
+    """
+    if not alike or runner.kv.without_snapshots() is not None:
+        return 1
+    return max(1, min(MOST_ROWS, BYTES // (row_bytes(runner, tokens, vocabulary) + kept * tokens)))
+
+
+def forward_rows(
+    runner: Runner, pieces: list[list[int]], count: int, edits: list[Edits]
+) -> npt.NDArray[np.float32]:
+    """Run the same tokens in each row, changed.
+
+    Args:
+        runner: Its cache holds what is before the tokens; not written.
+        pieces: The tokens, cut into forwards.
+        count: Rows.
+        edits: One for each forward.
+
+    Returns:
+        The logits after the last token, shape (rows, vocabulary), in host memory.
+
+    Raises:
+        StepError: The memory doesn't suffice.
+    """
+    copied = runner.copy()
+    if count > 1:
+        copied.kv.caches = [kind_of(cache).repeat(cache, count) for cache in runner.kv.caches]
+    logits: Any = None
+    try:
+        for piece, each in zip(pieces, edits, strict=True):
+            with edited(runner.model, each).set():
+                logits = runner.model(mx.array([piece] * count), cache=copied.kv.caches)
+                copied.kv.advance(len(piece), chunk=len(piece) > 1)
+                logits = logits[:, -1].astype(mx.float32)
+                mx.eval(logits, copied.kv.state())
+    except (RuntimeError, MemoryError) as error:
+        if "alloc" not in str(error).lower():
+            raise
+        raise StepError("The memory doesn't suffice for the batch.", "Use a shorter context.") from error
+    found = np.array(logits)
+    mx.clear_cache()
+    return found
+
+
+# ---- activation patching -----------------------------------------------------------------------
+
+MOST_POSITIONS = 256
+"""That are replaced in turn at most: the time grows with their square."""
+_SMALLEST = 1e-3
+"""Of the difference of both logit differences: below it a share of it would be rounding."""
+
+Place = tuple[int, str]
+"""A layer, and the attribute of its part; empty for the layer itself."""
+
+
+class Kept(Edits):
+    """Changes nothing, and keeps what the layers, or their parts of one role, return.
+
+    Args:
+        model: As mlx_lm loads it.
+        kind: What is kept.
+    """
+
+    def __init__(self, model: Any, kind: PatchKind) -> None:
+        self._kind = kind
+        self._roles = roles_of(model)
+        self.states: dict[Place, mx.array] = {}
+
+    def part(self, layer: int, name: str, result: Any) -> Any:
+        """See `Edits`."""
+        if self._roles[layer, name] == self._kind:
+            self.states[layer, name] = hidden(result)
+        return result
+
+    def layer(self, layer: int, given: mx.array, result: Any) -> Any:
+        """See `Edits`."""
+        if self._kind == "layer":
+            self.states[layer, ""] = hidden(result)
+        return result
+
+
+class Patch(Edits):
+    """Puts kept activations into one layer, in each row at one position.
+
+    Args:
+        layer: The layer.
+        source: What is put in, from a forward of the same shape.
+        positions: The token of the forward in each row; none where it is beyond its end.
+    """
+
+    def __init__(self, layer: int, source: Kept, positions: Sequence[int]) -> None:
+        self._layer, self._source, self._positions = layer, source, positions
+
+    def part(self, layer: int, name: str, result: Any) -> Any:
+        """See `Edits`."""
+        return self._put(layer, name, result)
+
+    def layer(self, layer: int, given: mx.array, result: Any) -> Any:
+        """See `Edits`."""
+        return self._put(layer, "", result)
+
+    def _put(self, layer: int, name: str, result: Any) -> Any:
+        state = self._source.states.get((layer, name)) if layer == self._layer else None
+        if state is None:
+            return result
+        own = hidden(result)
+        rows, tokens = len(self._positions), own.shape[-2]
+        if own.shape != state.shape or own.ndim < 3 or own.shape[-3] != rows:
+            raise StepError(
+                f"L{layer + 1} returns {own.shape} for {rows} rows: single positions of it can't be replaced.",
+                "Choose another kind of place.",
+            )
+        here = mx.array(list(self._positions))[:, None, None] == mx.arange(tokens)[None, :, None]
+        return with_hidden(result, mx.where(here, state, own))
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """The forwards of one patching sweep."""
+
+    model: Any
+    kind: PatchKind
+    token: int
+    other: int
+    runner: Runner
+    """Its cache holds what both paths have before the first replaced position."""
+    ids: list[int]
+    """The tokens of the changed path from there on."""
+    source_ids: list[int]
+    rows: int
+    stopped: Stopped
+    forwards: int = 0
+    sources: list[Kept] = field(default_factory=list)
+
+    def baselines(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The logit differences of both paths, in as many rows as patched; keeps the source's activations."""
+        count = len(self._pieces(self.ids))
+        self.sources = [Kept(self.model, self.kind) for _ in range(count)]
+        from_source = self._run(self.source_ids, list(self.sources))
+        own = self._run(self.ids, [Edits() for _ in range(count)])
+        return own, from_source
+
+    def layers(self) -> list[int]:
+        """The layers that have such a place."""
+        return sorted({layer for layer, _ in self.sources[0].states})
+
+    def patched(self, layer: int, positions: Sequence[int]) -> npt.NDArray[np.float64]:
+        """The logit differences with one position of a layer replaced in each row."""
+        begins = np.cumsum([0, *(len(piece) for piece in self._pieces(self.ids))])
+        edits: list[Edits] = [
+            Patch(layer, source, [int(position - begin) for position in positions])
+            for source, begin in zip(self.sources, begins, strict=False)
+        ]
+        return self._run(self.ids, edits)
+
+    def _pieces(self, ids: list[int]) -> list[list[int]]:
+        """The forwards: one, or one a token where a chunk would change the numbers."""
+        return [[id] for id in ids] if self.runner.kv.chunks_matter else [ids]
+
+    def _run(self, ids: list[int], edits: list[Edits]) -> npt.NDArray[np.float64]:
+        if self.stopped():
+            raise Cancelled
+        self.forwards += 1
+        logits = forward_rows(self.runner, self._pieces(ids), self.rows, edits).astype(np.float64)
+        return logits[:, self.token] - logits[:, self.other]
+
+
+def patch_activations(
+    session: Session,
+    node: int,
+    source: int,
+    token: int,
+    other: int,
+    kind: PatchKind = "layer",
+    stopped: Stopped = never,
+) -> Iterator[Measuring | ActivationsPatched]:
+    """Replace activations of one path by those of another, layer by layer and position by position.
+
+    Args:
+        session: Has both paths in its tree; not changed.
+        node: The last token of the path that is changed.
+        source: The last token of the path that the activations come from, with as many tokens.
+        token: Its logit ...
+        other: ... less that of this one is what the replacement moves.
+        kind: The residual stream after each layer, or what each layer's attention or MLP returns.
+        stopped: Polled before each forward.
+
+    Yields:
+        The progress, then the result.
+
+    Raises:
+        StepError: There is no such node; the paths differ in length, are the same, or differ in too many tokens; both
+            have the same logit difference; no layer has such a part.
+        PromptError: The model has no embedding for a token.
+        Cancelled: `stopped` returned True.
+    """
+    session.tokens.check([token, other])
+    for each in (node, source):
+        session.check_node(each)
+    first = _first_difference(session, node, source)
+    begin = max(0, first - 1)
+    at = ground(session, node, stopped)
+    path, giver = (session.tree.nodes(end)[begin:] for end in (node, source))
+    ids, source_ids = ([session.tree[each].token for each in nodes] for nodes in (path, giver))
+    runner, recomputed, note = before_and_cost(session, path[0], stopped)
+    model = session.runner.model
+    kept = 4 * at.survey.width * len(decoder_layers(model))  # of the source's activations, a token
+    most = rows_at_once(runner, len(ids), at.plain.size, at.survey.rows, kept)
+    count = min(len(ids), most)
+    sweep = _Sweep(model, kind, token, other, runner, ids, source_ids, count, stopped)
+    own, given = sweep.baselines()
+    _check_baselines(sweep, own, given)
+    layers, columns = sweep.layers(), len(ids)
+    shares = np.zeros((len(layers), columns))
+    for row, layer in enumerate(layers):
+        for start in range(0, columns, count):
+            yield Measuring("PatchActivations", row * columns + start, len(layers) * columns, f"L{layer + 1}")
+            # the last batch is filled up: forwards of another shape would have other last bits
+            positions = [min(start + place, columns - 1) for place in range(count)]
+            found = (sweep.patched(layer, positions) - own) / (given - own)
+            new = min(count, columns - start)
+            shares[row, start : start + new] = found[:new]
+    checks = _checks(session, shares, first - begin, kind)
+    run = at.recomputed + GROUND_RUNS + recomputed + sweep.forwards * count * columns
+    text = session.tokens.text
+    yield ActivationsPatched(
+        node=node,
+        source=source,
+        part=kind,
+        token=token,
+        text=text(token, b"")[0],
+        other=other,
+        other_text=text(other, b"")[0],
+        difference=float(own[0]),
+        source_difference=float(given[0]),
+        first=first,
+        columns=_columns(session, begin, path, giver),
+        layers=tuple(layers),
+        shares=Floats(shares.shape, shares.astype("<f4").tobytes()),
+        rows=count,
+        tokens_run=run,
+        note=note,
+        facts=at.facts(*checks),
+    )
+
+
+def _columns(
+    session: Session, begin: int, path: Sequence[int], giver: Sequence[int]
+) -> tuple[PatchColumn, ...]:
+    def token(node: int) -> tuple[int, int, str]:
+        id = session.tree[node].token
+        return node, id, session.tokens.text(id, b"")[0]
+
+    pairs = zip(path, giver, strict=True)
+    return tuple(
+        PatchColumn(position, *token(node), *token(other))
+        for position, (node, other) in enumerate(pairs, begin)
+    )
+
+
+def _first_difference(session: Session, node: int, source: int) -> int:
+    """The first position where two paths of one length differ.
+
+    Raises:
+        StepError: They can't be compared place by place.
+    """
+    one, other = session.tree.tokens(node), session.tree.tokens(source)
+    if len(one) != len(other):
+        more = "more" if len(other) > len(one) else "fewer"
+        raise StepError(
+            f"The source has {len(other):,} tokens, {abs(len(other) - len(one)):,} {more} than this path's"
+            f" {len(one):,}: no place of one is the same place of the other.",
+            "Choose a node as deep, or word the prompts so that both have as many tokens.",
+        )
+    first = next(
+        (place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None
+    )
+    if first is None:
+        raise StepError("Both paths have the same tokens.", "Choose another prompt or branch as the source.")
+    if len(one) - first > MOST_POSITIONS:
+        raise StepError(
+            f"The paths differ from token {first + 1:,} on: {len(one) - first:,} positions.",
+            f"At most {MOST_POSITIONS} are replaced in turn: choose nodes nearer to the first difference.",
+        )
+    return first
+
+
+def _check_baselines(sweep: _Sweep, own: npt.NDArray[np.float64], given: npt.NDArray[np.float64]) -> None:
+    if not sweep.layers():
+        raise StepError(f"No layer of this model has an {sweep.kind} of its own.", "Replace whole layers.")
+    if not np.isfinite(given - own).all() or np.abs(given - own).min() < _SMALLEST:
+        raise StepError(
+            f"Both paths have the same difference of these two logits ({own[0]:.2f} and {given[0]:.2f}).",
+            "Choose two tokens of which one path prefers the one, the other the other.",
+        )
+
+
+def _checks(
+    session: Session, shares: npt.NDArray[np.float64], before: int, kind: PatchKind
+) -> tuple[Check, ...]:
+    """What must be so: nothing before the first difference, and all of it at the last layer's last position."""
+    bound = 10 * tolerance(session)  # of a difference of two logits, not of the largest logit
+    same = Check(
+        "same", finite(np.abs(shares[:, :before]).max(initial=0.0)), 0.0, "before the first difference"
+    )
+    end = Check("restored", finite(abs(shares[-1, -1] - 1)), bound, "the last layer at the last position")
+    return (same, end) if kind == "layer" else (same,)
+
+
+# ---- sweeps ------------------------------------------------------------------------------------
+
+
+@frozen
+class _Target:
+    """What a sweep looks at: the logit of a token, and its difference from that of another."""
+
+    at: Ground
+    own: Row
+    """The model's own log-probabilities."""
+    token: int
+    other: int | None
+
+    def difference(self, row: Row) -> float | None:
+        return None if self.other is None else float(row[self.token] - row[self.other])
+
+    def unit(self, intervention: Intervention, row: Row) -> SweptUnit:
+        """What switching off one unit did."""
+        changed, top = changed_logprobs(row), int(row.argmax())
+        before, after = self.difference(self.at.plain), self.difference(row)
+        return SweptUnit(
+            intervention,
+            kl_bits(self.own, changed),
+            float(row[self.token] - self.at.plain[self.token]),
+            None if before is None or after is None else after - before,
+            float(np.exp(changed[self.token])),
+            top,
+            _text(self.at.session, top),
+            float(np.exp(changed[top])),
+        )
+
+
+def sweep_heads(
+    session: Session,
+    node: int,
+    token: int | None = None,
+    other: int | None = None,
+    stopped: Stopped = never,
+    heads: Collection[int] | None = None,
+    parts: bool = True,
+) -> Iterator[Measuring | HeadsSwept]:
+    """Switch off every head, part and layer alone in one token's forward, or some of them.
+
+    Args:
+        session: Has read a prompt; not changed.
+        node: The token's.
+        token: Whose logit is followed; None for the one that was taken after the node, or else the most probable.
+        other: Whose logit is taken off.
+        stopped: Polled before each forward.
+        heads: The layers whose heads are switched off; None for all layers.
+        parts: Whether parts and layers are.
+
+    Yields:
+        The progress, then the result.
+
+    Raises:
+        StepError: There is no such node, or it is the root; the logits are not numbers; nothing was left to switch off.
+        PromptError: The model has no embedding for a token.
+        Cancelled: `stopped` returned True.
+    """
+    session.tokens.check([each for each in (token, other) if each is not None])
+    at = ground(session, node, stopped)
+    target = _Target(at, checked_logprobs(at.plain), _token(at) if token is None else token, other)
+    units, vocabulary = [each for each in at.survey.units() if _wanted(each, heads, parts)], at.plain.size
+    if not units:
+        layers = ", ".join(f"L{layer + 1}" for layer in sorted(heads or ()))
+        raise StepError(
+            f"{layers}: no heads that could be told apart.", "Switch off the attention as a whole."
+        )
+    count = rows_at_once(at.runner, 1, vocabulary, at.survey.rows)
+    swept: list[SweptUnit] = []
+    errors = [0.0]
+    run = at.recomputed + GROUND_RUNS
+    while len(swept) < len(units):
+        batch = units[len(swept) : len(swept) + count]
+        yield Measuring("SweepHeads", len(swept), len(units), batch[0].label)
+        if stopped():
+            raise Cancelled
+        found = _rows(at, batch)
+        swept += map(target.unit, batch, found)
+        run += len(batch)
+        if len(batch) > 1:
+            errors.append(_error(at, batch, found))
+            run += 1
+    check = Check("single", max(errors), tolerance(session), f"{count} rows")
+    yield HeadsSwept(
+        node=node,
+        token=target.token,
+        text=_text(session, target.token),
+        prob=float(np.exp(target.own[target.token])),
+        logit=float(at.plain[target.token]),
+        other=other,
+        other_text="" if other is None else _text(session, other),
+        difference=target.difference(at.plain),
+        top=int(at.plain.argmax()),
+        top_text=_text(session, int(at.plain.argmax())),
+        units=tuple(swept),
+        missing=at.survey.missing(),
+        rows=count,
+        row_bytes=row_bytes(at.runner, 1, vocabulary),
+        tokens_run=run,
+        note="" if count > 1 else "They ran one by one: the cache or the memory doesn't hold several rows.",
+        facts=at.facts(check),
+    )
+
+
+def _wanted(unit: Intervention, heads: Collection[int] | None, parts: bool) -> bool:
+    """Whether a unit is one of those that are switched off."""
+    return (heads is None or unit.layer in heads) if unit.kind == "head" else parts
+
+
+def _token(at: Ground) -> int:
+    """The token that was taken after the node; where none was, the most probable one."""
+    latest = at.session.tree[at.node].latest
+    return int(at.plain.argmax()) if latest is None else at.session.tree[latest].token
+
+
+def _rows(at: Ground, batch: Sequence[Intervention]) -> list[Row]:
+    """The logits with each of some units switched off."""
+    model = at.session.runner.model
+    if len(batch) == 1:
+        return [at.row(Scaling(model, batch))]
+    return list(
+        forward_rows(at.runner, [[at.token]], len(batch), [Scaling(model, *([each] for each in batch))])
+    )
+
+
+def _error(at: Ground, batch: Sequence[Intervention], found: Sequence[Row]) -> float:
+    """How far the row that changed most is from the same unit switched off alone, as a share of the largest logit."""
+    most = max(range(len(batch)), key=lambda row: float(absolute_difference(found[row], at.plain).max()))
+    alone = at.row(Scaling(at.session.runner.model, [batch[most]]))
+    return finite(absolute_difference(found[most], alone).max() / max(float(np.abs(alone).max()), 1e-9))
+
+
+def _text(session: Session, token: int) -> str:
+    return session.tokens.text(token, b"")[0]

@@ -1,0 +1,367 @@
+"""What is asked of kept rows of logits, of a live session's or of recorded ones: same draw, no forward.
+
+Why a token was chosen, which one other settings would choose, what a grammar expects, and which tokens match a search.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
+from engine.grammar.states import Beginnings
+from engine.grammar_settings import Grammar, check_grammar
+from engine.logits.node_sampler import NodeSampler
+from engine.protocol import (
+    Candidate,
+    Explained,
+    GrammarExpected,
+    ModelFacts,
+    StageColumn,
+    StageReading,
+    TokensFound,
+    WhatIfAnswered,
+    WhatIfStep,
+)
+from engine.sampling.ranking import Row, checked_logprobs
+from engine.sampling.stages import Stage
+from engine.settings import Settings, check
+from engine.task import Stopped, never
+from engine.token_texts import TokenQuery, TokenTexts, read_query
+from engine.tree import ROOT, TokenPaths
+
+
+class LogitsSource(Protocol):
+    """What questions about the sampler and the vocabulary are answered from: a session, or a `RecordedSource`."""
+
+    @property
+    def tree(self) -> TokenPaths:
+        """The tokens taken."""
+
+    @property
+    def node(self) -> int:
+        """The current node."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """About the model."""
+
+    @property
+    def tokens(self) -> TokenTexts:
+        """Its tokens."""
+
+    @property
+    def settings(self) -> Settings:
+        """In force."""
+
+    @property
+    def settings_at(self) -> Mapping[int, Settings]:
+        """By node, the settings of its last distribution."""
+
+    @property
+    def pending(self) -> Mapping[int, bytes]:
+        """By node, the bytes of a character that its text leaves unfinished."""
+
+    @property
+    def node_reader(self) -> NodeSampler:
+        """Samples after the nodes."""
+
+    def row_at(self, node: int) -> Row | None:
+        """The logits after a node, float32, shape (vocabulary,); None where they aren't kept."""
+
+
+def draw_reroll(source: LogitsSource, node: int) -> int:
+    """The re-roll count of the draw after a node: of the token taken there, or at the current node of the next one."""
+    at = source.tree[node]
+    return at.reroll if node == source.node or at.latest is None else source.tree[at.latest].drawn_reroll
+
+
+def check_node(source: LogitsSource, node: int) -> None:
+    """Check that there is a node.
+
+    Raises:
+        StepError: There is none of that number.
+    """
+    if node not in source.tree:
+        raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+
+
+def kept_row(source: LogitsSource, node: int) -> Row:
+    """The kept logits after a node, float32, shape (vocabulary,); the current node of a session always has some.
+
+    Raises:
+        StepError: There is no such node, it is the root, or its logits aren't kept: dropped to hold the memory bound,
+            or inside the prompt, whose chunks leave none behind.
+    """
+    check_node(source, node)
+    if node == ROOT:
+        raise StepError(
+            "Nothing is expected of the first token: there is no text before it.", "Go to a later one."
+        )
+    row = source.row_at(node)
+    if row is None and node not in source.settings_at:
+        raise StepError("The logits here were not kept.", f"{COMPUTE_AGAIN}.")
+    if row is None:
+        raise StepError(
+            "The logits of this step were dropped to hold the memory bound.",
+            f"{COMPUTE_AGAIN}, or start with more --kept-logits-mib.",
+        )
+    return row
+
+
+# ---- why a token was chosen, and which one other settings would choose -------------------------
+
+
+def explain(source: LogitsSource, node: int, settings: Settings | None = None) -> Explained:
+    """Explain the sampler's result after a node, stage by stage.
+
+    Args:
+        source: Provides tree and kept logits; not changed.
+        node: The node whose distribution is explained.
+        settings: To try, with the same draw; None for those that were used there.
+
+    Raises:
+        StepError: There is no such node, or its logits were dropped to hold the memory bound.
+        SettingsError: A setting is out of its range.
+    """
+    row = kept_row(source, node)
+    used = source.settings_at.get(node, source.settings)
+    settings = check(settings or used, source.facts.vocabulary)
+    reroll = draw_reroll(source, node)
+    stage_rows: list[tuple[Stage, Row]] = []
+    node_logits = source.node_reader.sample(
+        node, row, settings, lambda stage, run: stage_rows.append((stage, run.row)), reroll
+    )
+    position = source.node_reader.position(node_logits, settings.candidates)
+    ids = np.array([candidate.id for candidate in position.next.candidates])
+    context = source.node_reader.context(node, settings, reroll, node_logits.grammar)
+    return Explained(
+        node=node,
+        logits=tuple(row[ids].tolist()),
+        columns=tuple(
+            _column(stage, left, reading, ids)
+            for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False)
+        ),
+        earlier=_earlier(position.next.candidates, context.path, source.tree[node].depth),
+        next=position.next,
+        used=settings == used,
+    )
+
+
+def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.intp]) -> StageColumn:
+    """The values of some tokens after a stage: their logits, or their share of what is left."""
+    left = row[ids].astype(np.float64)
+    if not stage.changes_logits:
+        top = row.max()
+        left = np.exp(left - float(top)) / float(np.exp(row - top).sum(dtype=np.float64))
+    values = tuple(
+        None if gone else value
+        for value, gone in zip(left.tolist(), np.isneginf(row[ids]).tolist(), strict=True)
+    )
+    return StageColumn(
+        reading.name, reading.kept, reading.removed_mass, "logit" if stage.changes_logits else "prob", values
+    )
+
+
+def _earlier(
+    candidates: tuple[Candidate, ...], path: tuple[int, ...], depth: int
+) -> tuple[tuple[int, ...], ...]:
+    """Positions of each candidate among the last tokens of the path."""
+    first = depth - len(path)
+    return tuple(
+        tuple(first + place for place, token in enumerate(path) if token == candidate.id)
+        for candidate in candidates
+    )
+
+
+def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped = never) -> WhatIfAnswered:
+    """What the same draws would have picked under other settings, at each step of a path, with the path unchanged.
+
+    Args:
+        source: Provides tree and kept logits; not changed.
+        settings: To try.
+        tip: The last node of the path.
+        stopped: Polled before each step.
+
+    Raises:
+        StepError: There is no such node.
+        SettingsError: A setting is out of its range.
+        Cancelled: `stopped` returned True.
+    """
+    check(settings, source.facts.vocabulary)
+    check_node(source, tip)
+    begun = time.perf_counter()
+    answers: list[WhatIfStep] = []
+    dropped: list[int] = []
+    for node in source.tree.nodes(tip):
+        at = source.tree[node]
+        if not at.has_step:
+            continue
+        if stopped():
+            raise Cancelled
+        row = source.row_at(at.parent)
+        if row is None:
+            dropped.append(node)
+            continue
+        picked = source.node_reader.sample(at.parent, row, settings, reroll=at.drawn_reroll).sampled.picked
+        text = source.tokens.text(picked, source.pending.get(at.parent, b""))[0]
+        answers.append(WhatIfStep(node, picked, text, picked == at.token))
+    return WhatIfAnswered(tip, tuple(answers), tuple(dropped), (time.perf_counter() - begun) * 1000)
+
+
+# ---- what a grammar expects after a node -------------------------------------------------------
+
+_made: list[Beginnings] = []
+"""Those of the vocabulary asked about last."""
+
+
+def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) -> GrammarExpected:
+    """What a grammar expects after a node.
+
+    Args:
+        source: Provides tree and kept logits; not changed.
+        node: The node; with the root a grammar is only tried.
+        grammar: To try; None for the one in force.
+
+    Raises:
+        StepError: There is no such node, no grammar, or it became too complex there.
+        SettingsError: The grammar can't be used.
+    """
+    check_node(source, node)
+    if (grammar := grammar or source.settings.grammar) is None:
+        raise StepError("No grammar is set.", "Set one first.")
+    check_grammar(grammar)
+    grammars = source.node_reader.grammars
+    if node == ROOT:
+        grammars.compiled(grammar)
+        return GrammarExpected(node, None, ())
+    row, state = source.row_at(node), grammars.at(grammar, node)
+    logprobs = None if row is None else checked_logprobs(row)
+    if state is None or state.allowed is None:
+        reading = state.reading(logprobs) if state is not None and logprobs is not None else None
+        return GrammarExpected(node, reading, ())
+    if not _made or _made[0].tokens is not source.tokens:
+        _made[:] = [Beginnings(source.tokens)]
+    reading = None if logprobs is None else state.reading(logprobs)
+    return GrammarExpected(node, reading, _made[0].of(state.allowed, logprobs))
+
+
+# ---- the vocabulary at a node: the tokens that match, with their probability there -------------
+# No forward is needed: the logits are those that were kept. A search of 150,000 tokens takes about 30 ms; the first
+# one reads every token's bytes, which takes about half a second and is done in batches that can be stopped.
+
+Ids = npt.NDArray[np.intp]
+BATCH = 4096
+"""Tokens that are read between two polls of `stopped`: about 15 ms."""
+
+
+class Vocabulary:
+    """The bytes and texts of a model's tokens, in the form that searches need; read at the first search.
+
+    Args:
+        tokens: The model's.
+    """
+
+    def __init__(self, tokens: TokenTexts) -> None:
+        self._tokens = tokens
+        self._raws: list[bytes] = []
+        self._texts: list[str] = []
+        self._lowered: list[str] = []
+        """The same objects as in `_texts` where the text is in lower case already."""
+        self._continuing: list[int] = []
+        """Ids that may finish a character: their text depends on the bytes before them."""
+
+    def read(self, stopped: Stopped = never) -> None:
+        """Read every token that was not read before.
+
+        Raises:
+            Cancelled: `stopped` returned True; the tokens read so far stay.
+        """
+        while (done := len(self._raws)) < self._tokens.vocabulary:
+            if stopped():
+                raise Cancelled
+            ids = range(done, min(done + BATCH, self._tokens.vocabulary))
+            raws, texts = (
+                [self._tokens.raw(token) for token in ids],
+                [self._tokens.text(token)[0] for token in ids],
+            )
+            self._continuing += [token for token in ids if 0x80 <= (raws[token - done] or b"\0")[0] < 0xC0]
+            self._texts += texts
+            self._lowered += [lower if (lower := text.lower()) != text else text for text in texts]
+            self._raws += raws
+
+    def matching(self, query: TokenQuery, pending: bytes = b"") -> list[int]:
+        """Ids of the tokens that match, in rising order.
+
+        Args:
+            query: The search.
+            pending: Bytes that the text before left unfinished: tokens that finish them match by the character.
+        """
+        match query.kind:
+            case "id":
+                return [query.id] if query.id < self._tokens.vocabulary else []
+            case "bytes":
+                wanted = query.raw
+                return [token for token, raw in enumerate(self._raws) if wanted in raw]
+            case "text":
+                return self._containing(query, pending)
+
+    def _containing(self, query: TokenQuery, pending: bytes) -> list[int]:
+        texts: Sequence[str] = self._texts if query.cased else self._lowered
+        if pending:
+            texts = list(texts)
+            for token in self._continuing:
+                text = self._tokens.text(token, pending)[0]
+                texts[token] = text if query.cased else text.lower()
+        ids: set[int] = set()
+        for part in query.texts:
+            ids.update([token for token, text in enumerate(texts) if part in text])
+        return sorted(ids)
+
+
+def find(
+    source: LogitsSource, vocabulary: Vocabulary, node: int, query: str, limit: int, stopped: Stopped = never
+) -> TokensFound:
+    """Find tokens, with their probability after a node by the model and by the sampler.
+
+    Args:
+        source: Provides tree and kept logits; not changed.
+        vocabulary: Of its model.
+        node: The node before the tokens.
+        query: See `engine.token_texts.read_query`; an empty one matches all tokens.
+        limit: How many matches to return, the most probable first.
+        stopped: Polled while the vocabulary is read for the first time.
+
+    Raises:
+        StepError: There is no such node, or its logits aren't kept.
+        Cancelled: `stopped` returned True.
+    """
+    row = kept_row(source, node)
+    vocabulary.read(stopped)
+    node_logits = source.node_reader.sample(
+        node, row, source.settings_at.get(node, source.settings), reroll=draw_reroll(source, node)
+    )
+    pending = source.pending.get(node, b"")
+    ids = np.array(vocabulary.matching(read_query(query), pending), np.intp)
+    ids = ids[ids < row.size]
+    best = _best(row, ids, limit)
+    matches = source.node_reader.row_reader.chosen(
+        row, node_logits.logprobs, best, pending, node_logits.sampled
+    )
+    mass = float(np.exp(node_logits.logprobs[ids], dtype=np.float64).sum())
+    return TokensFound(node, query, matches, int(ids.size), min(1.0, mass))
+
+
+def _best(logits: Row, ids: Ids, limit: int) -> Ids:
+    """The most probable of some tokens, ties by id."""
+    values = logits[ids]
+    if limit < ids.size:
+        edge = np.partition(values, ids.size - limit)[ids.size - limit]
+        near = values >= edge
+        ids, values = ids[near], values[near]
+    best: Ids = ids[np.lexsort((ids, -values))][:limit]
+    return best

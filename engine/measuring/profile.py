@@ -1,0 +1,300 @@
+"""The fenced profile of one step: the cost of its parts when nothing overlaps, and of the step without fences.
+
+A fence itself costs time, and keeps MLX from overlapping the work of two parts: so the parts are compared with their
+own total, and that total with the step without fences, both measured in turn in the same call.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.cache.kind import arrays
+from engine.errors import Cancelled, SettingsError
+from engine.frozen import frozen
+from engine.model.forward import Runner
+from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
+from engine.protocol import Measuring, Profiled, ProfilePart, Role
+from engine.sampling.ranking import Row
+from engine.session.session import Session
+from engine.task import Stopped, never
+
+
+class RepeatedStep:
+    """One step on a copy of the live cache; the live one is only read.
+
+    MLX copies the arrays when the first step writes them, so that the copy takes as much memory as the cache has
+    allocated, and the first step is to be discarded.
+
+    Args:
+        session: The step begins at its current node.
+
+    Raises:
+        StepError: There is no prompt, or no room for one more token.
+    """
+
+    def __init__(self, session: Session) -> None:
+        session.prepare_step()
+        self._session = session
+        self.token = session.next.picked
+        """The token that the step runs."""
+        self._path = session.tree.tokens(session.node)
+        self._runner: Runner = session.runner.copy()
+        self.copies = session.cached and session.kv.without_snapshots() is not None
+        """Whether every step copies the cache, which takes additional time."""
+
+    def forward(self) -> Row:
+        """Run the token: over the cache or, in a session without one, the whole path with it."""
+        if not self._session.cached:
+            return self._runner.forward_uncached([*self._path, self.token])
+        return self._runner.forward(self.token)
+
+    def pending(self) -> list[mx.array]:
+        """States that the logits don't depend on; see `KV.pending`."""
+        return self._runner.kv.pending()
+
+    def bytes_read(self) -> int:
+        """Bytes of keys, values and states that the step had to read, its own included; call it before `undo`."""
+        kv = self._runner.kv
+        return kv.reading().used_bytes if self._session.cached else kv.last_pass[1]
+
+    def undo(self) -> None:
+        """Undo the token, so that the next step is the same."""
+        if not self._session.cached:
+            return
+        runner, offset = self._runner, self._session.kv.offset
+        if not self.copies and runner.undo is not None:
+            runner.kv.undo([runner.undo])
+        elif not self.copies:
+            runner.kv.rewind(offset)
+        if self.copies or runner.kv.offset != offset:  # where mlx_lm quantized at this token, undo can't work
+            self._runner = self._session.runner.copy()
+
+
+# ---- times of the parts of a model -------------------------------------------------------------
+# The parts are the decoder layers and their direct children (`engine.model.layers`), and outside the layers every
+# module without submodules.
+#
+# Python looks up a module's call on its class, so the classes are patched while the fences are installed.
+
+
+@frozen
+class FencedPlace:
+    """A part's place in the model, and its role."""
+
+    name: str
+    role: Role
+    layer: int | None
+
+
+def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
+    """The parts of a model, by the `id()` of their modules.
+
+    Args:
+        model: As mlx_lm loads it.
+        vocabulary: Rows of its embedding: a projection to that many numbers is the head.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    parts: dict[int, FencedPlace] = {}
+    inside: set[int] = set()
+    for index, layer in enumerate(decoder_layers(model)):
+        inside |= {id(module) for _, module in layer.named_modules()}
+        path = names.get(id(layer), f"layers.{index}")
+        parts[id(layer)] = FencedPlace(path, "residual", index)
+        for attribute, child in parts_of(layer):
+            parts[id(child)] = FencedPlace(f"{path}.{attribute}", role_of(child, attribute), index)
+    for name, module in model.named_modules():
+        if name and id(module) not in inside and not _has_modules(module):
+            parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
+    return parts
+
+
+def _has_modules(module: Any) -> bool:
+    return any(isinstance(child, nn.Module) or is_stack(child) for child in module.children().values())
+
+
+def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
+    if isinstance(module, nn.Embedding | nn.QuantizedEmbedding):
+        return "embedding"
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, mx.array) and weight.ndim == 2 and weight.shape[0] == vocabulary:
+        return "head"
+    role = role_of(module, attribute)
+    return role if role == "norm" else "other"
+
+
+@dataclass(slots=True)
+class Fences:
+    """Measures the parts of one model.
+
+    Args:
+        places: The parts.
+        pending: Arrays that belong to a part though its result doesn't depend on them: recurrent states.
+    """
+
+    places: Mapping[int, FencedPlace]
+    pending: Callable[[], list[mx.array]]
+    times: dict[FencedPlace, float] = field(default_factory=dict)
+    """Milliseconds of each part without the parts inside it, in the order in which they ended."""
+    _inner: list[float] = field(default_factory=list)
+    """Of each part that runs, milliseconds of the parts inside it."""
+
+    def take(self) -> dict[FencedPlace, float]:
+        """Return the times since the last call, and reset them."""
+        times, self.times = self.times, {}
+        return times
+
+    @contextmanager
+    def installed(self, model: Any) -> Iterator[None]:
+        """Fence the parts of a model; on leaving, even by an exception, they are as before."""
+        parts = [module for _, module in model.named_modules() if id(module) in self.places]
+        tied = [module for module in parts if hasattr(module, "as_linear")]
+        try:
+            with patched(*calls(parts, self._call), *calls(tied, self._as_linear, "as_linear")):
+                yield
+        finally:
+            self._inner.clear()
+
+    def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        return self._timed(self.places[id(module)], lambda: original(module, *args, **kwargs), (args, kwargs))
+
+    def _as_linear(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        """Tied weights: the embedding is the head too."""
+        place = FencedPlace(f"{self.places[id(module)].name}.as_linear", "head", None)
+        return self._timed(place, lambda: original(module, *args, **kwargs), (args, kwargs))
+
+    def _timed(self, place: FencedPlace, run: Callable[[], Any], given: Any) -> Any:
+        mx.eval(list(_arrays(given)))
+        self._inner.append(0.0)
+        begun = time.perf_counter()
+        result = run()
+        mx.eval([*_arrays(result), *self.pending()])
+        ms = (time.perf_counter() - begun) * 1000
+        inner = self._inner.pop()
+        if self._inner:
+            self._inner[-1] += ms
+        self.times[place] = self.times.get(place, 0.0) + ms - inner
+        return result
+
+
+def _arrays(value: Any) -> Iterator[mx.array]:
+    """The arrays in a module's inputs or outputs."""
+    if isinstance(value, dict) and not isinstance(value, nn.Module):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _arrays(item)
+    else:
+        yield from arrays(value)
+
+
+# ---- the profile -------------------------------------------------------------------------------
+
+WARM_UP = 2
+"""Rounds that are not counted: the first copies the cache and may grow it."""
+HOW = (
+    "Fenced: before each part what it is given is evaluated, and what it gives is evaluated in it; mean of the {}"
+    " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
+    " forward, the sampler and the token's text, without the inspector's own readings, on a copy of the KV cache."
+)
+COPIED = " The kind of cache can't take a token off again, so each step copies it: the attention's share is too large."
+UNCACHED = " There is no KV cache: the step runs the whole path."
+
+
+@frozen
+class _Round:
+    """One measured step, in milliseconds."""
+
+    parts: dict[FencedPlace, float]
+    total: float
+
+
+def profile(
+    model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
+) -> Iterator[Measuring | Profiled]:
+    """Measure the step that would be taken next; the session and its cache don't change.
+
+    Args:
+        model: The session's.
+        session: Has read a prompt.
+        repeats: Counted rounds, at least 1.
+        stopped: Polled before each step.
+
+    Yields:
+        The progress, before each round, and the profile.
+
+    Raises:
+        SettingsError: `repeats` is below 1.
+        StepError: There is no prompt, or no room for one more token.
+        Cancelled: `stopped` returned True.
+    """
+    if repeats < 1:
+        raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
+    trial = RepeatedStep(session)
+    fences = Fences(places(model, session.facts.vocabulary), trial.pending)
+    fenced: list[_Round] = []
+    plain: list[_Round] = []
+    for turn in range(WARM_UP + repeats):
+        yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
+        for with_fences in ((True, False), (False, True))[turn % 2]:
+            if stopped():
+                raise Cancelled
+            with fences.installed(model) if with_fences else nullcontext():
+                measured = _round(session, trial, fences)
+            (fenced if with_fences else plain).append(measured)
+    yield _profiled(session, trial, fenced[WARM_UP:], plain[WARM_UP:])
+
+
+def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
+    """One step: the forward, the draw of the token after it, and that token's text."""
+    fences.take()
+    begun = time.perf_counter()
+    row = trial.forward()
+    ran = time.perf_counter()
+    node_logits = session.node_reader.sample(session.node, row, session.settings)
+    drawn = time.perf_counter()
+    session.tokens.text(node_logits.sampled.picked, session.pending.get(session.node, b""))
+    ended = time.perf_counter()
+    parts = fences.take()
+    parts[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
+    parts[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    trial.undo()
+    return _Round(parts, (ended - begun) * 1000)
+
+
+def _profiled(
+    session: Session, trial: RepeatedStep, fenced: Sequence[_Round], plain: Sequence[_Round]
+) -> Profiled:
+    middle, repeats = _middle(fenced), len(fenced)
+    parts = [
+        ProfilePart(
+            place.name,
+            place.role,
+            place.layer,
+            statistics.fmean(measured.parts.get(place, 0.0) for measured in middle),
+        )
+        for place in fenced[0].parts
+    ]
+    how = HOW.format(len(middle), repeats, WARM_UP) + (COPIED if trial.copies else "")
+    return Profiled(
+        node=session.node,
+        tokens=session.tree[session.node].depth,
+        repeats=repeats,
+        parts=tuple(parts),
+        fenced_ms=statistics.fmean(measured.total for measured in middle),
+        unfenced_ms=statistics.fmean(measured.total for measured in _middle(plain)),
+        how=how + ("" if session.cached else UNCACHED),
+    )
+
+
+def _middle(rounds: Sequence[_Round]) -> Sequence[_Round]:
+    """The middle half by total, at least one: as steady as a median, with all parts from the same rounds."""
+    ordered, cut = sorted(rounds, key=lambda measured: measured.total), len(rounds) // 4
+    return ordered[cut : len(ordered) - cut]

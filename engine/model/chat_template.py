@@ -1,0 +1,279 @@
+"""Chat templates: what one gets, as mlx_lm and transformers make it; filling it within limits; where messages begin.
+
+A template is a program in jinja2 that came with the model. It runs in a process of its own, which the kernel limits:
+one expression, `'x' * 10**10`, is a single call of C that no check within this process could interrupt, and jinja2 even
+computes it while it compiles. jinja2's sandbox bounds `range` and what can be reached, neither time nor memory. It
+costs 0.15 to 0.2 s of processor time and 20 MB for as long, once a prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.errors import PromptError, first_line
+from engine.files import TEXT_LIMIT
+from engine.frozen import frozen
+from engine.processes import answer_of
+from engine.protocol import ChatOptions, Message
+
+TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+"""Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names of the same key; transformers fills the first two from whichever is there."""
+ARGUMENTS = (
+    "conversation",
+    "messages",
+    "tokenize",
+    "add_generation_prompt",
+    "continue_final_message",
+    "return_dict",
+)
+"""What mlx_lm itself gives to the function that fills the template: no variables of the template."""
+
+
+@frozen
+class Filling:
+    """What fills a template."""
+
+    conversation: list[dict[str, Any]]
+    tools: list[Any] | None
+    documents: list[Any] | None
+    template: str | None
+    """A template of the request's own, or the name of one of the model's."""
+    config: dict[str, Any]
+    """The template's variables besides those."""
+    opened: bool
+    """Whether the last message is left open, in place of beginning an answer."""
+
+    @property
+    def last(self) -> str:
+        """The content of the last message."""
+        return str(self.conversation[-1]["content"])
+
+    def marked(self) -> list[dict[str, Any]]:
+        """The conversation, with `TAG` behind a message that is left open."""
+        *before, last = self.conversation
+        return [*before, {**last, "content": self.last + TAG}] if self.opened else self.conversation
+
+
+def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
+    """What fills a template.
+
+    Args:
+        messages: The conversation.
+        options: What else the template gets.
+        opened: Leave the last message open, to be gone on with, as the answer's given beginning always is.
+
+    Raises:
+        PromptError: The options are no JSON of the right kind, or set what can't be set.
+    """
+    if options.response is not None:
+        messages, opened = (*messages, Message("assistant", options.response)), True
+    config = _parsed("The template's configuration", options.config, dict) or {}
+    tools = _parsed("The list of tools", options.tools, list)
+    taken = next(
+        (name for name in config if name in ARGUMENTS or (name == "tools" and tools is not None)), None
+    )
+    if taken is not None:
+        raise PromptError(
+            f"The template's configuration can't set {taken}: it is given otherwise.", "Leave it out."
+        )
+    return Filling(
+        conversation=[_values(message) for message in messages],
+        tools=config.pop("tools", tools),
+        documents=config.pop("documents", None),
+        template=config.pop("chat_template", None),
+        config=config,
+        opened=opened,
+    )
+
+
+def left_open(text: str, content: str) -> str:
+    """A filled template up to the end of its last message, cut as transformers cuts it.
+
+    Args:
+        text: With `TAG` behind that message's content.
+        content: Without it.
+
+    Raises:
+        PromptError: The template doesn't write the message.
+    """
+    mark = TAG.strip()
+    if content.strip() not in text or mark not in text:
+        raise refusal("it does not write out the message that is to be gone on with")
+    end = text.rindex(mark)
+    return text[:end] if text.startswith(TAG, end) else text[:end].rstrip()
+
+
+def _values(message: Message) -> dict[str, Any]:
+    """A message as a template gets it: without keys that hold nothing, and its reasoning under each name."""
+    more = _parsed("A message", message.more, dict) or {}
+    values = {"role": message.role, "content": message.content, **more}
+    values = {name: value for name, value in values.items() if value is not None}
+    reasoning = next((values[name] for name in REASONING if name in values), None)
+    if reasoning is not None:
+        values = {"thinking": reasoning, **values, "reasoning_content": reasoning}
+    return values
+
+
+def _parsed(what: str, content: str, kind: type) -> Any:
+    """Some JSON of a request, None where it is empty."""
+    if not content:
+        return None
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise PromptError(f"{what} is no JSON: {why}.", "Mend it.") from None
+    if not isinstance(value, kind):
+        raise PromptError(f"{what} must be a JSON {'object' if kind is dict else 'list'}.", "Mend it.")
+    return value
+
+
+# ---- filling -----------------------------------------------------------------------------------
+
+MEMORY = 512 * 2**20
+"""Bytes of address space of the process; 40 MB are its own. Not bounded on macOS, whose kernel has no such limit."""
+SECONDS = 2
+"""Of processor time. Templates that models come with take milliseconds."""
+CHARACTERS = 2 * TEXT_LIMIT
+"""Of the result at most."""
+_SCRIPT = Path(__file__).with_name("chat_template_process.py")
+_RAW = "Use it as raw text."
+
+
+def render(template: str, values: Mapping[str, Any], others: Sequence[Any] = ()) -> list[str | None]:
+    """Fill a template as transformers does.
+
+    Args:
+        template: jinja2 source.
+        values: What it may use: `messages` and the like, of values that JSON has.
+        others: Conversations with which it is filled, too, in the place of `messages`, while that takes no time.
+
+    Returns:
+        The text, and those of the other conversations; None where there is none.
+
+    Raises:
+        PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
+    """
+    given = {
+        "template": template,
+        "values": dict(values),
+        "others": list(others),
+        "bytes": MEMORY,
+        "seconds": SECONDS,
+        "characters": CHARACTERS,
+    }
+    try:
+        answer = answer_of(_SCRIPT, given)
+    except OSError as error:
+        raise PromptError(f"The chat template can't be filled: {error.strerror}.", _RAW) from error
+    if "text" not in answer:
+        raise refusal(answer.get("error", f"it takes more than {SECONDS} s of processor time"))
+    return [str(answer["text"]), *answer["others"]]
+
+
+def refusal(why: object) -> PromptError:
+    """That a template, or its model's own code, refuses a prompt."""
+    first = first_line(why, nothing="no reason given")
+    return PromptError(f"The chat template refuses this prompt: {first}.", _RAW)
+
+
+# ---- where messages begin ----------------------------------------------------------------------
+# Its text is not searched: a message `a` is found in `<|im_start|>system`, and `You are` in a system prompt of the
+# template's own. The template is filled again with characters of plane 15 in the messages, which no template and no
+# text uses; where it is the same text without them, they are where the messages are.
+
+Conversation = list[dict[str, Any]]
+Fill = Callable[[Sequence[Conversation]], Sequence[str | None]]
+"""The template filled with each of some conversations; only the first is sure to be filled."""
+_FIRST = 0xF0000
+_LAST = 0xFFFFD
+MOST = 64
+"""Messages that are looked for one by one, the last ones, where a template takes notice of the marks."""
+_THOUGHT = "</think>"
+"""Templates cut an answer's thinking off behind it."""
+
+
+def message_places(fill: Fill, conversation: Conversation, count: int) -> tuple[str, tuple[int, ...]]:
+    """Fill a template, and find its messages.
+
+    Args:
+        fill: Fills it.
+        conversation: What it is filled with.
+        count: How many messages are looked for, from the first.
+
+    Returns:
+        The text, and the place in it of the first character of each message that is no space; -1 where a message is
+        empty, isn't written, or is written in another way.
+    """
+    texts = [str(message.get("content") or "") for message in conversation[:count]]
+    every = [place for place, text in enumerate(texts) if text.strip()]
+    if count > _LAST - _FIRST or any(_is_mark(sign) for text in texts for sign in text):
+        text = fill([conversation])[0]
+        assert text is not None
+        return text, (-1,) * count
+    text, marked = fill([conversation, _marked(conversation, every)])
+    assert text is not None
+    found = _found(text, marked)
+    if found is None:
+        last = every[-MOST:]
+        ends = [_marked(conversation, [place], at_end=True) for place in last]
+        _, *alone = fill([conversation, *(_marked(conversation, [place]) for place in last), *ends])
+        found = {}
+        for place, begin, end in zip(last, alone[: len(last)], alone[len(last) :], strict=True):
+            found |= _found(text, begin) or _before(texts[place].strip(), text, _found(text, end) or {})
+    return text, tuple(found.get(place, -1) for place in range(count))
+
+
+def _is_mark(sign: str) -> bool:
+    return _FIRST <= ord(sign) <= _LAST
+
+
+def _marked(conversation: Conversation, places: Sequence[int], at_end: bool = False) -> Conversation:
+    """The conversation with marks within some messages, inside the white space that a template may cut off."""
+    made = list(conversation)
+    for place in places:
+        content = str(made[place]["content"])
+        mark = chr(_FIRST + place)
+        if at_end:
+            cuts = [len(content.rstrip())]
+        else:
+            behind = content.rfind(_THOUGHT) + len(_THOUGHT) if _THOUGHT in content else 0
+            cuts = (
+                [_first_sign(content, behind), _first_sign(content, 0)]
+                if behind
+                else [_first_sign(content, 0)]
+            )
+        for cut in cuts:
+            content = content[:cut] + mark + content[cut:]
+        made[place] = {**made[place], "content": content}
+    return made
+
+
+def _first_sign(content: str, begin: int) -> int:
+    """The place of the first character that is no space."""
+    return begin + len(content[begin:]) - len(content[begin:].lstrip())
+
+
+def _found(text: str, marked: str | None) -> dict[int, int] | None:
+    """The places of the marks, None where the text is another one without them."""
+    if marked is None or "".join(sign for sign in marked if not _is_mark(sign)) != text:
+        return None
+    places: dict[int, int] = {}
+    at = 0
+    for sign in marked:
+        if _is_mark(sign):
+            places.setdefault(ord(sign) - _FIRST, at)
+        else:
+            at += 1
+    return places
+
+
+def _before(content: str, text: str, ends: dict[int, int]) -> dict[int, int]:
+    """The places where the content begins whose end was found."""
+    starts = {place: end - len(content) for place, end in ends.items()}
+    return {place: at for place, at in starts.items() if at >= 0 and text.startswith(content, at)}

@@ -1,0 +1,45 @@
+"""What goes into an engine and comes out of it: commands and records, a module for each capability.
+
+Both are frozen dataclasses of plain values, made once and never changed. The engine answers every command but `Cancel`
+with records; the last of them is one `Ended` with the command's id, after a `Failure` where the command failed.
+Everything the screen shows, the headless command prints and a trace keeps is a record. Units are in the names: `ms`
+milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logarithm, `tps` tokens a second.
+
+A class below `Command` or `Record` in one of these modules can be sent and, if it is a record, kept in a trace: nothing
+else lists them. Standard library alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.protocol.attention import *
+from engine.protocol.attribution import *
+from engine.protocol.base import *
+from engine.protocol.base import Command, Record
+from engine.protocol.batch import *
+from engine.protocol.beams import *
+from engine.protocol.floats import *
+from engine.protocol.inside import *
+from engine.protocol.interventions import *
+from engine.protocol.lens import *
+from engine.protocol.lockstep import *
+from engine.protocol.marks import *
+from engine.protocol.measuring import *
+from engine.protocol.model import *
+from engine.protocol.modules import *
+from engine.protocol.positions import *
+from engine.protocol.ranks import *
+from engine.protocol.runs import *
+from engine.protocol.sampler import *
+from engine.protocol.session import *
+from engine.protocol.speculation import *
+from engine.protocol.steps import *
+from engine.protocol.tokens import *
+
+_BASES = (Command, Inside, Measure, Record)
+_CLASSES = [each for _, each in sorted(globals().items()) if isinstance(each, type) and each not in _BASES]
+COMMANDS: Mapping[str, type[Command]] = {each.kind: each for each in _CLASSES if issubclass(each, Command)}
+"""Every command by its kind."""
+RECORDS: Mapping[str, type[Record]] = {each.__name__: each for each in _CLASSES if issubclass(each, Record)}
+"""Every record by its name."""

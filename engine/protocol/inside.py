@@ -1,0 +1,81 @@
+"""The base of commands that look inside a forward, and what their records have in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from engine.frozen import frozen
+from engine.protocol.base import Command
+from engine.protocol.floats import Endless
+
+
+@frozen
+class Inside(Command):
+    """Base of the commands that look inside; the session doesn't move and nothing is added to its tree."""
+
+    over_ranks: ClassVar[bool] = False
+
+
+CheckName = Literal[
+    "forward",
+    "session",
+    "attention",
+    "rows",
+    "lens",
+    "parts",
+    "experts",
+    "keys",
+    "single",
+    "same",
+    "restored",
+]
+
+
+@frozen
+class Check:
+    """One comparison that a capture made with what the model itself computes, and how far off it was.
+
+    - `forward`: the logits of the tapped forward and of a plain one; no tap may change them.
+    - `session`: the logits of the plain one, and those that the session computed for the same token; relative.
+    - `attention`: the values under the recomputed weights, and what the fused attention returned; relative.
+    - `rows`: the sum of each row of weights (with its sink), and 1.
+    - `lens`: the lens of the last layer, and the logits; relative.
+    - `parts`: the sum of all contributions, and the logits; relative.
+    - `experts`: the experts' outputs under the weights that are shown, and what the mixture returned; relative.
+    - `keys`: the keys that an attention saw with a position changed, and without; a count.
+    - `single`: one of several interventions in a batch, and the same one alone; relative.
+    - `same`: the effect of activations before the first difference of two paths, and 0.
+    - `restored`: the effect of the last layer's activation at the last position, and all of it.
+    """
+
+    name: CheckName
+    error: Endless
+    """The largest difference; infinite where it could not be computed."""
+    bound: float
+    where: str = ""
+    """Of the largest difference: `layer 3`; or why there is none."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether what was checked can be shown."""
+        return self.error <= self.bound
+
+
+@frozen
+class CaptureFacts:
+    """What each view of a capture is accompanied by."""
+
+    checks: tuple[Check, ...]
+    ms: float
+    """From the command to the record."""
+    step_ms: float
+    """Of one plain forward of the same token, for comparison."""
+    family: str
+    """The model's architecture, which a failed check names."""
+    note: str = ""
+    """Why a part of the path was recomputed, or left out; empty where none was."""
+
+    @property
+    def failed(self) -> Check | None:
+        """The first check that failed: its view is not shown."""
+        return next((check for check in self.checks if not check.passed), None)

@@ -1,0 +1,267 @@
+"""Interventions: parts of the model switched off, scaled or replaced, and what the model then predicts.
+
+Layers, heads and positions are counted from 0; `label` counts from 1, as a person reads them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from engine.frozen import frozen
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless, Floats
+from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.steps import Candidate
+
+InterventionKind = Literal["head", "attention", "mlp", "recurrence", "layer"]
+PatchKind = Literal["layer", "attention", "mlp"]
+Scope = Literal["token", "context"]
+"""`token`: this token's forward alone is changed, and the KV before it is the model's own. `context`: the whole path
+goes through the changed model."""
+
+
+@frozen
+class Intervention:
+    """What one unit of the model writes is multiplied by a number."""
+
+    kind: InterventionKind
+    """`head`: what a head of the attention returns. `attention`, `mlp`, `recurrence`: what the layer's parts of that
+    role return. `layer`: what the layer adds to the residual stream; at scale 0 it is the identity."""
+    layer: int
+    head: int | None = None
+    """Of a head alone."""
+    scale: float = 0.0
+    """0 switches it off, 1 changes nothing."""
+
+    @property
+    def label(self) -> str:
+        """For a person: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`; with the scale where it isn't 0."""
+        words = {
+            "head": f" h{self.head + 1}" if self.head is not None else " head",
+            "mlp": " MLP",
+            "layer": "",
+        }
+        scale = f" x{self.scale:g}" if self.scale else ""
+        return f"L{self.layer + 1}{words.get(self.kind, f' {self.kind}')}{scale}"
+
+
+@frozen
+class CandidateChange:
+    """One token that could be next, without and with the interventions."""
+
+    before: Candidate
+    after: Candidate
+    logit_before: Endless
+    logit_after: Endless
+
+    @property
+    def logit_change(self) -> float:
+        """What the interventions add to its logit."""
+        return self.logit_after - self.logit_before
+
+    @property
+    def ranks_up(self) -> int:
+        """How many ranks it rises; below 0 it falls."""
+        return self.before.rank - self.after.rank
+
+
+@frozen
+class Intervened(Record):
+    """What the model predicts after a node under interventions, beside what it predicts itself."""
+
+    node: int
+    interventions: tuple[Intervention, ...]
+    scope: Scope
+    candidates: tuple[CandidateChange, ...]
+    """The most probable without the interventions, best first; then those that are so only with them."""
+    kl_bits: Endless
+    """Kullback-Leibler divergence of the changed distribution from the model's own, KL(own || changed)."""
+    largest_change: Endless
+    """Of a logit, absolute."""
+    largest_change_id: int
+    """The token whose logit it is."""
+    largest_change_text: str
+    entropy_before_bits: float
+    entropy_after_bits: float
+    rounding: float
+    """The largest logit change that rounding explains: above 0 where the path may have run in other chunks."""
+    tokens_run: int
+    """Tokens that went through the model for this."""
+    note: str
+    facts: CaptureFacts
+
+
+@frozen
+class SweptUnit:
+    """One unit of the model, switched off alone."""
+
+    intervention: Intervention
+    kl_bits: Endless
+    logit_change: Endless
+    """Of the token that the sweep looks at; below 0 where the unit spoke for it."""
+    difference_change: Endless | None
+    """Of the logit of that token less that of the other one; None without another one."""
+    prob: float
+    """Of the token, with the unit switched off."""
+    top: int
+    """The most probable token then."""
+    top_text: str
+    top_prob: float
+
+
+@frozen
+class HeadsSwept(Record):
+    """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward: all of them,
+    or those that were asked for."""
+
+    node: int
+    token: int
+    """The token after the node whose logit is followed."""
+    text: str
+    prob: float
+    """With nothing switched off."""
+    logit: float
+    other: int | None
+    other_text: str
+    difference: Endless | None
+    """The logit of the token less that of the other one, with nothing switched off."""
+    top: int
+    """The most probable token with nothing switched off."""
+    top_text: str
+    units: tuple[SweptUnit, ...]
+    """In the order of the layers; of each its heads, its parts, then the layer."""
+    missing: tuple[str, ...]
+    """A sentence for each group of units that can't be switched off alone, with the reason."""
+    rows: int
+    """Units in one forward; 1 where they ran one by one."""
+    row_bytes: int
+    """Memory of one of those rows: its copy of the KV and its logits."""
+    tokens_run: int
+    note: str
+    facts: CaptureFacts
+
+
+@frozen
+class InterventionsHeld(Record):
+    """The session stands on a branch under interventions, or on the model's own again."""
+
+    node: int
+    """The current node: the first of the branch. All nodes after it are under the same interventions, by their parents
+    alone; none of the model's own follows one that is under some."""
+    own: int
+    """The same token as the model itself computes it."""
+    interventions: tuple[Intervention, ...]
+    """Empty where they were released."""
+    ms: float
+
+
+@frozen
+class PatchColumn:
+    """One position of both paths."""
+
+    position: int
+    node: int
+    id: int
+    text: str
+    source_node: int
+    source_id: int
+    source_text: str
+
+
+@frozen
+class ActivationsPatched(Record):
+    """Activation patching: at one layer and position after another, what the source's path has there is put in.
+
+    A share is how much of the way from this path's logit difference to the source's the replacement goes: 0 changes
+    nothing, 1 restores all of it.
+    """
+
+    node: int
+    source: int
+    part: PatchKind
+    token: int
+    text: str
+    other: int
+    other_text: str
+    difference: Endless
+    """The logit of `token` less that of `other` after the node."""
+    source_difference: Endless
+    """The same after the source."""
+    first: int
+    """The first position where the paths differ; all columns before it are 0: there both have computed the same."""
+    columns: tuple[PatchColumn, ...]
+    """The positions that were replaced: from the one before the first difference, where there is one, to the end."""
+    layers: tuple[int, ...]
+    """The layers that have such a part."""
+    shares: Floats
+    """Shape (layers, columns)."""
+    rows: int
+    """Positions in one forward."""
+    tokens_run: int
+    note: str
+    facts: CaptureFacts
+
+    def share(self, layer: int, position: int) -> float | None:
+        """The share at a layer and position of the path; 0 before the first difference, None where there is none."""
+        if layer not in self.layers or not 0 <= position <= self.columns[-1].position:
+            return None
+        begin = self.columns[0].position
+        return self.shares.row(self.layers.index(layer))[position - begin] if position >= begin else 0.0
+
+
+@frozen
+class Intervene(Inside):
+    """What the model predicts after a node under interventions; answered by `Intervened`."""
+
+    node: int
+    interventions: tuple[Intervention, ...]
+    scope: Scope = "token"
+    top: int = 10
+    """The most probable tokens that are listed, of those without and of those with the interventions."""
+
+
+@frozen
+class SweepHeads(Inside):
+    """Switch off heads, parts and layers one at a time in this token's forward, all of them unless told otherwise;
+    answered by `Measuring` records and one `HeadsSwept`."""
+
+    node: int
+    token: int | None = None
+    """Whose logit is followed; None for the token that was taken after the node, or else the most probable one."""
+    other: int | None = None
+    """The logit of this one is taken off."""
+    heads: tuple[int, ...] | None = None
+    """The layers whose heads are switched off; None for all layers."""
+    parts: bool = True
+    """Whether parts and layers are."""
+
+
+@frozen
+class HoldInterventions(Command):
+    """Go on under interventions: the token is run again under them, as the first of a branch that stays under them.
+
+    Every token after it, however it is chosen, is computed so until the session goes to a node of the model's own.
+    Answered by `Moved`, unless the session stands before the token, `Step` and `InterventionsHeld`; where the
+    interventions are empty by `Moved`, to the token of the model's own that the branch was made from, and
+    `InterventionsHeld`.
+    """
+
+    over_ranks: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    node: int
+    interventions: tuple[Intervention, ...] = ()
+
+
+@frozen
+class PatchActivations(Inside):
+    """Replace activations by those of another path, one layer and position at a time; answered by `Measuring` records
+    and one `ActivationsPatched`."""
+
+    node: int
+    source: int
+    """The last token of another prompt or branch with as many tokens."""
+    token: int
+    """Its logit, less that of `other`, is what the replacement moves towards the source's."""
+    other: int
+    part: PatchKind = "layer"
+    """Whole layers, that is the residual stream after each, or what their attention or MLP returns."""

@@ -1,0 +1,92 @@
+"""Commands and records of the sampler: how a token was chosen, and what other settings would have taken."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from engine.frozen import frozen
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
+from engine.protocol.steps import Distribution
+from engine.settings import Settings
+
+
+@frozen
+class Explain(Command):
+    """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    node: int
+    """The node before the token in question: its distribution is explained."""
+    settings: Settings | None = None
+    """Other settings to try with the same draw; None for those that were used."""
+
+
+@frozen
+class WhatIf(Command):
+    """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    settings: Settings
+    tip: int
+
+
+@frozen
+class StageColumn:
+    """The candidates of one step after one stage of the sampler."""
+
+    name: str
+    kept: int
+    """Tokens of the whole vocabulary still in after it."""
+    removed_mass: float
+    unit: Literal["logit", "prob"]
+    """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
+    values: tuple[Endless | None, ...]
+    """One for each candidate, in their order; None once it is cut."""
+
+
+@frozen
+class Explained(Record):
+    """The sampler's distribution after one node, stage by stage, from kept logits."""
+
+    node: int
+    logits: tuple[Endless, ...]
+    """The model's own, one for each candidate of `next`, in their order."""
+    columns: tuple[StageColumn, ...]
+    """The stages that ran, in the order in which they ran."""
+    earlier: tuple[tuple[int, ...], ...]
+    """For each candidate, its earlier positions in the context, as far back as the penalties look."""
+    next: Distribution
+    """The distribution under the requested settings, with the same draw."""
+    used: bool
+    """Whether these are the settings with which the distribution was stepped."""
+
+
+@frozen
+class WhatIfStep:
+    """The token that the same draw would have picked at one step of the path under other settings."""
+
+    node: int
+    """The step's own node."""
+    picked: int
+    text: str
+    same: bool
+    """Whether that is the token that was taken."""
+
+
+@frozen
+class WhatIfAnswered(Record):
+    """The steps of a path under other settings: each after the unchanged path before it."""
+
+    tip: int
+    steps: tuple[WhatIfStep, ...]
+    """Those whose logits are kept, in the path's order."""
+    dropped: tuple[int, ...]
+    """Nodes of steps whose logits were dropped to hold the memory bound: they can be recalled."""
+    ms: float

@@ -1,0 +1,188 @@
+"""What is said of a node: the record of its step, and the stop that its token reached."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import mlx.core as mx
+
+from engine.logits.node_sampler import LN2, NodeSampler, Position
+from engine.memory import resident
+from engine.model.tokens import Tokens
+from engine.protocol import Finished, KVReading, Memory, ModelFacts, Origin, Step, StepTimes
+from engine.sampling.ranking import rank_of
+from engine.settings import Settings
+from engine.token_texts import decode
+from engine.tree import TokenPaths, TokenTree
+
+
+def memory() -> Memory:
+    """Memory in use now, as the framework and the system report it; takes about 2 us."""
+    return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory(), resident())
+
+
+class NodeReader(NodeSampler):
+    """Samples after the nodes of one tree, adds to them, and makes their records.
+
+    Args:
+        tokens: The model's tokenizer.
+        tree: The tree.
+        pending: Bytes of unfinished characters by node; `add_token` fills it in.
+    """
+
+    def __init__(self, tokens: Tokens, tree: TokenTree, pending: dict[int, bytes]) -> None:
+        super().__init__(tokens, tree, pending)
+        self._tree: TokenTree = tree
+        self._pending: dict[int, bytes] = pending
+
+    def step_record(
+        self, before: Position, after: Position, origin: Origin, kv: KVReading, ms: StepTimes, memory: Memory
+    ) -> Step:
+        """The record of the token between one node and the next."""
+        node = self._tree[after.node_logits.node]
+        node.has_step = True
+        token, parent = node.token, before.node_logits
+        text, pending = self._tokens.text(token, self._pending.get(parent.node, b""))
+        logprob = float(parent.logprobs[token])
+        return Step(
+            index=node.decoded - 1,
+            position=node.depth - 1,
+            node=after.node_logits.node,
+            parent=parent.node,
+            id=token,
+            text=text,
+            raw=self._tokens.raw(token),
+            pending=pending,
+            special=self._tokens.is_special(token),
+            origin="intervened" if node.held else origin,
+            logprob=logprob,
+            prob=math.exp(logprob),
+            sampler_prob=float(parent.sampled.probs[token]),
+            rank=rank_of(parent.row, token),
+            surprisal_bits=max(0.0, -logprob / LN2),
+            choice=before.next,
+            next=after.next,
+            kv=kv,
+            ms=ms,
+            memory=memory,
+        )
+
+    def add_token(
+        self, parent: int, token: int, origin: Origin, prompt_begin: int = 0, held: int | None = None
+    ) -> int:
+        """Add a token to the tree, and the bytes that it leaves unfinished; returns its node.
+
+        Args:
+            parent: Node before it.
+            token: Its id.
+            origin: Of the token.
+            prompt_begin: Of a prompt's token: tokens of the path before the prompt.
+            held: Number of the interventions that it is computed under; None for those of its parent.
+        """
+        if origin == "prompt":
+            node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
+        else:
+            node = self._tree.add(parent, token, origin, held)
+        pending = self._tokens.text(token, self._pending.get(parent, b""))[1]
+        if pending:
+            self._pending[node] = pending
+        return node
+
+
+# ---- stops: reported, never forced -------------------------------------------------------------
+
+
+class Completing(Protocol):
+    """Whose completions end: a session, or one lane of a batch."""
+
+    @property
+    def tree(self) -> TokenPaths:
+        """Where its tokens are."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those of its stops."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """The model's."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model's."""
+
+    @property
+    def node_reader(self) -> NodeSampler:
+        """It has the grammars' states."""
+
+
+def stop_reached(session: Completing, node: int, most: float | None = None) -> Finished | None:
+    """The stop that the token of a node reached, None where generation goes on.
+
+    Args:
+        session: Its tree and settings apply.
+        node: A token of the completion.
+        most: Tokens of the completion at which it ends; None for the settings' max tokens.
+
+    Returns:
+        End-of-sequence, a complete grammar, a stop string, the context window, max tokens: the first that holds.
+    """
+    at = session.tree[node]
+    if at.token in session.tokens.eos_ids:
+        return Finished(node, "eos", eos_name(session, at.token))
+    grammar = session.settings.grammar
+    state = session.node_reader.grammars.at(grammar, node)
+    if grammar is not None and state is not None and state.complete:
+        return Finished(node, "grammar", grammar.summary)
+    if (text := stop_string(session, node)) is not None:
+        return Finished(node, "stop", text)
+    if (full := window_full(session, node)) is not None:
+        return full
+    count = at.depth - at.start
+    if count == (session.settings.max_tokens if most is None else most):
+        open_ = state is not None and state.matcher is not None and not state.matcher.accepting
+        unfinished = ", the grammar's text is not finished" if open_ else ""
+        return Finished(node, "length", f"{count} token" + "s" * (count != 1) + unfinished)
+    return None
+
+
+def run_limit(session: Completing, node: int) -> int:
+    """Tokens of the completion at which max tokens ends a run that begins at a node: as many again beyond the first."""
+    at, most = session.tree[node], session.settings.max_tokens
+    taken = at.depth - at.start
+    return most if taken < most else taken + most
+
+
+def eos_name(session: Completing, token: int) -> str:
+    """How an end-of-sequence token is written."""
+    return session.tokens.text(token)[0] or f"id {token}"
+
+
+def window_full(session: Completing, node: int) -> Finished | None:
+    """The stop of a context window that a node's token filled."""
+    window = session.facts.context_window
+    if window is None or session.tree[node].depth != window:
+        return None
+    return Finished(node, "length", f"context window of {window} tokens")
+
+
+def stop_string(session: Completing, node: int) -> str | None:
+    """The stop string that this node's token completed, however tokens cut it; the earliest in the text wins.
+
+    The prompt doesn't count: a stop string must begin in the completion. None where none was completed.
+    """
+    stops, at = session.settings.stop, session.tree[node]
+    if not stops or not session.tokens.raw(at.token):
+        return None
+    # A string of n bytes spans n tokens at most, but for tokens without bytes: those are few, and cause a miss only
+    # where a dozen of them are inside one stop string.
+    reach = max(len(stop.encode()) for stop in stops) + 12
+    tail = session.tree.tail(node, min(reach, at.depth - at.start))
+    # An unfinished character doesn't count as text yet: the token that finishes it may complete the string.
+    before = len(decode(b"", b"".join(map(session.tokens.raw, tail[:-1])))[0])
+    text = session.tokens.join(tail)
+    matches = [
+        (place, stop) for stop in stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0
+    ]
+    return min(matches)[1] if matches else None

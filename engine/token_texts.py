@@ -1,0 +1,97 @@
+"""The bytes and text of tokens, with UTF-8 that spans tokens; the query of a search. Standard library alone."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Literal, Protocol
+
+from engine.frozen import frozen
+
+
+def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
+    """Decode the next token's bytes.
+
+    Args:
+        pending: Bytes of an unfinished character from the tokens before.
+        raw: Bytes of this token.
+
+    Returns:
+        The characters that are now complete, and the bytes that wait for the next token. Bytes that can't become
+        a character give U+FFFD.
+    """
+    if not pending and raw.isascii():
+        return raw.decode("ascii"), b""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(pending + raw)
+    return text, decoder.getstate()[0]
+
+
+class TokenTexts(Protocol):
+    """What readings need of a vocabulary: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids there are."""
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Ids that end the sequence."""
+
+    @property
+    def spared(self) -> tuple[int, ...]:
+        """Ids that XTC never cuts."""
+
+    def raw(self, token: int) -> bytes:
+        """A token's own bytes; empty for an id without a token."""
+
+    def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
+        """The characters that a token finishes after some pending bytes, and the bytes still pending."""
+
+    def is_special(self, token: int) -> bool:
+        """Whether it is a mark of the format rather than text."""
+
+
+# ---- the query of a vocabulary search: a part of a token's text, an id, or bytes ---------------
+
+_ID = re.compile(r"#([0-9]{1,12})")
+_BYTES = re.compile(r"(?:0[xX]|‹)((?:\s*[0-9a-fA-F]){2,})\s*›?")
+_SHOWN = {"␣": " ", "↵": "\n", "⇥": "\t"}
+_ESCAPED = {r"\n": "\n", r"\t": "\t"}
+
+
+@frozen
+class TokenQuery:
+    """A parsed query."""
+
+    kind: Literal["text", "id", "bytes"]
+    texts: tuple[str, ...] = ()
+    """Spellings of one text, any of which may be part of a token's; lowered where case doesn't matter."""
+    cased: bool = False
+    """Whether case matters: the query has a capital letter."""
+    id: int = -1
+    raw: bytes = b""
+
+
+def read_query(query: str) -> TokenQuery:
+    """Read a query as a person typed it.
+
+    Args:
+        query: `#123` is an id; `0x e2 9c` (or `‹E2 9C›`, as unfinished characters are shown) is bytes, of which a digit
+            without its second one is left out; all else is a text, spaces at its edges included. In it `␣`, `↵`, `⇥`,
+            `\\n` and `\\t` stand for themselves and for what they show.
+    """
+    if (match := _ID.fullmatch(query)) is not None:
+        return TokenQuery("id", id=int(match[1]))
+    if (match := _BYTES.fullmatch(query)) is not None:
+        digits = "".join(match[1].split())
+        return TokenQuery("bytes", raw=bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    cased = query != query.lower()
+    texts = [query, _replaced(query, _SHOWN), _replaced(query, _ESCAPED)]
+    return TokenQuery("text", tuple(dict.fromkeys(text if cased else text.lower() for text in texts)), cased)
+
+
+def _replaced(text: str, by: dict[str, str]) -> str:
+    for written, meant in by.items():
+        text = text.replace(written, meant)
+    return text

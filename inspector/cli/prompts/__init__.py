@@ -1,1 +1,0 @@
-"""Prompts given in other ways than as one text."""

@@ -1,0 +1,375 @@
+"""`inspector replay`, `sessions` and `export`: what was recorded, shown, listed and written; without MLX."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from engine.errors import EngineError
+from engine.files import free, replacing, typed
+from engine.settings import LoadSettings, Settings
+from inspector.cli import screen
+from inspector.cli.exit import OK, output
+from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, add_theme, command_parser
+from inspector.keys import key_for
+
+if TYPE_CHECKING:
+    from inspector.lessons.catalogue import Listed
+    from inspector.recordings.sessions import SavedSession
+
+_SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
+_NAMES = ", ".join(_SPEEDS)
+
+
+def replay_parser() -> Parser:
+    """The parser of `inspector replay`."""
+    made = command_parser(
+        "replay",
+        "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
+        f"{key_for('go_live')} loads the model, if it is the recorded one, and goes on live.",
+        f"Keys: {key_for('step')} the next step, {key_for('run')} plays, {key_for('faster')} "
+        f"and {key_for('slower')} the speed, backspace goes back. {EXIT_STATUS}",
+    )
+    add = made.add_argument
+    add("trace", metavar="FILE", nargs="?", help="a trace, or a name that `inspector sessions` lists; batch and "
+        "lockstep come with the program; without one the demonstration is played")  # fmt: skip
+    add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
+    add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
+    follow = "show what a program appends to it, as a session that runs does; nothing but looking around is possible"
+    add("--follow", action="store_true", help=follow)
+    add("--no-save", action="store_true", help="save nothing when it is gone on with live")
+    add_theme(made)
+    return made
+
+
+def speed(text: str) -> float:
+    """A speed of the replay by its name.
+
+    Raises:
+        ArgumentTypeError: It is none of them.
+    """
+    if text not in _SPEEDS:
+        raise ArgumentTypeError(f"must be one of {_NAMES}, not {text!r}")
+    return _SPEEDS[text]
+
+
+def named(name: str | None) -> tuple[Path, bool]:
+    """The trace of a name, and whether it comes with the program.
+
+    Args:
+        name: A path, a session's name, or that of a recording that comes with the program; None for the demonstration.
+
+    Raises:
+        EngineError: There is none.
+    """
+    from inspector.demo import DEMONSTRATION, SCENES
+    from inspector.recordings import sessions
+
+    if name is None:
+        return DEMONSTRATION, True
+    if name in SCENES and not os.path.exists(name):
+        return SCENES[name], True
+    return sessions.find(name), False
+
+
+def run_replay(args: Namespace) -> int:
+    """Run `inspector replay`.
+
+    Raises:
+        EngineError: There is no such file, it is no trace, or there is no terminal.
+    """
+    from inspector.demo import LESSON
+    from inspector.recordings import sessions
+    from inspector.session.playback import Opening, checked
+
+    if args.follow:
+        return _follow(args)
+    path, shipped = named(args.trace)
+    path = checked(path)
+    screen.check_terminal(instead="Without one, use inspector export.")
+    from inspector.app import InspectorApp
+    from inspector.lessons.catalogue import listed
+    from inspector.tools.registry import TOOLS, with_lesson
+
+    opening = Opening(path, play=args.play or shipped, speed=args.speed)
+    save = None if args.no_save else sessions.folder()
+    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
+    load, settings, theme = LoadSettings(), Settings(), args.theme or ""
+    return screen.run_app(InspectorApp(load, settings, save=save, trace=opening, theme=theme, tools=tools))
+
+
+def _follow(args: Namespace) -> int:
+    """Show a session as it goes; without a name the last one."""
+    from inspector.recordings import sessions
+    from inspector.session.playback import Opening, checked
+
+    if args.play:
+        hint = f"{key_for('run')} does so later."
+        raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
+    path = checked(sessions.find_growing(args.trace or ""))
+    screen.check_terminal(instead="Without one, use inspector export.")
+    from inspector.app import InspectorApp
+    from inspector.config.preferences import SavedPreferences
+    from inspector.tools.registry import FOLLOWING
+
+    look = SavedPreferences().read().values
+    opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
+    app = InspectorApp(LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING)
+    return screen.run_app(app)
+
+
+REPLAY = Subcommand("replay", replay_parser, run_replay, "a recorded session on the screen, without a model")
+
+
+# ---- inspector sessions ----------------------------------------------------------------------
+
+_PROMPT = 40
+"""Characters of a prompt that the table shows."""
+
+
+def sessions_parser() -> Parser:
+    """The parser of `inspector sessions`."""
+    from inspector.recordings import sessions
+
+    made = command_parser(
+        "sessions",
+        "List the sessions that were saved as they went, the one last written to first.",
+        f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
+        "but never one in which something was marked (a name, a bookmark, a note, a caption), nor one whose file "
+        "you renamed. Go on with one: inspector --resume NAME. Look at one: inspector replay NAME. Put one away: "
+        "delete its file.",
+    )
+    add_jsonl(made, "table")
+    return made
+
+
+def run_sessions(args: Namespace) -> int:
+    """Run `inspector sessions`."""
+    from inspector.recordings import sessions
+
+    out, listed = output(), sessions.saved_sessions()
+    for line in _session_objects(listed) if args.jsonl else _session_table(listed):
+        out.write(line + "\n")
+    return OK
+
+
+SESSIONS = Subcommand("sessions", sessions_parser, run_sessions, "the sessions that were saved as they went")
+
+
+def _session_objects(listed: Sequence[SavedSession]) -> Iterator[str]:
+    for session in listed:
+        peek = session.peek
+        changed = datetime.fromtimestamp(session.changed, UTC).isoformat(timespec="seconds")
+        event = {
+            "name": session.name,
+            "path": str(session.path),
+            "changed": changed,
+            "created": peek.created if peek else None,
+            "model": peek.model if peek else None,
+            "prompt": peek.prompt if peek else None,
+            "tokens": session.tokens,
+            "made_with": session.made,
+            "bytes": session.size,
+            "in_use": bool(peek and peek.in_use),
+            "problem": session.problem or None,
+        }
+        yield json.dumps(event, ensure_ascii=True)
+
+
+def _session_table(listed: Sequence[SavedSession]) -> Iterator[str]:
+    from inspector.display import pad, visible  # drawn with characters; not needed for --help
+    from inspector.recordings import sessions
+
+    if not listed:
+        yield f"No session is saved in {visible(str(sessions.folder()))}."
+        return
+    names = max(len("name"), *(len(visible(s.name)) for s in listed))
+    yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
+    for s in listed:
+        when = datetime.fromtimestamp(s.changed).strftime("%Y-%m-%d %H:%M")
+        yield (f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}")
+
+
+def _about(session: SavedSession) -> str:
+    from inspector.display import truncate, visible
+
+    if session.peek is None:
+        return visible(session.problem)
+    runs = "(runs) " if session.peek.in_use else ""
+    made = f" · {session.made}" if session.made else ""
+    return runs + truncate(visible(session.peek.user_message), _PROMPT) + made
+
+
+# ---- inspector export ------------------------------------------------------------------------
+
+
+Found = TypeVar("Found")
+NAMES = ("html", "md", "csv", "txt", "svg")
+STDOUT = "-"
+SIZE = (120, 40)
+SMALLEST, LARGEST = (40, 10), (500, 300)
+
+
+def export_parser() -> Parser:
+    """The parser of `inspector export`."""
+    made = command_parser(
+        "export",
+        "Write a trace as a document: a web page to share, Markdown, a CSV table of the tokens, the plain "
+        "text, or a picture of the screen. Everything foreign in it stays text. Of a lesson the web page asks, "
+        "waits and reveals, with no network and no model.",
+        "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
+        "that no spreadsheet runs it. Notes, captions and bookmarks are told; the model's directory is not. "
+        f"{EXIT_STATUS}",
+    )
+    add = made.add_argument
+    add("trace", metavar="FILE", nargs="?", help="a trace, or a name that `inspector sessions` lists; or a lesson by "
+        "number, name or .md file, with its recording beside it; without one the demonstration")  # fmt: skip
+    to = "what to write (default: what the end of OUT says)"
+    add("--to", type=format_name, choices=NAMES, metavar="FORMAT", help=f"{', '.join(NAMES)}: {to}")
+    out = "where; - is standard output (default: FILE's name in this directory)"
+    add("--output", "-o", metavar="OUT", help=out)
+    node = "look at this node, or where this named branch begins, on a path through it"
+    add("--node", metavar="N|NAME", help=node)
+    of = "the lesson that the trace is a recording of, for its web page: number, name or .md file"
+    add("--lesson", metavar="LESSON", help=of)
+    add("--force", action="store_true", help="replace a file that is there")
+    add = made.add_argument_group("picture of the screen").add_argument
+    size = "of the terminal (default: 120x40)"
+    add("--size", type=dimensions, default=SIZE, metavar="COLUMNSxROWS", help=size)
+    add("--light", action="store_true", help="in the light theme")
+    return made
+
+
+def format_name(text: str) -> str:
+    """A format as it is typed, or as a file's name ends: `md` for `markdown`."""
+    name = text.lower()
+    return {"htm": "html", "markdown": "md", "text": "txt"}.get(name, name)
+
+
+def dimensions(text: str) -> tuple[int, int]:
+    """Columns and rows as they are typed: `120x40`.
+
+    Raises:
+        ArgumentTypeError: They are none, or out of range.
+    """
+    match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text.strip().lower())
+    size = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not all(low <= side <= high for low, side, high in zip(SMALLEST, size, LARGEST, strict=True)):
+        raise ArgumentTypeError(f"must be COLUMNSxROWS, from 40x10 to 500x300, not {text!r}")
+    return size
+
+
+def run_export(args: Namespace) -> int:
+    """Run `inspector export`."""
+    from inspector.demo import DEMONSTRATION
+    from inspector.lessons.catalogue import of_recording
+
+    listed, trace = _source(args)
+    name, out = _target(args, trace)
+    if out is not None:
+        free(out, args.force)
+    if name == "html" and trace is not None:
+        listed = listed or _read_lesson(str(trace), lambda: of_recording(trace))
+    if name == "html" and listed is not None:
+        document = _lesson(args, listed, trace or listed.trace)
+    elif args.lesson is not None:
+        hint = "Add --to html, or leave --lesson out."
+        raise EngineError(f"--lesson is for web pages, and this is {name}.", hint)
+    else:
+        document = _session(args, name, DEMONSTRATION if trace is None else trace)
+    _deliver(document, out, args.force)
+    return OK
+
+
+def _session(args: Namespace, name: str, trace: Path) -> str:
+    from inspector.tools.export.documents import FORMATS
+    from inspector.tools.export.recording import line, read
+
+    recording = read(trace)
+    if args.node is not None:
+        line(recording, args.node)
+    if name == "svg":
+        from inspector.cli.picture import picture
+
+        return picture(recording, args.size, args.light)
+    return FORMATS[name].make(recording)
+
+
+def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
+    from inspector.tools.export.lesson_page import page
+
+    if args.node is not None:
+        raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
+    return _read_lesson(str(listed.path), lambda: page(listed.lesson, trace))
+
+
+def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
+    """The lesson, where one is named, and the trace; no trace for the demonstration."""
+    from inspector.lessons.catalogue import find, is_name
+    from inspector.recordings import sessions
+
+    name = args.trace
+    listed = _read_lesson(args.lesson, lambda: find(args.lesson)) if args.lesson is not None else None
+    if name is None:
+        return listed, listed.trace if listed is not None else None
+    if is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
+        own = _read_lesson(name, lambda: find(name))
+        return listed or own, own.trace
+    return listed, sessions.find(name)
+
+
+def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
+    """What is read; what is wrong in a lesson's file is told with its line."""
+    from inspector.lessons.errors import LessonError
+
+    try:
+        return read()
+    except LessonError as error:
+        raise EngineError(error.at(name)) from error
+
+
+def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
+    """Format and file; None for standard output."""
+    given = typed(args.output) if args.output not in (None, STDOUT) else None
+    name = args.to or format_name(given.suffix.lstrip(".") if given else "")
+    if name not in NAMES:
+        what = f"The end of {given} names no format." if given else "What to write was not said."
+        raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
+    if args.output == STDOUT:
+        return name, None
+    return name, given or typed(f"{stem(trace)}.{name}")
+
+
+def stem(trace: Path | None) -> str:
+    """A trace's name without what its kind and its compression put at the end; None for the demonstration."""
+    if trace is None:
+        return "demonstration"
+    name = trace.name
+    for end in (".gz", ".zst", ".jsonl", ".trace"):
+        name = name.removesuffix(end)
+    return name or "session"
+
+
+def _deliver(text: str, out: Path | None, force: bool) -> None:
+    from inspector.display import visible
+    from inspector.scales import size
+
+    if out is None:
+        output().write(text)
+        return
+    raw = text.encode()
+    with replacing(out, force) as file:
+        file.write(raw)
+    if sys.stderr is not None:
+        sys.stderr.write(f"{visible(str(out))}: {size(len(raw))}\n")
+
+
+PURPOSE = "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG"
+EXPORT = Subcommand("export", export_parser, run_export, PURPOSE)

@@ -1,0 +1,211 @@
+"""Measurements as tables or as JSON: sweeps, a profile, a race."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Sequence
+from typing import TextIO
+
+from engine import protocol
+from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured, Swept
+from inspector.cli.arguments import CliRequest
+from inspector.cli.driver import Writer
+from inspector.cli.summary import Summary
+from inspector.cli.writers.jsonl import JsonLines
+from inspector.cli.writers.plain import PlainText, figures
+from inspector.display import visible
+from inspector.scales import time_left
+from inspector.state.record_json import Json, pick, record_json
+from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
+from inspector.tools.race.report import progress, report
+from inspector.tools.sweeps.tables import BAR, tables
+from inspector.widgets.charts import bar
+
+
+def profile_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
+    """The writer that a request for a profile asks for."""
+    return ProfileLines(out, request) if request.jsonl else ProfileTables(out, err, request)
+
+
+def race_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
+    """The writer that a request for a race asks for."""
+    return RaceLines(out, request) if request.jsonl else RaceTable(out, err, request)
+
+
+# ---- sweeps -----------------------------------------------------------------------------------
+
+
+class BenchText(PlainText):
+    """Shows how far the measuring is, and writes what came of it.
+
+    Args:
+        out: Receives the figures.
+        err: Receives the progress, where it is a terminal.
+        request: Which model.
+        as_json: One object instead of tables.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, *, as_json: bool) -> None:
+        super().__init__(out, err, request)
+        self._json = as_json
+        self._swept: Swept | None = None
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Take in one record."""
+        match record:
+            case protocol.Measuring():
+                filled = bar(record.done / record.total, BAR).replace(" ", "·")
+                self._show(
+                    f"{filled} {record.done}/{record.total} {record.detail}{time_left(record.left_ms)}"
+                )
+            case Swept(last=True):
+                self._swept = record
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Write the figures; nothing where the measuring was broken off."""
+        self._show("")
+        if self._swept is None:
+            self._say("cancelled: nothing was measured to the end\n")
+            return
+        self._out.write(json.dumps(as_object(self._swept)) + "\n" if self._json else tables(self._swept))
+        self._out.flush()
+        self._say("".join(f"note        {visible(note)}\n" for note in (*self._notes, *self._swept.notes)))
+
+
+def as_object(swept: Swept) -> Json:
+    """All that was measured, every single value and the medians, as JSON can hold it."""
+    points = [
+        {
+            **pick(point, "sweep", "at"),
+            "figures": [pick(figure, "name", "unit", "median", "values") for figure in point.figures],
+        }
+        for point in swept.points
+    ]
+    return record_json(
+        swept, how={"how": dict(swept.how)}, points={"points": points}, last={}
+    )  # it always is
+
+
+# ---- a profile --------------------------------------------------------------------------------
+
+
+class ProfileLines(JsonLines):
+    """Writes the events of a profile: `model`, `prefill`, `prompt`, `profile`, `roofline`, `kv_costs`."""
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Write the event of a record, if it has one; the steps before are left out."""
+        match record:
+            case Profiled():
+                self._write("profile", record_json(record), pick(record, "other_ms"))
+            case RooflineMeasured():
+                self._write("roofline", record_json(record), pick(record, "ridge"))
+            case KVCompared(last=True):
+                self._write("kv_costs", record_json(record))
+            case protocol.Step():
+                pass
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Nothing: each measurement is an event of its own."""
+
+
+class ProfileTables(PlainText):
+    """Writes each measurement as it comes."""
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Take in one record, and show how far the measuring is."""
+        match record:
+            case protocol.Measuring():
+                self._show(f"{record.command}: {record.detail} {record.done}/{record.total}")
+            case protocol.Step():
+                self._show(f"decoding: {record.index + 1} tokens")
+            case Profiled():
+                self._tabulate(profile_table(record), record.how)
+            case RooflineMeasured():
+                self._tabulate(roofline_table(record), record.how)
+            case KVCompared(last=True):
+                self._tabulate(kv_table(record), f"By formula: {record.formula}.")
+            case _:
+                super().take(record, "")
+
+    def end(self, summary: Summary) -> None:
+        """Write what the model is, and the notes."""
+        self._show("")
+        self._sum_up(figures(summary, self._request, ("model",)))
+
+    def _tabulate(self, lines: Sequence[str], how: str) -> None:
+        self._show("")
+        width = max(40, min(100, shutil.get_terminal_size().columns - 2))
+        below = textwrap.wrap(how, width, initial_indent="  ", subsequent_indent="  ")
+        self._out.write("\n".join([*map(visible, lines), *below, "", ""]))
+        self._out.flush()
+
+
+# ---- a race -----------------------------------------------------------------------------------
+
+
+class RaceLines(JsonLines):
+    """Writes the events of a race: `model`, `prefill`, `prompt`, `race`, `race_step`, `race_end`."""
+
+    def __init__(self, out: TextIO, request: CliRequest) -> None:
+        super().__init__(out, request)
+        self._ended: RaceEnded | None = None
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Write the event of a record, if it has one."""
+        match record:
+            case RaceOpened():
+                self._write("race", record_json(record))
+            case RaceStep():
+                self._write("race_step", record_json(record), pick(record, "equal"))
+            case RaceEnded():
+                self._ended = record
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Write the last event."""
+        if self._ended is None:
+            self._write("race_end", {"reason": "cancelled"})
+        else:
+            self._write("race_end", {"reason": "length"}, record_json(self._ended))
+
+
+class RaceTable(PlainText):
+    """Writes medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
+        super().__init__(out, err, request)
+        self._opened: RaceOpened | None = None
+        self._steps: list[RaceStep] = []
+        self._over = False
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Take in one record, and show how far the race is."""
+        match record:
+            case RaceOpened():
+                self._opened = record
+            case protocol.Measuring():
+                self._show(f"race: {record.detail} {record.done}/{record.total}")
+            case RaceStep() if self._opened is not None:
+                self._steps.append(record)
+                self._show(progress(self._opened, record))
+            case RaceEnded():
+                self._over = True
+            case _:
+                super().take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Write what was measured."""
+        self._show("")
+        if self._opened is not None and self._steps:
+            columns = shutil.get_terminal_size().columns
+            self._out.write(report(self._opened, self._steps, columns))
+            self._out.flush()
+        cancelled = [] if self._over else [("race", "cancelled")]
+        self._sum_up([*figures(summary, self._request, ("model", "seed")), *cancelled])

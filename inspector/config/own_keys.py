@@ -1,0 +1,152 @@
+"""A person's own keys: `keys.toml` in the configuration directory, read once at the start.
+
+    step = "n"                        # an action of the main screen
+    run = ["r", "f5"]                 # several keys
+    "race.again" = "ctrl+n"           # one of a tool's own screen
+
+What is wrong in it is told, a sentence each, and the rest holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from engine.files import read_regular
+from engine.frozen import frozen
+from inspector import places
+from inspector.keys import names_of, shown, textual_name
+
+NAME = "keys.toml"
+LIMIT = 64 * 1024
+"""Bytes of the file at most: all actions with three keys each take 12 KiB."""
+_LONGEST = 60
+"""Characters of what is wrong that are told."""
+_SUGGESTED = 10
+"""Problems for which a similar name is looked for: each takes a millisecond."""
+RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the command palette everywhere"}
+_PLAIN = frozenset(
+    ("space", "enter", "escape", "tab", "shift+tab", "backspace", "insert", "delete", "home", "end", "pageup",
+     "pagedown", "up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)))
+)  # fmt: skip
+_MOVING = frozenset(("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "delete"))
+_ALIASES = frozenset("hijm[")
+"""With ctrl these are backspace, tab, enter and escape to a terminal."""
+
+
+@frozen
+class OwnKeys:
+    """What a file says."""
+
+    keys: Mapping[str, tuple[str, ...]]
+    """By the id of an action its keys, as Textual names them: those that hold."""
+    problems: tuple[str, ...] = ()
+    """What doesn't, one sentence each."""
+
+
+Place = tuple[str, Mapping[str, str]]
+"""Where actions hold together, as the end of a sentence, and by their ids the usual keys, as `KEYS` has them."""
+
+
+def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
+    """Read the file; report what is wrong with it, and keep what is right.
+
+    Args:
+        where: All actions that there are.
+        path: The file; None for `keys.toml` in the user's configuration directory. It need not exist.
+    """
+    path = path or places.config() / NAME
+    try:
+        content = read_regular(path, LIMIT).decode()
+        import tomllib  # not needed by those who have no such file
+
+        entries = list(_entries(tomllib.loads(content)))
+    except FileNotFoundError:
+        return OwnKeys({})
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(getattr(error, "strerror", None) or error)
+        text = f"The keys in {path} can't be read: {why}. Mend the file; until then the usual ones hold."
+        return OwnKeys({}, (text,))
+    usual = {id: keys for _, actions in where for id, keys in actions.items()}
+    own: dict[str, tuple[str, ...]] = {}
+    problems: list[str] = []
+    for id, value in entries:
+        keys = [value] if isinstance(value, str) else value
+        if wrong := _wrong(id[:_LONGEST], keys, usual, len(problems) < _SUGGESTED):
+            problems.append(f"{NAME}: {wrong}")
+        else:
+            own[id] = tuple(dict.fromkeys(map(textual_name, cast("list[str]", keys))))
+    while double := next(_doubles(own, where), None):
+        id, problem = double
+        del own[id]
+        problems.append(f"{NAME}: {problem}")
+    return OwnKeys(own, tuple(problems))
+
+
+def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
+    """What is wrong with one entry by itself; empty where nothing is."""
+    if id not in usual:
+        from difflib import get_close_matches
+
+        near = get_close_matches(id, usual, 1) if suggest else []
+        return f"there is no action {id}. " + (
+            f"Did you mean {near[0]}?" if near else "`inspector keys` lists them."
+        )
+    if not (isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys)):
+        return f'{id} is no key. Write it as {id} = "n", or with several as ["n", "f5"].'
+    for key in keys:
+        if not can_be_sent(key):
+            key = key[:_LONGEST]
+            return f"no terminal sends “{key}” for {id}. Take a letter, a sign, f1 to f12, or ctrl with a letter."
+        if does := RESERVED.get(textual_name(key)):
+            return f"{key} for {id} is not used: it {does}. Take another key."
+    return ""
+
+
+def _entries(content: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """What a file says of each action, by its id."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _entries(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def can_be_sent(key: str) -> bool:
+    """Whether terminals send a key, as any of them does without extensions.
+
+    Args:
+        key: As a person writes it.
+    """
+    if len(key) < 2:
+        return key.isprintable() and key.strip() != ""
+    name = textual_name(key)
+    modifier, _, last = name.rpartition("+")
+    if not modifier:
+        return name in _PLAIN or len(shown(name)) == 1
+    if modifier == "ctrl" and len(last) == 1:
+        return last in "abcdefghijklmnopqrstuvwxyz" and last not in _ALIASES
+    return name in _PLAIN or (modifier in ("ctrl", "shift") and last in _MOVING)
+
+
+def _doubles(own: Mapping[str, tuple[str, ...]], places: Sequence[Place]) -> Iterator[tuple[str, str]]:
+    """Actions of a person's own that take the key of another, the later one first: its id and what is wrong."""
+    order = {id: place for place, id in enumerate(own)}
+    for where, actions in places:
+        taken: dict[str, str] = {}
+        for id, keys in actions.items():
+            for name in names_of(id, keys, own):
+                other = taken.setdefault(name, id)
+                mine = [each for one in (id, other) for each in _causes(one, actions) if each in own]
+                if other != id and mine:
+                    cause = max(mine, key=lambda each: order[each])
+                    holder = other if cause in _causes(id, actions) else id
+                    key = shown(name)
+                    what = f"{key} for {cause} is not used: it is the key of {holder} {where}."
+                    yield cause, f"{what} Take another key, or give {holder} another one."
+
+
+def _causes(id: str, actions: Mapping[str, str]) -> list[str]:
+    """The actions whose own keys an action may have: itself, and those whose keys it takes over."""
+    return [id, *(key[1:] for key in actions[id].split() if key.startswith("@") and len(key) > 1)]

@@ -1,0 +1,56 @@
+"""The keys that all screens share which look inside the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector.widgets.actions import HELP, THEME, Action, ActionTable, both, note, screen_table
+
+SCROLLS = note("pageup pagedown", "Scroll.")
+
+
+def walking(help: str = "Look at another token.") -> tuple[Action, ...]:
+    """The actions that go along the text, as on the main screen.
+
+    Args:
+        help: The sentence about them.
+    """
+    return (
+        *both(("earlier", "later"), ("Token before", "Next token"), help, lambda own, by: own.walk(by), hint="token",
+              worth=8, place=81),
+        Action("first", "First token", help, lambda own: own.look_at(1)),
+        Action("tip", "Last token", help, lambda own: own.look_at(None)),
+    )  # fmt: skip
+
+
+def inside_table(
+    title: str,
+    *actions: Action,
+    text: str = "",
+    views: str = "Show the next view of the same token, or the one before.",
+    leave: str = "Go back; what is computed stops.",
+    shared: bool = True,
+    told: bool = True,
+) -> ActionTable:
+    """The table of a screen that looks inside the model.
+
+    Args:
+        title: Of its section in the help.
+        actions: Its own.
+        text: What the help says besides.
+        views: Of the keys that go to the other views.
+        leave: Of the key that leaves.
+        shared: Whether the section has rows for what all these screens can do.
+        told: Whether the help has a section for it.
+    """
+    table = screen_table(
+        title,
+        *actions,
+        *both(("inside.next_view", "inside.view_before"), ("Next view", "View before"), views,
+              lambda own, by: own.turn(by), by=(1, -1), one=True, hint="next view", worth=6, place=82, listed=shared),
+        replace(THEME, listed=shared),
+        replace(HELP, worth=3),
+        Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
+        text=text,
+    )  # fmt: skip
+    return replace(table, told=told)

@@ -1,0 +1,243 @@
+"""Requests of one owner: the latest question alone, replies that are kept, and work that a screen starts and stops."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from engine.protocol import Command, Failure, Measuring, PromptOpened, Record
+from inspector.session.client import EngineClient, Request
+
+Reply = TypeVar("Reply", bound=Record)
+KEPT = 64
+"""Replies that are kept; the least recently used goes first."""
+KEPT_BYTES = 64 * 2**20
+"""Of packed numbers in them: the attention of a large model at a long text takes 16 MiB."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """What is wanted."""
+
+    command: Command
+    then: Callable[[Request[Any]], object]
+    about: Hashable
+    request: Request[Any] | None = None
+    """Once it is sent."""
+
+
+class Latest:
+    """Questions of one owner, of which the latest alone matters.
+
+    A newer one cancels the one before, whose asker is then not called, and is sent once that has ended: the engine
+    never has more than one of them.
+
+    Args:
+        client: Sends them.
+    """
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._out: Request[Any] | None = None
+        """What was sent and has not ended."""
+        self._wanted: _Question | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is on its way."""
+        return self._wanted is not None
+
+    @property
+    def progress(self) -> Measuring | None:
+        """How far the question is, where the engine says so."""
+        request = self._wanted.request if self._wanted is not None else None
+        return request.progress if request is not None else None
+
+    def ask(
+        self, command: Command, then: Callable[[Request[Any]], object], about: Hashable | None = None
+    ) -> None:
+        """Ask something, unless it is being asked.
+
+        Args:
+            command: The question; a run pauses unless it can be answered meanwhile.
+            then: Called once it has ended, unless another question took its place.
+            about: What makes two questions the same; None for the command.
+        """
+        about = command if about is None else about
+        if self._wanted is not None and self._wanted.about == about:
+            self._wanted.then = then
+            return
+        self.drop()
+        self._wanted = _Question(command, then, about)
+        if self._out is None:
+            self._send(self._wanted)
+
+    def drop(self) -> bool:
+        """Nobody waits for an answer any more; returns whether somebody did."""
+        waited, self._wanted = self.waiting, None
+        if self._out is not None:
+            self._out.cancel()
+        return waited
+
+    def _send(self, question: _Question) -> None:
+        self._out = question.request = self._client.do(question.command, self._ended)
+
+    def _ended(self, request: Request[Any]) -> None:
+        self._out, question = None, self._wanted
+        if question is None:
+            return
+        if question.request is request:
+            self._wanted = None
+            question.then(request)
+        else:
+            self._send(question)
+
+
+class Replies(Generic[Reply]):
+    """Replies of one kind, asked for one at a time and kept by what they are about; those of a recording, too.
+
+    Args:
+        client: Sends the questions.
+        kind: Class of the replies.
+        key: What a recorded reply is about: equal to what its question is asked about.
+        nodes: Whether they are about nodes: those are forgotten where nodes get other tokens.
+    """
+
+    def __init__(
+        self, client: EngineClient, kind: type[Reply], key: Callable[[Reply], Hashable], nodes: bool = True
+    ) -> None:
+        self._kind, self._key, self._nodes = kind, key, nodes
+        self._latest = Latest(client)
+        self._known: OrderedDict[Hashable, Reply] = OrderedDict()
+        self._failures: dict[Hashable, Failure] = {}
+        client.listeners.append(self._receive)
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
+    @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """What they are about, the one looked at last at the end."""
+        return tuple(self._known)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether one is on its way."""
+        return self._latest.waiting
+
+    @property
+    def progress(self) -> Measuring | None:
+        """How far that is, where the engine says so."""
+        return self._latest.progress
+
+    def get(self, key: Hashable) -> Reply | None:
+        """The reply about something, None while there is none."""
+        if key in self._known:
+            self._known.move_to_end(key)
+        return self._known.get(key)
+
+    def failure(self, key: Hashable) -> Failure | None:
+        """Why there is no reply about something."""
+        return self._failures.get(key)
+
+    def want(self, key: Hashable, question: Command) -> None:
+        """Ask, unless it is known, failed, or asked; what was asked before and has no reply yet no longer matters."""
+        if key in self._known or key in self._failures:
+            self.drop()
+        else:
+            self._latest.ask(question, partial(self._ended, key), key)
+
+    def again(self, key: Hashable, question: Command) -> None:
+        """Ask, though there is a reply."""
+        self._known.pop(key, None)
+        self._failures.pop(key, None)
+        self.want(key, question)
+
+    def drop(self) -> bool:
+        """Nobody waits for a reply any more; returns whether somebody did."""
+        return self._latest.drop()
+
+    def _ended(self, key: Hashable, request: Request[Any]) -> None:
+        if request.failure is not None:
+            self._failures[key] = request.failure
+        elif (reply := request.reply(self._kind)) is not None:
+            self._keep(key, reply)
+
+    def _receive(self, record: Record) -> None:
+        if isinstance(record, PromptOpened) and record.new_tree and self._nodes:
+            self._known.clear()  # nodes have other tokens now
+            self._failures.clear()
+        elif isinstance(record, self._kind) and not record.request:  # recorded: nobody here asked for it
+            self._keep(self._key(record), record)
+
+    def _keep(self, key: Hashable, reply: Reply) -> None:
+        self._known[key] = reply
+        self._known.move_to_end(key)
+        while len(self._known) > 1 and (len(self._known) > KEPT or self._nbytes > KEPT_BYTES):
+            self._known.popitem(last=False)
+
+    @property
+    def _nbytes(self) -> int:
+        return sum(getattr(reply, "nbytes", 0) for reply in self._known.values())
+
+
+class Job:
+    """Work that a screen starts, watches and stops: commands of some classes, and what went wrong with those it sent.
+
+    Args:
+        client: Takes the commands.
+        kinds: The classes. What somebody else has started of them is watched and stopped, too.
+    """
+
+    def __init__(self, client: EngineClient, *kinds: type[Command]) -> None:
+        self._client, self._kinds = client, kinds
+        self.failures: dict[str, Failure] = {}
+        """By the kind of the command that failed, until it is started again."""
+        self.cancelled = False
+        """Whether the command that ended last was cancelled."""
+
+    @property
+    def commands(self) -> list[Command]:
+        """What is asked for and neither ended nor cancelled."""
+        return [each.command for each in self._client.under_way(*self._kinds)]
+
+    @property
+    def running(self) -> bool:
+        """Whether anything is asked for."""
+        return bool(self.commands)
+
+    @property
+    def progress(self) -> Measuring | None:
+        """How far the command is that is under way, where the engine says so."""
+        return next((each.progress for each in self._client.of(*self._kinds)), None)
+
+    @property
+    def failure(self) -> Failure | None:
+        """What failed first."""
+        return next(iter(self.failures.values()), None)
+
+    def start(self, *asked: Command, each: Callable[[Record], object] | None = None) -> None:
+        """Have commands carried out, one after another.
+
+        Args:
+            asked: The commands; a run pauses unless they can be answered meanwhile.
+            each: Called with each of their records.
+        """
+        self.cancelled = False
+        for command in asked:
+            self.failures.pop(command.kind, None)
+            self._client.do(command, self._ended, each)
+
+    def stop(self) -> bool:
+        """Cancel what is asked for; returns whether anything was."""
+        return self._client.cancel(*self._client.under_way(*self._kinds))
+
+    def _ended(self, request: Request[Any]) -> None:
+        self.cancelled = request.cancelled
+        if request.failure is not None:
+            self.failures[request.command.kind] = request.failure

@@ -1,0 +1,64 @@
+"""What the state of a capability is: the base of what its records come to, live or recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import ClassVar
+
+from engine.protocol import Record
+from inspector.state.branches import Token
+
+MOST = 1e15
+"""No engine measured so much of anything."""
+
+
+class ReplayStop(Enum):
+    """How a step through a recording treats a record that changes the screen of a tool and not the main one."""
+
+    EACH = "each"
+    """The step ends with it."""
+    FIRST = "first"
+    """Of those that come in a row the step ends with the first."""
+    FIRST_AND_LAST = "first and last"
+    """With the first, and with the one whose `last` is set: each tells the whole anew."""
+    BEGINS = "begins"
+    """It ends no step, and begins a new row."""
+
+
+class CapabilityState:
+    """What the records of one capability come to. `STATES` lists all of them; a `Timeline` has one of each."""
+
+    TAKES: ClassVar[tuple[type[Record], ...]] = ()
+    """The records that change it."""
+    STOPS: ClassVar[Mapping[type[Record], ReplayStop]] = {}
+    """What a replay does at its records."""
+    SHOWN_BY: ClassVar[Mapping[type[Record], str]] = {}
+    """What is said where a replay stops at a record, the key that shows it by its id in braces: see `with_keys`."""
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; one that is not in `TAKES` changes nothing."""
+
+    def reached(self, record: Record) -> Iterable[Token]:
+        """The tokens that a record, just taken in, brought to the tree though the session was never at them."""
+        return ()
+
+    @classmethod
+    def sound(cls, record: Record) -> bool:
+        """Tell whether a record of a file can be drawn, as one that an engine made can."""
+        return True
+
+
+def measurable(value: object) -> bool:
+    """Tell whether all numbers in a value are finite, not below zero, and such as an engine could have measured."""
+    if isinstance(value, int | float):
+        return 0 <= value <= MOST
+    if isinstance(value, tuple):
+        return all(map(measurable, value))
+    return not is_dataclass(value) or all(measurable(getattr(value, each.name)) for each in fields(value))
+
+
+def within(value: float | None, low: float, high: float, *more: float) -> bool:
+    """Tell whether a number lies between two, or is one of some others; None always does."""
+    return value is None or low <= value <= high or value in more

@@ -1,0 +1,139 @@
+"""Contributions to a logit, for screen and command line: which tokens are compared, the writers by name, as rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from engine.frozen import frozen
+from engine.protocol import AttributionRead, Contribution
+from inspector.display import visible
+from inspector.state.timeline import Timeline
+
+SEEN = 0.005
+"""The least number that two decimals show."""
+_WORDS = {"embedding": "embedding", "attention": "attention", "mlp": "MLP", "recurrence": "recurrence",
+          "residual": "residual", "layer": "whole", "constant": "constant"}  # fmt: skip
+
+
+def ranked(timeline: Timeline) -> tuple[int, ...]:
+    """The tokens that can be looked at in the selected slot: the one that was taken, then the candidates by rank."""
+    best = [candidate.id for candidate in sorted(timeline.candidates, key=lambda each: each.rank)]
+    taken = [timeline.taken] if timeline.taken is not None else []
+    return tuple(dict.fromkeys([*taken, *best]))
+
+
+def compared(timeline: Timeline, token: int | None = None, against: int | None = None) -> tuple[int, ...]:
+    """The two tokens whose logits are compared in the selected slot.
+
+    Args:
+        timeline: What is known of the slot.
+        token: The first one; None for the one that was taken, or that the sampler picked.
+        against: The second one, which the first is not; None for the best other candidate.
+
+    Returns:
+        Two ids; one where no other candidate is known, none where no token is.
+    """
+    known = ranked(timeline)
+    if token is None:
+        token = next((id for id in known if id != against), None)
+    if token is None:
+        return ()
+    if against is None:
+        best = sorted(timeline.candidates, key=lambda each: each.rank)
+        against = next((each.id for each in best if each.id != token), None)
+    return (token,) if against is None else (token, against)
+
+
+@frozen
+class ContributionRow:
+    """One writer: a part, or a head of one."""
+
+    name: str
+    """`embedding`, `L6 attention`, `L6 h1`; layers and heads counted from 1. Printable."""
+    logits: tuple[float, ...]
+    """What it adds to the logit of each token."""
+    value: float
+    """One number of these: see `AttributionRead.bar`."""
+    part: int
+    """Place in the record."""
+    kind: str
+    """As the record has it, or `head`, or `rest` for what an attention adds without any head."""
+    head: int | None = None
+    """From 0."""
+    after: float | None = None
+    """Where the logit, or the difference, is once this part has written; None for heads."""
+    last: bool = False
+    """Whether it is the last head of its attention."""
+
+    @property
+    def key(self) -> tuple[int, int | None]:
+        """The same in every order."""
+        return self.part, -1 if self.kind == "rest" else self.head
+
+    @property
+    def within(self) -> bool:
+        """Whether it is a share of an attention."""
+        return self.kind in ("head", "rest")
+
+
+def heads_of(read: AttributionRead, part: Contribution) -> int:
+    """Heads of a part that can be told apart, 0 for none."""
+    shape = part.heads.shape
+    return shape[0] if len(shape) == 2 and shape[1] == len(read.tokens) and part.heads.fits else 0
+
+
+def part_rows(read: AttributionRead) -> list[ContributionRow]:
+    """A row for each part, in the order in which they write; a constant of nothing is left out."""
+    rows, after = [], 0.0
+    twice = Counter((part.layer, part.kind) for part in read.parts)
+    for place, part in enumerate(read.parts):
+        if len(part.logits) != len(read.tokens) or (part.kind == "constant" and not any(part.logits)):
+            continue
+        value = read.bar(part.logits)
+        after += value
+        name = _name(part, twice[part.layer, part.kind] > 1)
+        rows.append(ContributionRow(name, part.logits, value, place, part.kind, None, after))
+    return rows
+
+
+def head_rows(read: AttributionRead, row: ContributionRow) -> Iterator[ContributionRow]:
+    """The rows of a part's heads, and of what it adds without any, where that can be seen."""
+    part = read.parts[row.part]
+    count = heads_of(read, part)
+    layer = f"L{(part.layer or 0) + 1}"
+    rest = read.bar(part.rest) if len(part.rest) == len(read.tokens) else 0.0
+    with_rest = count > 0 and abs(rest) >= SEEN
+    for head in range(count):
+        logits = part.head(head)
+        last = head == count - 1 and not with_rest
+        yield ContributionRow(
+            f"{layer} h{head + 1}", logits, read.bar(logits), row.part, "head", head, last=last
+        )
+    if with_rest:
+        yield ContributionRow(f"{layer} no head", part.rest, rest, row.part, "rest", last=True)
+
+
+def rows_of(
+    read: AttributionRead, unfolded: Collection[int] = (), by_size: bool = False
+) -> list[ContributionRow]:
+    """The rows of a view.
+
+    Args:
+        read: The contributions.
+        unfolded: Parts, by place, whose heads are rows of their own: under their attention, or in its place.
+        by_size: The largest first, whatever its sign; otherwise in the order in which they write. Then heads are in
+            their attention's place: all rows sum to the logit.
+    """
+    rows: list[ContributionRow] = []
+    for row in part_rows(read):
+        heads = list(head_rows(read, row)) if row.part in unfolded else []
+        rows += heads if by_size and heads else [row, *heads]
+    return sorted(rows, key=lambda row: -abs(row.value)) if by_size else rows
+
+
+def _name(part: Contribution, ambiguous: bool) -> str:
+    word = _WORDS.get(part.kind) or visible(part.name) or "other"
+    if ambiguous and part.name and part.kind in _WORDS:
+        word = f"{word} {visible(part.name)}"
+    return word if part.layer is None else f"L{part.layer + 1} {word}"

@@ -1,0 +1,170 @@
+"""What was looked at inside the model, by the token whose forward it was: for exports."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar
+
+from rich.cells import cell_len
+
+from engine.protocol import (
+    AttentionRead,
+    AttributionRead,
+    CaptureFacts,
+    Check,
+    HeadsSwept,
+    Intervened,
+    Intervention,
+    LensRead,
+    PromptOpened,
+    Record,
+    Scope,
+    SweptUnit,
+)
+from inspector.display import visible
+from inspector.scales import milliseconds
+from inspector.state.capability import CapabilityState
+
+CHECKS = {
+    "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
+    "parts": "parts sum to logits", "session": "as the session computed",
+    "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
+    "same": "nothing before the difference",
+    "restored": "all restored at the end",
+}  # fmt: skip
+"""What each check says."""
+
+
+def checks_words(facts: CaptureFacts) -> str:
+    """Each check with its error; printable."""
+    return visible(
+        ", ".join(f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})" for check in facts.checks)
+    )
+
+
+def checked(facts: CaptureFacts, width: int) -> str:
+    """The checks of a view, and what it cost, in the longest words that there is room for.
+
+    Args:
+        facts: Of the view.
+        width: Cells of the line.
+    """
+    times = facts.ms / facts.step_ms if facts.step_ms else 0.0
+    state = "Checked" if facts.failed is None else "Not shown"
+    cost = milliseconds(facts.ms)
+    short = visible(", ".join(f"{check.name} {check.error:.1g}" for check in facts.checks))
+    note = f" · {visible(facts.note)}" if facts.note else ""
+    forms = (
+        f"{state} · {cost}, {times:.1f} plain steps · {checks_words(facts)}{note}",
+        f"{state} · {cost}, {times:.1f} plain steps · {short}{note}",
+        f"{state} · {cost}, {times:.1f} plain steps · {short}",
+        f"{state} · {cost} · {short}",
+    )
+    return next((form for form in forms if cell_len(form) <= width), forms[-1])
+
+
+def interventions_words(interventions: Sequence[Intervention]) -> str:
+    """Units as a person reads them: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`."""
+    off = [each.label for each in interventions if not each.scale]
+    scaled = [each.label for each in interventions if each.scale]
+    return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled)
+
+
+_LAST = {"head": 0, "layer": 2}
+"""The order of a layer's units: heads, parts, the layer."""
+
+
+def layer_of_heads(swept: HeadsSwept) -> int | None:
+    """The layer whose heads a sweep has and nothing else; None for one with parts and layers."""
+    layers = {each.intervention.layer for each in swept.units}
+    only_heads = all(each.intervention.kind == "head" for each in swept.units)
+    return next(iter(layers)) if only_heads and len(layers) == 1 else None
+
+
+def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
+    """A sweep with the units of another one of the same node, and the worse of each check. Of two that follow other
+    logits the later one that has parts.
+
+    Args:
+        whole: Has what both have in common.
+        more: Its units are added, or take the place of the same ones.
+    """
+    if (whole.token, whole.other) != (more.token, more.other):
+        return more if layer_of_heads(more) is None else whole
+    units = {each.intervention: each for each in (*whole.units, *more.units)}
+    checks = {check.name: check for check in whole.facts.checks}
+    for check in more.facts.checks:
+        worse = checks.get(check.name)
+        checks[check.name] = check if worse is None else max(worse, check, key=_excess)
+    facts = replace(whole.facts, checks=tuple(checks.values()), ms=whole.facts.ms + more.facts.ms)
+    run = whole.tokens_run + more.tokens_run
+    return replace(whole, units=tuple(sorted(units.values(), key=_place)), facts=facts, tokens_run=run)
+
+
+def _excess(check: Check) -> float:
+    return check.error / check.bound if check.bound else check.error
+
+
+def _place(unit: SweptUnit) -> tuple[int, int, int]:
+    each = unit.intervention
+    return each.layer, _LAST.get(each.kind, 1), each.head or 0
+
+
+KEPT = 64
+"""Of each kind at most; the first ones go first."""
+LARGEST = 2 * 2**20
+"""Bytes of packed numbers of one at most: what a trace wouldn't keep either."""
+
+Tried = tuple[int, tuple[Intervention, ...], Scope]
+"""What was tried: after which node, what was changed, and in how much of the path."""
+
+
+@dataclass(slots=True)
+class Looks(CapabilityState):
+    """The last views of a session that passed their checks."""
+
+    TAKES = AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, PromptOpened
+
+    attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
+    """By node."""
+    lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
+    contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
+    sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
+    tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
+
+    def apply(self, record: Record) -> None:
+        """Take in one record."""
+        match record:
+            case PromptOpened(new_tree=True):
+                for each in fields(self):
+                    setattr(self, each.name, OrderedDict())
+            case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
+                _keep(self.attention, record.node, record)
+            case LensRead() if record.facts.failed is None:
+                _keep(self.lens, record.node, record)
+            case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
+                _keep(self.contributions, record.node, record)
+            case HeadsSwept() if record.facts.failed is None:
+                before = self.sweeps.get(record.node)
+                _keep(self.sweeps, record.node, record if before is None else joined(before, record))
+            case Intervened() if record.facts.failed is None:
+                _keep(self.tried, (record.node, record.interventions, record.scope), record)
+            case _:
+                pass
+
+    def copy(self) -> Looks:
+        """The same views: what is looked at later changes nothing in it."""
+        return Looks(*(OrderedDict(getattr(self, each.name)) for each in fields(self)))
+
+
+Key = TypeVar("Key")
+Look = TypeVar("Look")
+
+
+def _keep(looks: OrderedDict[Key, Look], key: Key, look: Look) -> None:
+    looks[key] = look
+    looks.move_to_end(key)
+    while len(looks) > KEPT:
+        looks.popitem(last=False)

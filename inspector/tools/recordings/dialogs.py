@@ -1,0 +1,243 @@
+"""The dialogs of recordings: the one that saves what is on show to a file, and the list of recent sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import ClassVar
+
+from textual import on, work
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Label
+from textual.widgets.option_list import Option
+
+from engine.errors import EngineError, PathError
+from engine.files import shorter
+from engine.frozen import frozen
+from engine.trace import Entry, placed, save_as
+from inspector.display import pad, truncate, visible
+from inspector.keys import with_keys
+from inspector.main.dialogs.destination import Destination
+from inspector.recordings.sessions import SavedSession, saved_sessions
+from inspector.scales import size
+from inspector.widgets.actions import ActionTable, list_table
+from inspector.widgets.choice import Choice
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.safety import SafeInput
+
+LOGITS = ("without logits", "with those that are kept")
+LOGITS_HELP = (
+    "With a step's logits a replay tries other settings, shows raw logits and searches the whole vocabulary"
+)
+HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
+_REPORT_EVERY = 500
+"""Entries between two words on how far it is."""
+
+
+@frozen
+class Saved:
+    """What was written."""
+
+    path: Path
+    size: int
+    """Bytes."""
+
+
+class _Stopped(Exception):
+    """The user gave it up."""
+
+
+class SaveAsDialog(Dialog[Saved]):
+    """Asks for a path and writes there; an existing file is replaced on the second request.
+
+    Args:
+        entries: Returns what to save.
+        proposal: The initial path in the field.
+        program: Name and version of what writes.
+        read_logits: Has the kept rows of logits added to the entries, then `logits_read` called; None where none are.
+        row: Bytes of one row at most.
+    """
+
+    HEADING: ClassVar[str] = "Save as"
+    APPLY: ClassVar[str] = "Save"
+
+    def __init__(
+        self,
+        entries: Callable[[], Sequence[Entry]],
+        proposal: str,
+        program: str,
+        read_logits: Callable[[], None] | None = None,
+        row: int = 0,
+    ) -> None:
+        super().__init__()
+        self.entries, self.proposal, self.program = entries, proposal, program
+        self._read_logits, self._row = read_logits, row
+        self._awaiting: tuple[Path, bool] | None = None
+        """Where to write once the rows are read, and whether a file there may be replaced."""
+        self._destination = Destination("Save")
+        self._stop: Event | None = None
+        """Set to give up what is being written; None while nothing is."""
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("file", classes="field-label", markup=False)
+        yield SafeInput(self.proposal, "session.jsonl.gz", id="save-path")
+        if self._read_logits is not None:
+            yield Label("logits", classes="field-label", markup=False)
+            yield Choice(LOGITS, id="save-logits")
+        yield Remark(HELP, id="save-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one("#save-path", SafeInput).focus()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#save-remark", Remark).say(visible(text), wrong)
+
+    @on(Input.Changed, "#save-path")
+    def _typed(self) -> None:
+        if self._stop is None and self._awaiting is None:
+            self._say(HELP)
+
+    @on(Choice.Changed, "#save-logits")
+    def _logits_chosen(self) -> None:
+        self._say(f"{LOGITS_HELP}: up to {size(self._row)} each." if self._with_logits else HELP)
+
+    @property
+    def _with_logits(self) -> bool:
+        return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
+
+    def let_go(self) -> None:
+        """What is half written goes with the dialog, also where the program ends."""
+        if self._stop is not None:
+            self._stop.set()
+
+    def apply(self) -> None:
+        """Write, unless something is wrong with the name."""
+        name = self.query_one("#save-path", SafeInput).value.strip()
+        if self._stop is not None or self._awaiting is not None:
+            return
+        try:
+            path, force = self._destination.check(name)
+        except PathError as error:
+            self._say(str(error), wrong=True)
+            return
+        if self._with_logits and self._read_logits is not None:
+            self._awaiting = path, force
+            self._say("Reading the kept logits …")
+            self._read_logits()
+        else:
+            self._begin(path, force, self.entries())
+
+    def logits_read(self, failure: str = "") -> None:
+        """The rows are among the entries, or why they are not: write, or say it."""
+        if self._awaiting is None:
+            return
+        (path, force), self._awaiting = self._awaiting, None
+        if failure:
+            self._say(failure, wrong=True)
+        else:
+            self._begin(path, force, placed(self.entries()))
+
+    def _begin(self, path: Path, force: bool, entries: Sequence[Entry]) -> None:
+        self._stop = Event()
+        self._write(path, force, entries, self._stop)
+
+    @work(thread=True)
+    def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:
+        try:
+            written = save_as(path, self._counted(entries, stop), self.program, force)
+        except _Stopped:
+            return
+        except EngineError as error:
+            self.from_thread(self._failed, str(error))
+        else:
+            self.from_thread(self.dismiss, Saved(path, written))
+
+    def _counted(self, entries: Sequence[Entry], stop: Event) -> Iterator[Entry]:
+        whole = len(entries)
+        for number in range(whole):
+            if stop.is_set():
+                raise _Stopped
+            if number % _REPORT_EVERY == _REPORT_EVERY - 1:
+                self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
+            yield entries[number]
+
+    def _failed(self, why: str) -> None:
+        self._stop = None
+        self._say(why, wrong=True)
+
+
+def saved_sentence(saved: Saved) -> str:
+    """A sentence on a file that was written; printable."""
+    return f"Saved {size(saved.size)} to {visible(shorter(saved.path))}"
+
+
+# ---- recent sessions -------------------------------------------------------------------------
+
+READING = "Reading the list"
+SESSIONS_HELP = (
+    "⏎ shows it as a recording; there {go_live} goes on with it live. What runs "
+    "now is saved and in this list too."
+)
+
+
+class SessionsDialog(Dialog[Path]):
+    """Lists sessions; returns the file of the one that is to be shown."""
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of sessions", "open")
+    KEPT: ClassVar[tuple[str, ...]] = ("_paths",)
+    HEADING: ClassVar[str] = "Recent sessions"
+    LEAVE: ClassVar[str] = "Close"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paths: list[Path] = []
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeOptionList(id="sessions-list", markup=False, compact=True)
+        yield Remark(READING, id="sessions-remark")
+
+    def begin(self) -> None:
+        """Read the files aside: there may be hundreds of MiB of them."""
+        super().begin()
+        options = self.query_one(SafeOptionList)
+        options.clear_options()
+        self.set_focus(options)
+        self.query_one("#sessions-remark", Remark).say(READING)
+        self._read()
+
+    @work(thread=True)
+    def _read(self) -> None:
+        self.from_thread(self._show, saved_sessions())
+
+    def _show(self, listed: Sequence[SavedSession]) -> None:
+        options = self.query_one(SafeOptionList)
+        self._paths = [session.path for session in listed]
+        width = max(20, options.content_size.width - 2)
+        options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
+        options.highlighted = 0 if listed else None
+        self.query_one("#sessions-remark", Remark).say(
+            with_keys(SESSIONS_HELP) if listed else "No session is saved yet."
+        )
+
+    @on(SafeOptionList.OptionSelected)
+    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
+        self.dismiss(self._paths[message.option_index])
+
+
+def line(saved: SavedSession, width: int) -> Content:
+    """One session on one line of `width` cells."""
+    when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
+    if saved.peek is None:
+        return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
+    tokens = f"{saved.tokens:,} tokens"
+    model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
+    columns = (when, model, pad(tokens, 15, True), bytes)
+    left = "  ".join((*columns, ""))
+    told = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
+    prompt = truncate(" · ".join(filter(None, told)), max(0, width - len(left)))
+    return Content(truncate(left, width)) + Content.styled(prompt, "$ink-muted")

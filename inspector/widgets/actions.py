@@ -1,0 +1,575 @@
+"""What keys do: an action, and the table of all actions of one owner.
+
+An owner is the main screen, which has the actions of all tools, a tool's own screen, a dialog, or who tells a lesson.
+From its table follow the bindings, the line of keys, the section of the help, the palette, refusals and tooltips. Which
+key an action has stands in `inspector.keys`, where a person's own file may change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import field, replace
+from enum import Flag, auto
+from itertools import groupby, zip_longest
+from typing import Any, Literal, TypeVar, cast
+
+from rich.cells import cell_len
+from textual import events
+from textual.binding import Binding
+from textual.content import Content
+from textual.style import Style
+from textual.widget import Widget
+
+from engine.frozen import frozen
+from inspector.keys import KEYS, names_of, shown, typed, with_keys
+from inspector.widgets.painting.laid_out import LaidOutOnce
+
+Result = TypeVar("Result")
+Run = Callable[[Any], Awaitable[None] | None]
+
+
+class Needs(Flag):
+    """What has to be there for an action to mean something."""
+
+    NOTHING = 0
+    MODEL = auto()
+    """What is known of a model, loaded or recorded."""
+    DISTRIBUTION = auto()
+    """A distribution on show: a prompt went through, or was recorded."""
+    ENGINE = auto()
+    """A live engine: in a replay it is refused with the way to one, unless what it shows was recorded."""
+    SESSION = auto()
+    """The session on show: while a recording is about to take its place it is refused."""
+
+
+@frozen
+class Action:
+    """What a key does at one place. Whatever is called gets the owner: a tool's actions, a screen or a dialog."""
+
+    id: str
+    """One of `inspector.keys.KEYS`, or with `keys` one of its own; empty for a `note`."""
+    label: str = ""
+    """One or two words, for the palette."""
+    help: str = ""
+    """One sentence, for help, palette and tooltip; `{step}` in it is the key of that action. Neighbours with the same
+    one share a row of the help."""
+    run: Run | None = None
+    """What it does. None leaves that to the tables below, or to the widget that has the focus."""
+    needs: Needs = Needs.NOTHING
+    hint: str | Callable[[Any], str] = ""
+    """Its word in the line of keys, empty for none. Neighbours there with the same one share it."""
+    worth: int = 0
+    """The least worthy goes first where the line has no room."""
+    place: int = 0
+    """Where it stands in the line; of those with the same, but for 0, the topmost table's are shown."""
+    group: str = ""
+    """Of the main screen's help."""
+    synonyms: str = ""
+    """What else a person may call it, for the palette."""
+    moves: Literal["", "on", "back"] = ""
+    """Which way it moves on: a transport may be ready for that though no distribution is on show."""
+    refusal: str = ""
+    """The answer while there is no model; empty to grey it."""
+    recorded: Callable[[Any], bool] = field(default=lambda own: False)
+    """Whether a recording has what it shows: then it needs no engine."""
+    keys: str = ""
+    """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
+    written: str = ""
+    """As the help writes its keys, where that says more than they do."""
+    priority: bool = False
+    """Whether it comes before what the key means to the widget that has the focus."""
+    listed: bool = True
+    """Whether the help has a row for it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its keys, as Textual names them; the first is the one that is named."""
+        return names_of(self.id, self.keys)
+
+    @property
+    def usual(self) -> str:
+        """Its keys, whatever a person's file says, as `KEYS` has them."""
+        return self.keys or KEYS[self.id]
+
+    @property
+    def shown(self) -> str:
+        """Its key as a person reads it."""
+        return shown(self.names[0])
+
+    @property
+    def told(self) -> str:
+        """The sentence about it."""
+        return with_keys(self.help)
+
+    def word(self, own: Any) -> str:
+        """Its word in the line of keys, empty for none.
+
+        Args:
+            own: The owner.
+        """
+        return self.hint if isinstance(self.hint, str) else self.hint(own)
+
+
+def note(
+    keys: str,
+    help: str = "",
+    hint: str | Callable[[Any], str] = "",
+    worth: int = 0,
+    written: str = "",
+    place: int = 0,
+) -> Action:
+    """Keys that a widget takes by itself, and that are told of.
+
+    Args:
+        keys: Their names, with blanks between them.
+        help: For the row of the help.
+        hint: For the line of keys.
+        worth: In that line.
+        written: As the help writes the keys.
+        place: In that line.
+    """
+    return Action("", help=help, hint=hint, worth=worth, place=place, keys=keys, written=written)
+
+
+def both(
+    ids: tuple[str, str],
+    labels: tuple[str, str],
+    help: str,
+    run: Callable[[Any, int], Awaitable[None] | None],
+    by: tuple[int, int] = (-1, 1),
+    one: bool = False,
+    **more: Any,
+) -> tuple[Action, Action]:
+    """Two actions that do the same, one way and the other.
+
+    Args:
+        ids: Of both.
+        labels: Of both.
+        help: The sentence about them.
+        run: Gets the owner, and the number of the one that is meant.
+        by: A number for each.
+        one: Whether the line of keys has the first alone.
+        more: What else `Action` takes.
+    """
+
+    def made(place: int) -> Action:
+        return Action(ids[place], labels[place], help, lambda own: run(own, by[place]), **more)
+
+    return made(0), replace(made(1), hint="") if one else made(1)
+
+
+@frozen
+class ActionTable:
+    """The actions of one owner, or those that hold there for a while, before the others.
+
+    Raises:
+        ValueError: Two of them claim one key, or one id.
+    """
+
+    title: str
+    """Of its section in the help."""
+    actions: tuple[Action, ...]
+    text: str = ""
+    """What the help says besides."""
+    when: Callable[[Any], bool] = field(default=lambda own: True)
+    """Whether they hold now, given the owner."""
+    priority: bool = False
+    """Whether all of them come before what their keys mean to the widget that has the focus."""
+    told: bool = True
+    """Whether the help has a section for it."""
+
+    def __post_init__(self) -> None:
+        refuse_doubles(f"in “{self.title}”", ((action.id, action) for action in self.actions))
+
+    def at(self, key: str) -> Action | None:
+        """The action that a key has here.
+
+        Args:
+            key: As Textual names it.
+        """
+        return next((action for action in self.actions if action.id and key in action.names), None)
+
+    def bindings(self) -> Iterator[Binding]:
+        """As Textual wants them: what a key does is looked up when it is pressed."""
+        for action in self.actions:
+            if action.id:
+                yield from bindings_of(action, self.priority or action.priority)
+
+
+def bindings_of(action: Action, priority: bool) -> Iterator[Binding]:
+    """The bindings of an action's keys, as Textual wants them."""
+    for name in action.names:
+        yield Binding(name, f"press('{name}')", show=False, priority=priority)
+
+
+def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
+    """Refuse a key that two actions of one place would have, or an id: the second would displace the first.
+
+    Args:
+        where: The place, as the end of a sentence.
+        actions: All of them, each with the name of whose it is.
+
+    Raises:
+        ValueError: Two claim the same, or one has no key.
+    """
+    owners: dict[str, str] = {}
+    for owner, action in actions:
+        if not action.id:
+            continue
+        if not action.keys and action.id not in KEYS:
+            raise ValueError(f"{action.id} has no key: give it one (inspector/keys.py).")
+        keys = map(shown, names_of(action.id, action.keys, {}))
+        for claimed in (f"the id {action.id}", *(f"the key {key}" for key in keys)):
+            if claimed in owners:
+                raise ValueError(
+                    f"{owners[claimed]} and {owner} both claim {claimed} {where}: the second would displace the first. "
+                    "Give one of them another (inspector/keys.py)."
+                )
+            owners[claimed] = owner
+
+
+# ---- what many owners have --------------------------------------------------------------------
+
+
+def screen_table(title: str, *actions: Action, text: str = "", priority: bool = True) -> ActionTable:
+    """The table of a tool's own screen, with what every such screen can do.
+
+    Args:
+        title: Of its section in the help.
+        actions: Its own; the last one leaves it.
+        text: What the help says besides.
+        priority: Whether they come before what the keys mean to the widget that has the focus.
+    """
+    *own, leave = actions
+    given = {each.id for each in actions}
+    shared = (each for each in (THEME, HELP) if each.id not in given)
+    return ActionTable(title, (*own, *shared, leave), text, priority=priority)
+
+
+THEME = Action(
+    "theme", "Dark or light", "Switch between the dark and the light theme.", lambda own: own.host.switch_theme(),
+    hint="theme", worth=1, place=91,
+)  # fmt: skip
+HELP = Action(
+    "help", "Help", "Show the keys and what is shown.", lambda own: own.host.help(own.TOOL), hint="help", worth=2,
+    place=92, listed=False,
+)  # fmt: skip
+
+
+def back(id: str, help: str, worth: int = 8) -> Action:
+    """The action that leaves a tool's own screen.
+
+    Args:
+        id: Of the action.
+        help: The sentence about it.
+        worth: In the line of keys.
+    """
+    return Action(id, "Back", help, lambda own: own.leave(), hint="back", worth=worth, place=93)
+
+
+def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable:
+    """The table of a dialog, with what every dialog can do.
+
+    Args:
+        title: Of its section in the help.
+        actions: Its own, and `applies` or `leaves` where the help says something of them.
+        told: Whether the help has a section for it.
+    """
+    given = {each.id for each in actions}
+    return ActionTable(
+        title, (*actions, *(each for each in (applies(), leaves()) if each.id not in given)), told=told
+    )
+
+
+def list_table(title: str, word: str) -> ActionTable:
+    """The table of a dialog with one list, which takes its keys by itself.
+
+    Args:
+        title: Where that is.
+        word: What enter does.
+    """
+    return dialog_table(
+        title, note("up down", hint="choose", worth=5), note("enter", hint=word, worth=6), told=False
+    )
+
+
+def applies(help: str = "", written: str = "") -> Action:
+    """The action that applies a dialog."""
+    return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=lambda own: own.APPLY.lower(), worth=7,
+                  place=91, written=written, priority=True)  # fmt: skip
+
+
+def leaves(help: str = "") -> Action:
+    """The action that leaves a dialog."""
+    return Action("dialog.leave", "Leave", help, lambda own: own.leave(), hint=lambda own: own.LEAVE.lower(), worth=8,
+                  place=92)  # fmt: skip
+
+
+def fields(help: str = "") -> tuple[Action, Action]:
+    """The actions that go from field to field of a form."""
+    return (
+        Action("dialog.field_above", "Field above", help, lambda own: own.app.action_focus_previous(), hint="field",
+               worth=6, priority=True),
+        Action("dialog.field_below", "Field below", help, lambda own: own.app.action_focus_next(), hint="field",
+               worth=6, priority=True),
+    )  # fmt: skip
+
+
+def picking(help: str, hint: str, worth: int = 5, pages: str | None = None) -> tuple[Action, ...]:
+    """The actions that go through the list of a dialog.
+
+    Args:
+        help: The sentence about them.
+        hint: Their word in the line of keys.
+        worth: In that line.
+        pages: What the help says of going by pages; None for the same.
+    """
+    paging = help if pages is None else pages
+    return (
+        *both(("list.above", "list.below"), ("Above", "Below"), help, lambda own, by: own.picks.move(by), hint=hint,
+              worth=worth, priority=True),
+        *both(("list.page_up", "list.page_down"), ("Page up", "Page down"), paging,
+              lambda own, by: own.picks.move(by * own.picks.page), priority=True),
+    )  # fmt: skip
+
+
+def taking(help: str = "", hint: str = "", worth: int = 6, written: str = "") -> Action:
+    """The action that takes the highlighted row of a dialog's list."""
+    return Action(
+        "list.take", "Take it", help, lambda own: own.apply(), hint=hint, worth=worth, written=written
+    )
+
+
+# ---- the line of keys -------------------------------------------------------------------------
+
+GAP = "  "
+_META = "press"
+_JOINED = frozenset("↑↓←→+-")
+"""After these the next key stands without a blank."""
+
+
+@frozen
+class Hint:
+    """Keys in the line of keys, and their word."""
+
+    actions: tuple[Action, ...]
+    word: str
+    worth: int
+    enabled: bool = True
+
+    @property
+    def pieces(self) -> list[tuple[str, str]]:
+        """Its keys as they are written, each with its name as Textual has it; empty for what is between them."""
+        names = _firsts(self.actions)
+        if len(names) > 1 and all(map(str.isdecimal, names)):
+            return [(names[0], names[0]), ("-", ""), (names[-1], names[-1])]
+        pieces: list[tuple[str, str]] = []
+        for place, name in enumerate(names):
+            text, before = "⇥" if name == "tab" else shown(name), pieces[-1][0] if pieces else ""
+            modifiers, plus, last = text.rpartition("+")
+            if before and plus and last and names[place - 1].startswith(f"{modifiers}+"):
+                text = last  # shift+↑↓
+            if before and before[-1] not in _JOINED:
+                pieces.append((" ", ""))
+            pieces.append((text, name))
+        return pieces
+
+    @property
+    def keys(self) -> str:
+        """Its keys as they are written."""
+        return "".join(text for text, _ in self.pieces)
+
+    @property
+    def width(self) -> int:
+        """Cells."""
+        return cell_len(f"{self.keys} {self.word}")
+
+    @property
+    def content(self) -> Content:
+        """Keys that a click presses, and with a single one its word, too."""
+        style = "bold $footer-key-foreground" if self.enabled else "$ink-faint"
+        pressed = [name for _, name in self.pieces if name]
+        parts = [
+            Content.styled(text, style).stylize(pressing(name)) if name else Content.styled(text, style)
+            for text, name in self.pieces
+        ]
+        word = Content.styled(f" {self.word}", "" if self.enabled else "$ink-faint")
+        return Content("").join((*parts, word.stylize(pressing(pressed[0])) if len(pressed) == 1 else word))
+
+
+def _firsts(actions: Iterable[Action]) -> list[str]:
+    """The key of each action that is named, and all keys of notes."""
+    return [name for each in actions for name in (each.names[:1] if each.id else each.names)]
+
+
+Offered = tuple[Any, Action]
+"""An action, and its owner."""
+
+
+def hints_of(
+    levels: Iterable[Iterable[Offered]],
+    offers: Callable[[Action], bool] = lambda action: True,
+    enabled: Callable[[Action], bool] = lambda action: True,
+) -> list[Hint]:
+    """What the line of keys would have, in its order.
+
+    Args:
+        levels: The tables that hold now, the topmost first.
+        offers: Whether an action is to be offered now.
+        enabled: Whether it can do something now; if not it is grey.
+    """
+    found: list[tuple[int, str, Action]] = []
+    taken: set[int] = set()
+    for level in levels:
+        own = [(each.place, each.word(owner), each) for owner, each in level if offers(each)]
+        own = [each for each in own if each[1] and each[0] not in taken]
+        taken |= {place for place, *_ in own if place}
+        found += own
+    found.sort(key=lambda each: each[0])
+    return [_joined(word, [action for *_, action in group], enabled)
+            for word, group in groupby(found, key=lambda each: each[1])]  # fmt: skip
+
+
+def _joined(word: str, actions: Sequence[Action], enabled: Callable[[Action], bool]) -> Hint:
+    return Hint(tuple(actions), word, max(each.worth for each in actions), all(map(enabled, actions)))
+
+
+def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
+    """Those that fit in so many cells, in their order."""
+    kept = list(hints)
+    while kept and sum(hint.width + len(GAP) for hint in kept) - len(GAP) > width:
+        kept.remove(min(kept, key=lambda hint: hint.worth))
+    return kept
+
+
+def line(hints: Iterable[Hint], width: int) -> Content:
+    """As many of them as fit in so many cells."""
+    return Content(GAP).join(hint.content for hint in fitting(hints, width))
+
+
+def pressing(key: str) -> Style:
+    """The style of what presses a key when it is clicked.
+
+    Args:
+        key: As Textual names it.
+    """
+    return Style.from_meta({_META: key})
+
+
+def pressed(event: events.MouseEvent) -> str:
+    """The key that a click there presses, as Textual names it; empty for none."""
+    return str(event.style.meta.get(_META, ""))
+
+
+def key_event(key: str) -> events.Key:
+    """A key as if it were typed.
+
+    Args:
+        key: As Textual names it.
+    """
+    return events.Key(key, typed(key))
+
+
+class KeyedScreen(LaidOutOnce[Result]):
+    """A screen whose keys do what tables of actions say."""
+
+    def bind(self, tables: Iterable[ActionTable]) -> None:
+        """Bind the keys of tables, in the place of what Textual's own bindings have them do."""
+        for table in tables:
+            for binding in table.bindings():
+                self._bindings.key_to_bindings[binding.key] = [binding]
+
+    def meaning(self, key: str) -> Action | None:
+        """What a key does now; None where it does nothing here.
+
+        Args:
+            key: As Textual names it.
+        """
+        raise NotImplementedError
+
+    def hints(self) -> Sequence[Hint]:
+        """What the line of keys would have now."""
+        raise NotImplementedError
+
+    async def perform(self, action: Action) -> None:
+        """Do something, or say why it can't be done."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key that does nothing here is left to what else may take it."""
+        return action != "press" or self.meaning(str(parameters[0])) is not None
+
+    async def action_press(self, key: str) -> None:
+        """Do what a key does now."""
+        if (action := self.meaning(key)) is not None:
+            await self.perform(action)
+
+    def on_click(self, event: events.Click) -> None:
+        """A key that is written somewhere is pressed by a click on it."""
+        if key := pressed(event):
+            sent = key_event(key)
+            sent.set_sender(self.app)  # one that comes from this screen would not come back to it
+            self.app.post_message(sent)
+
+
+class KeyLine(Widget):
+    """The last line of a screen: the keys that matter most, as many as fit. They can be clicked."""
+
+    DEFAULT_CSS = """
+    KeyLine { height: 1; padding: 0 1; background: $panel; color: $text-muted; }
+    KeyLine.-dialog { dock: bottom; layer: below; }
+    """
+
+    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._hints: Sequence[Hint] | None = None
+
+    @property
+    def _keys(self) -> KeyedScreen[Any]:
+        return cast(KeyedScreen[Any], self.screen)
+
+    def show(self) -> None:
+        """Show the keys again, where they are others."""
+        if (hints := self._keys.hints()) != self._hints:
+            self._hints = hints
+            self.refresh()
+
+    def render(self) -> Content:
+        if self._hints is None:
+            self._hints = self._keys.hints()
+        return line(self._hints, self.content_size.width)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Explain the key under the mouse."""
+        key = pressed(event)
+        action = self._keys.meaning(key) if key else None
+        self.tooltip = action.told if action is not None and action.help else None
+
+
+# ---- the help ---------------------------------------------------------------------------------
+
+
+def section(table: ActionTable) -> Iterator[str]:
+    """The section of the help on a table, in Markdown."""
+    yield from ("", f"## {table.title}", "")
+    if table.text:
+        yield with_keys(table.text)
+    rows = [each for each in table.actions if each.help and each.listed]
+    if rows:
+        yield from ("| key | what it does |", "|---|---|")
+    for help, same in groupby(rows, key=lambda each: each.told):
+        yield f"| {written(tuple(same))} | {help} |"
+
+
+def written(actions: Sequence[Action]) -> str:
+    """The keys of actions that share a row, in Markdown: the first of each, then the second ones."""
+    if own := actions[0].written:
+        return with_keys(own)
+    others = zip_longest(*(each.names[1:] for each in actions if each.id))
+    every = [*_firsts(actions), *(name for some in others for name in some if name)]
+    names = [name for name in dict.fromkeys(every) if name != "equals_sign"]  # plus, without shift
+    digits = [name for name in names if name.isdecimal()]
+    if len(digits) > 2:
+        rest = [name for name in names if name not in digits]
+        return " ".join((f"`{digits[0]}` to `{digits[-1]}`", *(f"`{shown(name)}`" for name in rest)))
+    return " ".join(f"`{shown(name)}`" for name in names)

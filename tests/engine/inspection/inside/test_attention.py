@@ -1,0 +1,382 @@
+"""Whose keys an attention is given, weights of heads over whole paths, and their scores."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine.errors import Cancelled, StepError
+from engine.inspection.inside import attention
+from engine.inspection.inside import attention as heads_module
+from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
+from engine.inspection.inside.capture import LESS, QUANTIZED, SHORTER
+from engine.inspection.inside.taps import AttentionRun, Taps
+from engine.model.load import load
+from engine.protocol import HeadsScored, TriangleRead
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
+from tests.engine.inspection.inside.looking import PROMPT, difference, loaded, look, opened
+from tests.families import WINDOW
+from tests.zoo import Zoo
+
+NEAR = 1e-5
+"""Of a difference between two weights in float32: 2e-6 was seen."""
+
+
+def slowly(*families: str) -> list[Any]:
+    """Families for `-m slow`."""
+    return [pytest.param(family, marks=pytest.mark.slow) for family in families]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models are written."""
+    return tmp_path_factory.mktemp("keys")
+
+
+# ---- windows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize(
+    "family",
+    ["gpt_oss", "llama4", "deepseek_v32", *slowly("llama", "gemma3", "gemma3n", "recurrent_gemma", "afm7")],
+)
+def test_every_token_of_a_text_far_beyond_the_window(models: Path, family: str) -> None:
+    """At all that were stepped, also those behind the session: its cache is brought back to them."""
+    session = opened(loaded(models, family), steps=2 * WINDOW + 3)
+    for node in session.tree.nodes(session.node)[len(PROMPT) - 1 :]:
+        read = read_attention(session, node)
+        assert read.facts.failed is None
+        assert difference(session, read) < NEAR
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_oss", "exaone4"])
+def test_a_token_beyond_the_window_has_no_weight(models: Path, family: str) -> None:
+    session = opened(loaded(models, family), steps=WINDOW)
+    read = read_attention(session, session.node)
+    narrow, wide = read.layers
+    assert narrow.weights.shape[1] == WINDOW
+    assert narrow.keep == 0
+    assert wide.weights.shape[1] == read.tokens
+    for head in range(narrow.heads):
+        over = narrow.over(head, read.tokens)
+        assert len(over) == read.tokens
+        assert not any(over[:-WINDOW])
+        assert all(over[-WINDOW:])
+        assert all(wide.over(head, read.tokens))
+
+
+def test_a_ring_that_keeps_the_first_tokens(models: Path) -> None:
+    """A cache of 8 tokens keeps the first 4 of the text; a chunk sees the last 8 instead."""
+    keep, steps = 4, 3 * WINDOW
+    session = opened(loaded(models, "qwen3", max_kv_size=WINDOW), steps=steps)
+    ids = session.tree.tokens(session.node)
+    chunk = len(PROMPT) - 1
+    query, key = np.arange(len(ids))[:, None], np.arange(len(ids))[None]
+    within = (key <= query) & (key > query - WINDOW)
+    kept = (key <= query) & ((key < keep) | (key > query - (WINDOW - keep)))
+    mask = mx.array(np.where(query < chunk, within, kept))
+    taps = Taps(session.runner.model)
+    with patch("mlx_lm.models.qwen3.create_attention_mask", lambda *_: mask), taps.set():
+        session.runner.model(mx.array([ids]))
+    for back in range(steps):
+        depth = len(ids) - back
+        read = read_attention(session, session.tree.nodes(session.node)[depth - 1])
+        assert read.facts.failed is None
+        for run, layer in zip(taps.attended, read.layers, strict=True):
+            assert layer.keep == keep
+            truth = np.array(run.weights[:, depth - 1, :depth])
+            mine = [layer.over(head, depth) for head in range(layer.heads)]
+            assert np.abs(truth - np.array(mine)).max() < NEAR
+
+
+def test_a_choice_of_keys_is_spread_over_the_text(models: Path) -> None:
+    session = opened(loaded(models, "deepseek_v32"), steps=WINDOW)
+    read = read_attention(session, session.node)
+    for layer in read.layers:
+        assert layer.weights.shape[1] == read.tokens
+        seen = {place for head in range(layer.heads) for place, w in enumerate(layer.weights.row(head)) if w}
+        assert len(seen) == WINDOW
+
+
+# ---- other numbers ------------------------------------------------------------------------------
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("start", [0, len(PROMPT) + 3])
+@pytest.mark.parametrize("family", ["qwen3", *slowly("gpt2", "mixtral")])
+def test_a_quantized_cache(models: Path, family: str, start: int, bits: int) -> None:
+    """From the beginning, and one that is quantized on the way: read before and after."""
+    model = loaded(models, family, kv_bits=bits, kv_group_size=32, quantized_kv_start=start)
+    session = opened(model, steps=8)
+    for node in session.tree.nodes(session.node)[len(PROMPT) :]:
+        read = read_attention(session, node)
+        assert read.facts.failed is None
+        kinds = {layer.kind for layer in read.layers}
+        assert kinds == {"quantized" if session.tree[node].depth > start else "fused"}
+        assert difference(session, read) < (0.02 if bits == 8 else 0.2)
+    seen = look(session)
+    assert all(check.passed for check in seen.checks.values()), seen.checks
+    assert seen.checks["attention"].bound == QUANTIZED
+    assert len(seen.lens.columns) == 9  # the prompt's last token, and the steps
+    assert SHORTER in seen.lens.facts.note
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "minicpm3", "lfm2"])
+def test_fewer_bits(models: Path, family: str) -> None:
+    """Of models without experts, whose products MLX has in float32 alone on a CPU."""
+    seen = look(opened(loaded(models, family, mx.bfloat16)))
+    assert all(check.passed for check in seen.checks.values()), seen.checks
+    assert seen.checks["lens"].bound == LESS
+    assert seen.checks["forward"].error == 0.0
+
+
+def test_a_session_without_a_cache(models: Path) -> None:
+    seen = look(opened(loaded(models, "llama", no_kv_cache=True)))
+    assert all(check.passed for check in seen.checks.values()), seen.checks
+    assert seen.whole < NEAR
+
+
+# ---- sinks --------------------------------------------------------------------------------------
+
+
+def test_sinks_take_their_share(models: Path) -> None:
+    model = loaded(models, "gpt_oss")
+    mx.random.seed(3)
+    for layer in model.model.layers:
+        layer.self_attn.sinks = 2 * mx.random.normal(layer.self_attn.sinks.shape)
+    session = opened(model, steps=WINDOW)
+    read = read_attention(session, session.node)
+    assert read.facts.failed is None
+    assert difference(session, read) < NEAR
+    for layer in read.layers:
+        assert len(set(layer.sinks)) == layer.heads
+        for head, taken in enumerate(layer.sinks):
+            assert 0 < taken < 1
+            assert sum(layer.weights.row(head)) + taken == pytest.approx(1, abs=1e-6)
+
+
+# ---- what taps leave behind ---------------------------------------------------------------------
+
+
+def test_streams_are_those_before_they_were_changed_in_place(models: Path) -> None:
+    """gemma3n unembeds its streams in place, in the very array that its last layer returned."""
+    session = opened(loaded(models, "gemma3n"))
+    taps = Taps(session.runner.model)
+    with taps.set():
+        session.runner.model(mx.array([PROMPT]))
+    before = _streams_before_the_end(session)
+    assert mx.array_equal(taps.layers[max(taps.layers)].state, before)
+
+
+def _streams_before_the_end(session: Session) -> mx.array:
+    """What the last layer returned, copied as soon as it did."""
+    model = session.runner.model
+    last, copies = type(model.layers[-1]), []
+    original = last.__call__
+
+    def call(layer: object, *args: object, **kwargs: object) -> mx.array:
+        result = original(layer, *args, **kwargs)
+        if layer is model.layers[-1]:
+            copies.append(mx.array(result))
+        return result  # type: ignore[no-any-return]
+
+    with patch.object(last, "__call__", call):
+        model(mx.array([PROMPT]))
+    return copies[0]
+
+
+# ---- heads over a whole path -------------------------------------------------------------------
+
+TRAP = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
+
+
+def prefilled(session: Session, text: str) -> Session:
+    for _ in session.prefill(text, session.encode(text)):
+        pass
+    return session
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return prefilled(Session(load(LoadSettings(dtype="float32")), Settings()), TRAP)
+
+
+def triangle(session: Session, layer: int, head: int, node: int | None = None) -> TriangleRead:
+    *_, read = read_triangle(session, session.node if node is None else node, layer, head)
+    assert isinstance(read, TriangleRead)
+    return read
+
+
+def scored(session: Session) -> HeadsScored:
+    *_, read = score_heads(session, session.node)
+    assert isinstance(read, HeadsScored)
+    return read
+
+
+# ---- attention is not explanation -------------------------------------------------------------
+
+
+def test_a_head_looks_at_the_kite_while_the_model_says_ball(session: Session) -> None:
+    """The trap of the course: who takes the argmax of a head for the reason of the answer is wrong here."""
+    read = read_attention(session, session.node)
+    row = read.layers[5].over(1, read.tokens)
+    looked_at = session.tree.nodes(session.node)[row.index(max(row))]
+    assert session.tokens.text(session.tree[looked_at].token, b"")[0] == " kite"
+    assert max(row) > 0.9
+    says = session.next.candidates[0]
+    assert says.text == " ball"
+    assert says.prob > 0.7
+
+
+# ---- the triangle -----------------------------------------------------------------------------
+
+
+def test_its_rows_are_those_of_the_single_tokens(session: Session) -> None:
+    read = triangle(session, 5, 1)
+    assert read.facts.failed is None
+    assert [check.name for check in read.facts.checks] == ["forward", "attention", "rows"]
+    assert read.nbytes == read.tokens * (read.tokens + 1)
+    nodes = session.tree.nodes(session.node)
+    for place in (0, 4, 11, read.tokens - 1):
+        row = read.row(place)
+        assert len(row) == place + 1
+        assert sum(row) == pytest.approx(1, abs=2e-3)
+        single = read_attention(session, nodes[place]).layers[5].over(1, place + 1)
+        assert row == pytest.approx(single, abs=5e-4)
+    assert read.row(read.tokens) == read.row(-1) == ()
+
+
+@pytest.mark.parametrize("family", ["llama-sliding", "gpt-oss", "gemma3", "qwen3-next", "deepseek-v2"])
+def test_of_other_families_too_with_windows_and_sinks(zoo: Zoo, family: str) -> None:
+    session = prefilled(Session(zoo.load(family), Settings()), "the dog saw a cat and " * 10)
+    read = read_attention(session, session.node)
+    layer = read.layers[0]
+    whole = triangle(session, layer.layer, 1)
+    assert whole.facts.failed is None
+    last = whole.row(whole.tokens - 1)
+    assert last == pytest.approx(layer.over(1, read.tokens), abs=5e-4)
+    hidden = layer.weights.shape[-1] < read.tokens
+    assert (last.count(0.0) > 0) == hidden, "exactly 0 is what is hidden"
+    if layer.sinks:
+        sinks = whole.sinks.stretch(0, whole.tokens)
+        assert sinks[-1] == pytest.approx(layer.sinks[1], abs=1e-3)
+        assert sum(last) + sinks[-1] == pytest.approx(1, abs=3e-3)
+
+
+def test_the_cut_into_chunks_changes_nothing_that_is_seen(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, scores = triangle(session, 6, 2), scored(session)
+    monkeypatch.setattr(attention, "CHUNK_BYTES", 4 * session.facts.heads * read.tokens * 3)
+    records = list(read_triangle(session, session.node, 6, 2))
+    again = records[-1]
+    assert isinstance(again, TriangleRead)
+    assert len(records) - 1 > read.tokens // 3, "it ran in chunks of three tokens"
+    size = len(read.weights.packed) // 2
+    assert again.weights.stretch(0, size) == pytest.approx(read.weights.stretch(0, size), abs=1e-3)
+    for one, other in zip(scores.heads, scored(session).heads, strict=True):
+        assert one.induction == pytest.approx(other.induction, abs=1e-4)
+        assert one.entropy_bits == pytest.approx(other.entropy_bits, abs=1e-4)
+
+
+def test_a_quantized_cache_is_run_as_the_session_ran_it() -> None:
+    session = prefilled(
+        Session(load(LoadSettings(kv_bits=8, kv_group_size=32, dtype="float32")), Settings()), TRAP
+    )
+    read = triangle(session, 5, 1)
+    assert read.facts.failed is None
+    assert read.row(read.tokens - 1).index(max(read.row(read.tokens - 1))) == 4
+
+
+def test_what_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StepError, match="Layer 99 has no head 1 "):
+        triangle(session, 98, 0)
+    with pytest.raises(StepError, match="Layer 1 has no head 41 "):
+        triangle(session, 0, 40)
+    with pytest.raises(StepError):
+        triangle(session, 0, 0, 10_000)
+    with pytest.raises(Cancelled):
+        list(read_triangle(session, session.node, 0, 0, lambda: True))
+    with pytest.raises(Cancelled):
+        list(score_heads(session, session.node, lambda: True))
+    monkeypatch.setattr(heads_module, "TRIANGLE_TOKENS", 16)
+    with pytest.raises(StepError, match="17 tokens: a head is drawn from each token of 16 at most"):
+        triangle(session, 0, 0)
+
+
+def test_looking_changes_nothing(session: Session) -> None:
+    before = session.kv_reading(), session.node, len(session.tree), session.logits.copy()
+    triangle(session, 2, 0)
+    scored(session)
+    assert (session.kv_reading(), session.node, len(session.tree)) == before[:3]
+    assert np.array_equal(session.logits, before[3])
+
+
+# ---- scores -----------------------------------------------------------------------------------
+
+
+def test_scores_are_what_they_are_defined_as(session: Session) -> None:
+    """Against plain sums over the triangle, token by token."""
+    scores = scored(session)
+    assert scores.facts.failed is None
+    assert len(scores.heads) == session.facts.layers * session.facts.heads
+    ids = session.tree.tokens(session.node)
+    for layer, head in ((5, 1), (3, 3), (0, 2)):
+        read = triangle(session, layer, head)
+        rows = [read.row(place) for place in range(read.tokens)]
+        after = [
+            [later for later in range(1, place) if ids[later - 1] == ids[place]]
+            for place in range(read.tokens)
+        ]
+        repeats = [place for place, found in enumerate(after) if found]
+        assert scores.repeats == len(repeats) == 4, "had, a, Tim, red"
+        score = next(each for each in scores.heads if (each.layer, each.head) == (layer, head))
+        count = read.tokens - 1
+        assert score.previous == pytest.approx(sum(row[-2] for row in rows[1:]) / count, abs=1e-3)
+        assert score.first == pytest.approx(sum(row[0] for row in rows[1:]) / count, abs=1e-3)
+        induction = sum(rows[place][later] for place in repeats for later in after[place]) / len(repeats)
+        assert score.induction == pytest.approx(induction, abs=1e-3)
+        entropy = -sum(share * math.log2(share) for row in rows for share in row if share) / read.tokens
+        assert score.entropy_bits == pytest.approx(entropy, abs=5e-3)
+
+
+def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_module._ScoreSums:
+    """Scores of one head with these rows over all tokens up to the end."""
+    sums = heads_module._ScoreSums(ids)
+    weights = mx.array(rows)[None]
+    run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, 0.0, None, None)
+    sums.take(attention.ChunkAttention(run, first))
+    return sums
+
+
+def test_heads_that_do_one_thing_alone_score_all_of_it() -> None:
+    ids = [7, 8, 9, 7, 8]
+
+    def one_hot(places: list[int]) -> list[list[float]]:
+        return [[1.0 if column == place else 0.0 for column in range(5)] for place in places]
+
+    (previous,) = planted(one_hot([0, 0, 1, 2, 3]), ids).scores()
+    assert (previous.previous, previous.entropy_bits) == (1.0, 0.0)
+    (induction,) = planted(one_hot([0, 0, 0, 1, 2]), ids).scores()
+    assert induction.induction == 1.0
+    (first,) = planted(one_hot([0, 0, 0, 0, 0]), ids).scores()
+    assert first.first == 1.0
+    (even,) = planted([[0.25, 0.25, 0.25, 0.25, 0.0]] * 5, ids).scores()
+    assert even.entropy_bits == 2.0
+    (other,) = planted(one_hot([0, 0, 0, 0, 0]), [1, 2, 3, 4, 5]).scores()
+    assert other.induction is None, "no token occurs again"
+
+
+def test_a_token_that_repeats_the_one_before_is_no_induction() -> None:
+    assert heads_module._ScoreSums([5, 5]).repeats == 0
+    assert heads_module._ScoreSums([5, 5, 5]).repeats == 1

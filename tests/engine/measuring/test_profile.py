@@ -1,0 +1,195 @@
+"""The fenced profile: its parts are the model's, they add up, and nothing is changed by looking."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+from engine.cache.kind import arrays
+from engine.errors import Cancelled, StepError
+from engine.measuring.profile import Fences, places, profile
+from engine.model.layers import decoder_layers
+from engine.protocol import Measuring, Profiled
+from engine.session.session import Session
+from engine.session.uncached import open_session
+from engine.settings import Settings
+from tests.zoo import CONFIGS, Zoo
+
+PROMPT = list(range(7, 50))
+"""Beyond the sliding windows, so that a token can't be trimmed off them."""
+MIXERS = {
+    "mamba2": {"recurrence": 2},
+    "lfm2": {"attention": 1, "recurrence": 1},
+    "qwen3-next": {"attention": 1, "recurrence": 1},
+}
+
+
+def opened(zoo: Zoo, name: str, **load: object) -> Session:
+    """A session that has read the prompt and taken a step."""
+    session = open_session(zoo.load(name, **load), Settings(temp=0.8, seed=1))
+    list(session.prefill("", PROMPT, echo=False))
+    session.step()
+    return session
+
+
+def profiled(zoo: Zoo, session: Session, name: str, repeats: int = 3, **load: object) -> Profiled:
+    """The profile of the next step."""
+    *_, found = profile(zoo.load(name, **load).model, session, repeats)
+    assert isinstance(found, Profiled)
+    return found
+
+
+def state(session: Session) -> list[bytes]:
+    """Every byte of the live cache, and where its caches stand."""
+    held = [np.array(array.astype(mx.float32)).tobytes() for array in session.kv.state()]
+    return [*held, repr([getattr(cache, "offset", None) for cache in session.kv.caches]).encode()]
+
+
+@pytest.mark.parametrize("name", ["pocket", *CONFIGS])
+def test_the_parts_are_the_models_and_nothing_is_changed(zoo: Zoo, name: str) -> None:
+    session, twin = opened(zoo, name), opened(zoo, name)
+    before, row, nodes = state(session), session.logits.copy(), len(session.tree)
+    found = profiled(zoo, session, name)
+    assert (state(session), len(session.tree)) == (before, nodes)
+    assert np.array_equal(session.logits, row)
+    assert session.step().id == twin.step().id
+    assert np.array_equal(session.logits, twin.logits)
+    assert (found.node, found.tokens) == (session.tree[session.node].parent, len(PROMPT) + 1)
+    count = len(decoder_layers(zoo.load(name).model))
+    roles = Counter(part.role for part in found.parts if part.layer is not None)
+    mixers = {role: roles[role] for role in ("attention", "recurrence") if roles[role]}
+    assert mixers == MIXERS.get(name, {"attention": count})
+    assert roles["mlp"] == (0 if name == "mamba2" else count)
+    assert roles["norm"] >= count
+    assert roles["other"] == 0
+    outside = {part.role for part in found.parts if part.layer is None}
+    assert outside == {"embedding", "norm", "head", "sampling", "detokenizing"}
+    assert {part.layer for part in found.parts} == {None, *range(count)}
+    assert all(part.ms >= 0 for part in found.parts)
+
+
+def test_the_parts_add_up_to_the_whole_within_five_percent(zoo: Zoo) -> None:
+    """Without what is shown as other; of some tries, since another process may take the processor in between."""
+    session = opened(zoo, "pocket")
+    for _ in range(30):
+        found = profiled(zoo, session, "pocket", repeats=5)
+        share = sum(part.ms for part in found.parts) / found.fenced_ms
+        if 0.95 <= share <= 1.0001:
+            break
+    assert 0.95 <= share <= 1.0001
+    assert sum(part.ms for part in found.parts) + found.other_ms == pytest.approx(found.fenced_ms)
+    assert 0.5 * found.unfenced_ms < found.fenced_ms < 3 * found.unfenced_ms
+    assert "middle" in found.how
+
+
+@pytest.mark.parametrize(
+    "load", [{"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}, {"max_kv_size": 32}]
+)
+def test_other_caches_are_left_alone_too(zoo: Zoo, load: dict[str, int]) -> None:
+    name = "gpt2" if "max_kv_size" in load else "llama"
+    session, twin = opened(zoo, name, **load), opened(zoo, name, **load)
+    before = state(session)
+    profiled(zoo, session, name, **load)
+    assert state(session) == before
+    for _ in range(3):
+        assert session.step().id == twin.step().id
+    assert np.array_equal(session.logits, twin.logits)
+
+
+def test_a_token_at_which_the_cache_is_quantized(zoo: Zoo) -> None:
+    load = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": len(PROMPT) + 2}
+    session, twin = opened(zoo, "llama", **load), opened(zoo, "llama", **load)
+    profiled(zoo, session, "llama", **load)
+    assert session.kv.kinds() == ("plain",) * 2
+    assert session.step().id == twin.step().id
+    assert session.kv.kinds() == ("quantized",) * 2
+
+
+def test_without_a_cache_the_whole_pass_is_profiled(zoo: Zoo) -> None:
+    session = opened(zoo, "llama", no_kv_cache=True)
+    found = profiled(zoo, session, "llama", no_kv_cache=True)
+    assert "no KV cache" in found.how
+    assert session.kv.offset == 0
+
+
+def test_the_classes_are_what_they_were(zoo: Zoo) -> None:
+    model = zoo.load("gemma3").model
+    kinds = {type(module) for _, module in model.named_modules()} | {nn.Embedding}
+    before = {
+        kind: (kind.__call__, "__call__" in vars(kind), getattr(kind, "as_linear", None)) for kind in kinds
+    }
+    fences = Fences(places(model, 4096), list)
+
+    def broken() -> None:
+        with fences.installed(model):
+            assert any(kind.__call__ is not before[kind][0] for kind in kinds)
+            raise ValueError("within")
+
+    with pytest.raises(ValueError, match="within"):
+        broken()
+    after = {
+        kind: (kind.__call__, "__call__" in vars(kind), getattr(kind, "as_linear", None)) for kind in kinds
+    }
+    assert after == before
+
+
+class Strange(nn.Module):
+    """A layer whose parts' names say nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return x + self.second(self.first(x))
+
+
+class StrangeModel(nn.Module):
+    """A model of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(16, 8)
+        self.blocks = [Strange() for _ in range(2)]
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.table.as_linear(x)
+
+
+def test_unknown_parts_are_named_by_their_path() -> None:
+    model = StrangeModel()
+    fences = Fences(places(model, 16), list)
+    plain = model(mx.array([[3]]))
+    with fences.installed(model):
+        fenced = model(mx.array([[3]]))
+    found = fences.take()
+    assert bool((plain == fenced).all())
+    assert {(place.name, place.role) for place in found} == {
+        ("table", "embedding"), ("table.as_linear", "head"),
+        ("blocks.0", "residual"), ("blocks.1", "residual"),
+        *((f"blocks.{n}.{name}", "other") for n in (0, 1) for name in ("first", "second")),
+    }  # fmt: skip
+    assert fences.take() == {}
+    assert list(arrays([plain])) == [plain]
+
+
+def test_it_tells_how_far_it_is_and_can_be_stopped(zoo: Zoo) -> None:
+    session, loaded = opened(zoo, "llama"), zoo.load("llama")
+    *told, _ = profile(loaded.model, session, 2)
+    assert [(each.done, each.total) for each in told if isinstance(each, Measuring)] == [
+        (n, 4) for n in range(4)
+    ]
+    before = state(session)
+    with pytest.raises(Cancelled):
+        list(profile(loaded.model, session, 2, lambda: True))
+    assert state(session) == before
+    with pytest.raises(StepError, match="no prompt"):
+        next(profile(loaded.model, Session(loaded, Settings()), 2))

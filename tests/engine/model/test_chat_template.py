@@ -1,0 +1,235 @@
+"""Chat templates: filled within limits as transformers fills them, and where messages begin."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mlx_lm import utils
+from mlx_lm.chat_templates import deepseek_v32
+from transformers.utils.chat_template_utils import _compile_jinja_template
+
+from engine import pocket
+from engine.errors import PromptError
+from engine.model import chat_template as chat_template
+from engine.model import chat_template_process
+from engine.model.chat_template import Conversation, Fill, message_places
+from engine.model.chat_template_process import _environment
+from engine.model.tokens import Tokens
+from engine.protocol import NO_OPTIONS, ChatOptions, Message
+from engine.tree import common_prefix
+from tests.engine.model.chat_templates import TEMPLATES
+from tests.system import peak
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}\n"
+    "  {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}\n"
+)
+OWN_TEMPLATES = {
+    "chatml": CHATML,
+    "blocks": "{% for m in messages %}\n  {% if m.role == 'user' %}\n   {{ m.content }}\n  {% endif %}\n{% endfor %}\n",
+    "namespace": (
+        "{%- set ns = namespace(found=false, n=0) -%}{%- for m in messages[::-1] -%}{%- set ns.n = ns.n + 1 -%}"
+        "{%- if m.role == 'user' and not ns.found -%}{%- set ns.found = true -%}{%- break -%}{%- endif -%}"
+        "{%- endfor -%}{{ ns.n }}{{ ns.found }}{{ bos_token }}{{ eos_token }}{{ no_such_name }}"
+    ),
+    "json": "{{ messages | tojson }}{{ messages | tojson(indent=2, sort_keys=true) }}{{ '<ä&>' | tojson }}",
+    "dict": "{% set d = dict(a=1, b='x') %}{{ d.items() | list }}{{ dict.fromkeys(['k'], 2) }}{{ d | items | list }}",
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% continue %}{% endfor %}",
+    "macro": "{% macro turn(m) %}[{{ m.role }}]{{ caller() }}{% endmacro %}"
+    "{% for m in messages %}{% call turn(m) %}{{ m.content | upper }}{% endcall %}{% endfor %}",
+    "thinking": "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}",
+    "tools": "{% if tools %}tools{% elif documents is none %}none{% endif %}{{ 'a%sb' % 3 }}{{ '{:>4}'.format(7) }}",
+    "filters": "{{ messages | map(attribute='content') | join('|') }}{{ [3,1,2] | sort | last }}{{ 'a b'.split(' ') }}",
+    "html": "{{ '<b>' | escape }}{{ '<b>' | e }}{{ 'x' | indent(2, true) }}{{ messages | length }}{{ 2 ** 10 }}",
+    "date": "{{ strftime_now('%Y-%m') }}",
+}
+
+
+@pytest.fixture(scope="module")
+def wrapper() -> Any:
+    return utils.load_tokenizer(pocket.directory(), eos_token_ids=[0, 2])
+
+
+@pytest.mark.wide(4)
+@pytest.mark.parametrize("name", OWN_TEMPLATES)
+def test_the_text_is_that_of_transformers(wrapper: Any, name: str) -> None:
+    tokens, before = Tokens(wrapper, 4096), wrapper._tokenizer.chat_template
+    wrapper._tokenizer.chat_template = OWN_TEMPLATES[name]
+    try:
+        for text, system in (("  Tell a störy 🙂\n<b>\t", "Be short."), ("x", None)):
+            messages = [{"role": "system", "content": system}] if system else []
+            messages.append({"role": "user", "content": text})
+            expected = wrapper.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            assert tokens.chat([Message(**each) for each in messages], NO_OPTIONS) == expected
+    finally:
+        wrapper._tokenizer.chat_template = before
+
+
+def test_a_template_can_use_what_transformers_lets_it_use() -> None:
+    """A newer transformers with another filter, test or function is seen here."""
+    ours, theirs = chat_template_process._environment(), _compile_jinja_template("").environment
+    for table in ("globals", "filters", "tests"):
+        assert getattr(ours, table).keys() == getattr(theirs, table).keys()
+    plain = ("trim_blocks", "lstrip_blocks", "keep_trailing_newline", "autoescape", "undefined", "finalize")
+    assert {name: getattr(ours, name) for name in plain} == {name: getattr(theirs, name) for name in plain}
+    assert len(ours.extensions) == len(theirs.extensions)
+
+
+@pytest.mark.wide(3)
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "2 s of processor time",
+        ),
+        ("{{ 10 ** (10 ** 10) }}", "2 s of processor time"),
+        ("{{ 'x' * 10 ** 10 }}", "512 MiB of memory"),
+        ("{{ 'x' | center(10 ** 10) }}", "512 MiB of memory"),
+        (
+            "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+            "512 MiB",
+        ),
+        ("{{ 'x' * 40000000 }}", "it makes 40000000 characters of it"),
+        ("{{ raise_exception('no system\\nplease') }}", "refuses this prompt: no system."),
+        ("{% for %}", "line 1: Expected an expression"),
+        ("{{ messages.__class__.__mro__ }}", "access to attribute '__class__' of 'list' object is unsafe"),
+        ("{{ a.b }}", "'a' is undefined"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+    ],
+)
+def test_a_template_without_an_end_is_ended(template: str, why: str) -> None:
+    began, before = time.perf_counter(), peak(resource.RUSAGE_CHILDREN)
+    with pytest.raises(PromptError, match=why) as error:
+        chat_template.render(template, {"messages": []})
+    assert "\n" not in str(error.value)
+    assert time.perf_counter() - began < 15
+    if sys.platform != "darwin":  # which knows no limit of memory: there the time bounds what can be built
+        # The most of any child so far: one of an earlier test may have been larger, and then nothing is told.
+        assert peak(resource.RUSAGE_CHILDREN) <= max(before, 2**30)
+
+
+def test_without_a_process_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/program")
+    with pytest.raises(PromptError, match="can't be filled: No such file or directory"):
+        chat_template.render("x", {})
+
+
+# ---- where messages begin ----------------------------------------------------------------------
+
+WRITTEN = {*TEMPLATES} - {"a length", "capitals", "the last alone"}
+"""Those that write each message as it is."""
+WORDS = (
+    "a", "You are", "system", "user", "s", "<|im_start|>", "assistant\n", "<tool_response>", "\n",
+    " ", "é", "😀", "{{ a }}", "[INST]", "December",
+)  # fmt: skip
+CONTENTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3).map("".join)
+THOUGHTS = st.one_of(CONTENTS, st.builds("<think>\n{}\n</think>\n\n{}".format, CONTENTS, CONTENTS))
+TURNS = st.lists(st.tuples(CONTENTS, THOUGHTS), max_size=2)
+
+
+def filler(template: str) -> Fill:
+    compiled = _environment().from_string(template)
+
+    def fill(conversations: Sequence[Conversation]) -> list[str]:
+        return [compiled.render(messages=each, bos_token="<s>", eos_token="</s>") for each in conversations]
+
+    return fill
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from([*TEMPLATES]), st.none() | CONTENTS, TURNS, CONTENTS)
+def test_a_message_is_where_its_text_is(
+    name: str, system: str | None, turns: list[tuple[str, str]], last: str
+) -> None:
+    """Judged by what else is written once the message goes on with other words."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system is not None else []
+    for question, answer in turns:
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    messages.append({"role": "user", "content": last})
+    fill = filler(TEMPLATES[name])
+    text, places = message_places(fill, messages, len(messages))
+    assert [text] == fill([messages])
+    for each, place in enumerate(places):
+        content = messages[each]["content"]
+        said = content.rpartition("</think>")[2].strip()
+        if place < 0:
+            assert name not in WRITTEN or not said
+            continue
+        other = {**messages[each], "content": f"{content.rstrip()}ξψ"}
+        [changed] = fill([[*messages[:each], other, *messages[each + 1 :]]])
+        assert changed is not None
+        end = common_prefix(text, changed)
+        if name in WRITTEN and "</think>" not in content:
+            assert text[place:end] == content.strip()
+        elif name in WRITTEN:
+            assert text[place:end].endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "before"),
+    [
+        ("ChatML", "a", "<|im_start|>user\n"),
+        ("Qwen 2.5", "You are", "<|im_start|>user\n"),
+        ("Llama 3", "system", "<|start_header_id|>user<|end_header_id|>\n\n"),
+        ("Gemma", "user", "<start_of_turn>user\n"),
+        ("Qwen 3", "<tool_response>a</tool_response>", "<|im_start|>user\n"),
+    ],
+)
+def test_words_of_the_template_are_no_message(name: str, content: str, before: str) -> None:
+    text, [place] = message_places(filler(TEMPLATES[name]), [{"role": "user", "content": content}], 1)
+    assert text[:place].endswith(before)
+    assert text.startswith(content, place)
+
+
+def test_what_is_left_out_or_written_otherwise_has_no_place() -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    assert message_places(filler(TEMPLATES["the last alone"]), messages, 2)[1][0] == -1
+    assert message_places(filler(TEMPLATES["a length"]), messages, 2) == ("[1]a[1]b", (-1, -1))
+    assert message_places(filler(TEMPLATES["capitals"]), messages, 2) == ("user:A;user:B;", (5, 12))
+    assert message_places(
+        filler("{{ messages[0].content }}"), [{"role": "user", "content": "a\U000f0001"}], 1
+    )[1] == (-1,)
+    assert message_places(filler(""), [], 0) == ("", ())
+
+
+def test_code_that_fills_a_template_is_marked_too() -> None:
+    """mlx_lm's own for DeepSeek 3.2, which is no template."""
+
+    def fill(conversations: Sequence[Conversation]) -> list[str]:
+        return [deepseek_v32.apply_chat_template(each, add_generation_prompt=True) for each in conversations]
+
+    messages = [
+        {"role": "user", "content": "User"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "s"},
+    ]
+    text, places = message_places(fill, messages, 3)
+    assert all(text.startswith(each["content"], at) for each, at in zip(messages, places, strict=True))
+    assert text[: places[0]].endswith("<｜User｜>")
+    assert text[: places[2]].endswith("<｜User｜>")
+
+
+def test_the_bundled_models_template_in_its_process() -> None:
+    tokens = Tokens(utils.load_tokenizer(pocket.directory(), eos_token_ids=[0, 2]), 4096)
+    messages = (
+        Message("system", "s"),
+        Message("user", "a"),
+        Message("assistant", "user"),
+        Message("user", "  a\n"),
+    )
+    text, places = tokens.chat_places(messages, NO_OPTIONS)
+    assert text == tokens.chat(messages, NO_OPTIONS)
+    assert all(text.startswith(each.content.strip(), at) for each, at in zip(messages, places, strict=True))
+    assert sorted(places) == list(places)
+    assert text[: places[1]].endswith("user\n")
+    opened, places = tokens.chat_places(messages[:2], ChatOptions(response="a, well"))
+    assert opened.endswith("a, well")
+    assert opened[: places[1]].endswith("user\n")

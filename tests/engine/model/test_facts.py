@@ -1,0 +1,177 @@
+"""The fingerprint of a model's files, and its special tokens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlx_lm import utils
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer
+
+from engine import pocket
+from engine.model import facts as module
+from engine.model.facts import BLOCK, BLOCKS, WHOLE_LIMIT, fingerprint, special_tokens
+from engine.model.load import load
+from engine.model.tokens import Tokens, plain_tokenizer
+from engine.protocol import SpecialToken
+from engine.settings import LoadSettings
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    shutil.copytree(pocket.directory(), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit(path: Path, place: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_the_same_model_elsewhere_has_the_same(model: Path) -> None:
+    known = fingerprint(pocket.directory())
+    assert len(known) == 32
+    assert fingerprint(model) == known
+    config = json.loads((model / "config.json").read_text())
+    config |= {"_name_or_path": "elsewhere", "transformers_version": "99"}
+    (model / "config.json").write_text(json.dumps(config, indent=8))
+    (model / "README.md").write_text("other")
+    assert fingerprint(model) == known
+
+
+@pytest.mark.parametrize("place", [0, 20, 5000, 7_000_000, -1])
+def test_one_bit_of_the_weights_makes_another(model: Path, place: int) -> None:
+    known, weights = fingerprint(model), model / "model.safetensors"
+    edit(weights, place % weights.stat().st_size)
+    assert fingerprint(model) not in (known, "")
+
+
+def test_another_config_or_adapter_or_name_makes_another(model: Path, tmp_path: Path) -> None:
+    found = {fingerprint(model)}
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"rope_theta": 1.0}))
+    found.add(fingerprint(model))
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapters.safetensors").write_bytes(b"\0" * 100)
+    found.add(fingerprint(model, tmp_path))
+    edit(tmp_path / "adapters.safetensors", 50)
+    found.add(fingerprint(model, tmp_path))
+    (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
+    found.add(fingerprint(model))
+    assert len(found) == 5
+    assert "" not in found
+
+
+def test_what_can_not_be_read_has_none(model: Path, tmp_path: Path) -> None:
+    assert fingerprint(tmp_path / "none") == ""
+    assert fingerprint(model, tmp_path / "none") == ""
+    (model / "config.json").write_text("{")
+    assert fingerprint(model) == ""
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").unlink()
+    assert fingerprint(model) == ""
+
+
+def test_eight_gigabytes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    weights, head = tmp_path / "model.safetensors", json.dumps({"__metadata__": {"a": "b" * 9000}}).encode()
+    with weights.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        file.truncate(8 * 2**30)
+    begun = time.perf_counter()
+    known = fingerprint(tmp_path)
+    assert time.perf_counter() - begun < 1
+    for place in (8000, 8 + len(head), 8 * 2**30 - 1):  # the header, the first block and the last
+        edit(weights, place)
+        assert fingerprint(tmp_path) != known
+        edit(weights, place)
+    assert fingerprint(tmp_path) == known
+    assert BLOCKS * BLOCK < WHOLE_LIMIT
+
+
+def test_a_header_that_lies_about_its_length_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.write(b"\xff" * 8)
+        file.truncate(WHOLE_LIMIT + 10)
+    assert len(fingerprint(tmp_path)) == 32
+
+
+def test_a_loaded_model_tells_its_fingerprint() -> None:
+    assert load(LoadSettings()).facts.fingerprint == fingerprint(pocket.directory())
+
+
+# ---- special tokens ----------------------------------------------------------------------------
+
+TEMPLATE = "{{ bos_token }}{% for m in messages %}<|header|>{{ m.role }}{% endfor %}"
+
+
+def made(path: Path, special: list[str], **config: Any) -> Path:
+    """A directory with a byte-level tokenizer that has some special tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken("plain_added", special=False)])
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **config}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": 3}))
+    return path
+
+
+def test_the_bundled_model_has_its_three_with_either_tokenizer() -> None:
+    expected = (
+        SpecialToken(0, "<|endoftext|>", ("EOS", "PAD")),
+        SpecialToken(1, "<|im_start|>"),
+        SpecialToken(2, "<|im_end|>", ("EOS",)),
+    )
+    config = json.loads((pocket.directory() / "config.json").read_text())
+    plain = plain_tokenizer(pocket.directory(), config)
+    for wrapper in (plain, utils.load_tokenizer(pocket.directory(), eos_token_ids=[0, 2])):
+        tokens = Tokens(wrapper, 4096)
+        assert special_tokens(tokens) == (expected, 3)
+        assert tokens.template.startswith("{% for message in messages %}{{'<|im_start|>'")
+
+
+def test_roles_are_those_of_the_files_and_an_added_word_is_none_of_them(tmp_path: Path) -> None:
+    names = ["<|begin|>", "<|end|>", "<|eot|>", "<|header|>", "<|pad|>"]
+    roles = {"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|pad|>"}
+    path = made(tmp_path, names, chat_template=TEMPLATE, **roles)
+    tokens = Tokens(utils.load_tokenizer(path, eos_token_ids=[3]), 100)
+    assert special_tokens(tokens) == (
+        (
+            SpecialToken(1, "<|begin|>", ("BOS",)),
+            SpecialToken(2, "<|end|>", ("EOS",)),
+            SpecialToken(3, "<|eot|>", ("EOS",)),
+            SpecialToken(4, "<|header|>"),
+            SpecialToken(5, "<|pad|>", ("PAD",)),
+        ),
+        5,
+    )
+    assert tokens.template == TEMPLATE
+    theirs = AutoTokenizer.from_pretrained(path)
+    assert (theirs.bos_token_id, theirs.eos_token_id, theirs.pad_token_id) == (1, 2, 5)
+
+
+def test_of_very_many_those_in_use_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*(f"<|reserved_{number}|>" for number in range(40)), "<|header|>", "<|end|>"]
+    path = made(tmp_path, names, chat_template=TEMPLATE, eos_token="<|end|>")
+    monkeypatch.setattr(module, "MOST_SPECIAL", 10)
+    kept, count = special_tokens(Tokens(utils.load_tokenizer(path, eos_token_ids=[42]), 100))
+    assert count == 42
+    assert [each.id for each in kept] == [1, 2, 3, 4, 5, 6, 7, 8, 41, 42]
+
+
+def test_a_model_without_template_or_special_tokens_has_none(tmp_path: Path) -> None:
+    tokens = Tokens(utils.load_tokenizer(made(tmp_path, []), eos_token_ids=[]), 100)
+    assert special_tokens(tokens) == ((), 0)
+    assert tokens.template == ""

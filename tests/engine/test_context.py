@@ -1,0 +1,79 @@
+"""The garbage collector: long sessions aren't paused, and what is let go of is freed."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import weakref
+from typing import Any
+
+import pytest
+
+from engine import context, protocol
+from engine.context import collect_all, collect_and_freeze, trim
+from engine.memory import resident
+from engine.settings import LoadSettings
+from tests.engine.unthreaded import Unthreaded
+
+
+class Knot:
+    """Something that refers to itself, so that only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_looks_see_only_what_came_since() -> None:
+    try:
+        collect_and_freeze()
+        before = len(gc.get_objects())
+        kept = [(object(), [n]) for n in range(1000)]
+        assert len(gc.get_objects()) >= before + 1000
+        collect_and_freeze()
+        assert len(gc.get_objects()) < before + 1000
+        assert len(kept) == 1000
+    finally:
+        gc.unfreeze()
+
+
+def test_cycles_are_freed_before_they_are_set_aside() -> None:
+    try:
+        knot: Any = Knot()
+        gone = weakref.ref(knot)
+        del knot
+        collect_and_freeze()
+        assert gone() is None
+    finally:
+        gc.unfreeze()
+
+
+def test_what_was_set_aside_is_freed_when_it_is_let_go_of() -> None:
+    knot: Any = Knot()
+    gone = weakref.ref(knot)
+    collect_and_freeze()
+    del knot
+    gc.collect()
+    assert gone() is not None
+    collect_all()
+    assert gone() is None
+
+
+def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(context, "EVERY", 3)
+    engine = Unthreaded(LoadSettings(), prompt="Once")
+    monkeypatch.setattr(context, "collect_and_freeze", lambda: done.append("collect"))
+    monkeypatch.setattr(context, "trim", lambda: done.append("trim"))
+    engine.do(*(protocol.TakeStep() for _ in range(7)))
+    assert done == ["collect", "trim"] * 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="gives memory back of its own, or not at all")
+def test_holes_between_what_is_kept_are_given_back() -> None:
+    """The C library keeps them, for what fits: rows of logits do, the next longer array of a KV cache doesn't."""
+    size = 2**16
+    kept = [b"x" * size for _ in range(1000)]
+    del kept[::2]
+    before = resident()
+    trim()
+    assert resident() < before - 400 * size

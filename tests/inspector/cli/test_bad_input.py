@@ -1,0 +1,138 @@
+"""What is asked for wrongly, of every subcommand, comes down to one line that says so; the help of each is instant."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from tests.inspector.cli.test_main import complaint, light
+
+STORY = "-p 'Once upon a time' --ignore-chat-template"
+REFUSED = {
+    "generate -p hi": {
+        "--top-p 1.5": "--top-p: top-p must be a number above 0 to 1, not 1.5.",
+        "--top-p nan": "--top-p: top-p must be",
+        "--temp -1": "--temp: temperature must be 0, or a number from 0.001 to 100",
+        "--top-k -1": "--top-k: top-k must be a whole number from 0",
+        "--top-k 2.5": "--top-k: top-k must be a whole number",
+        f"--seed {2**64}": "--seed: seed must be",
+        "--candidates 0": "--candidates: candidates must be",
+        "--max-tokens 0": "--max-tokens: max tokens must be",
+        "--stop ''": "--stop: stop string must not be empty",
+        "--kv-bits 7": "--kv-bits: KV bits must be one of 2, 3, 4, 5, 6, 8, not 7.",
+        "--kv-bits x": "--kv-bits: must be a whole number, not 'x'.",
+        "--max-kv-size 1": "--max-kv-size: ",
+        "--prefill-step-size 0": "--prefill-step-size: ",
+        "--temp": "--temp: expected one argument.",
+        "--num-draft-tokens 2": "--num-draft-tokens has no effect without a draft",
+        "--draft lookup --draft-model pocket": "were both given",
+        "--draft lookup --num-draft-tokens 99": "from 1 to 16, not 99",
+        "--connect example.com:80": "example.com:80 is not an address of this machine",
+        "--connect 127.0.0.1:1": "There is no token in ",
+        "--token-file x": "--token-file has no effect without --connect.",
+        "--unencrypted": "--unencrypted has no effect without --connect.",
+    },
+    f"beam {STORY}": {
+        "--width 11": "--width: must be a whole number from 1 to 10, not 11.",
+        "--width two": "--width: must be a whole number, not 'two'.",
+        "--length-penalty nan": "--length-penalty: must be a number from -10 to 10, not nan.",
+        "--max-tokens 0": "--max-tokens",
+        "--temp 1": "inspector beam has no flag --temp. --temp is a flag of inspector, inspector generate,",
+        "--kv-bits 7": "--kv-bits",
+        "--model no/such/place/at-all": "at-all",
+        "--prompt-file nowhere.txt": "--prompt and --prompt-file were both given.",
+    },
+    "beam": {"": "No prompt was given.", "-p ''": "The prompt is empty."},
+    "": {"--model pocket beam": "Put beam first: inspector beam ..."},
+    "batch": {
+        "": "No prompt was given.",
+        "-p ''": "One of the prompts is empty.",
+        "-p a -p b -n 3": "--draws continues one prompt, and several were given.",
+        "-p a --batch-size 0": "0 lanes at once are out of range. Give 1 to 256.",
+        "-p a --prompt-file nowhere": "nowhere",
+    },
+    "race": {
+        "--from two": "--from: must be a whole number, not 'two'.",
+        "--max-tokens 9": "inspector race has no flag --max-tokens. --max-tokens is a flag of",
+        "--to 8": "A race can't go from 16 to 8 tokens.",
+        "--to 513": "leaves the model's context window of 512. End at 512 or before.",
+        "--no-kv-cache --kv-bits 8": "--no-kv-cache: there is no KV cache for --kv-bits to change.",
+    },
+    "bench": {
+        "--sweeps speed": "--sweeps: there is no sweep 'speed'. Take some of ttft",
+        "--rounds 0": "--rounds: must be from 1 to 1,000",
+        "--kv-bits 7": "--kv-bits",
+    },
+    "profile": {
+        "--repeats x": "--repeats: must be a whole number",
+        "--repeats 0": "must be a whole number from 1 up, not 0",
+    },
+    f"inside {STORY}": {
+        "--at 900": "--at 900 is no token of the path, which has 4.",
+        "--at x": "--at: 'x' is no whole number.",
+        "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, interventions.",
+        "--positions 0": "--positions: must be 1 or more",
+        "--show contributions --token ' a big dog'": "' a big dog' is 3 tokens, not one.",
+        "--show contributions --token 7 --against 7": "or of two different ones.",
+        "--alone --against 7": "not allowed with",
+        "--off L99": "There is no L99: this model has 8 layers.",
+        "--off 'L1 h9'": "there is no h9",
+        "--off h3": "--off: 'h3' is no unit: write L6 h1, L3 mlp or L4",
+        "--off L0": "layers and heads count from 1",
+    },
+    "diff": {
+        "pocket -p x": "There is no second model. Name one after the first",
+        "pocket pocket": "No text was given.",
+        "pocket pocket -p x --text y": "--text and --prompt were both given.",
+        "pocket pocket -p ''": "The text is empty",
+        "pocket pocket --text /nowhere/no": "There is no file /nowhere/no",
+        "pocket --group-size 32 -p x": "A group size was given without the bits",
+        "pocket pocket --model pocket -p x": "The first model was named twice",
+    },
+    "tokens": {
+        "-p ''": "The text is empty",
+        "-p a file": "A file and --prompt were both given",
+        "/nowhere/at/all": "There is no file",
+    },
+    "engine": {
+        "--listen 0.0.0.0:7531": "0.0.0.0:7531 is not an address of this machine, and nothing on",
+        "--listen 7531": "'7531' is no address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
+        "--idle 0": "must be a number of minutes above 0, not '0'",
+    },
+    "lesson": {
+        "check none.md": "none.md can't be read",
+        "check none.txt": "doesn't end in .md",
+        "new a.md --find-seed": "--find-seed is a flag of check",
+        "check a.md --dtype file --all-dtypes": "both given",
+        "frob a.md": "invalid choice",
+    },
+}  # fmt: skip
+"""By what a command begins with: what is added, and what is said then."""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(f"{begin} {flags}", said) for begin, cases in REFUSED.items() for flags, said in cases.items()],
+)
+def test_what_is_asked_for_wrongly_is_one_line(
+    command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in complaint(capsys, *shlex.split(command))
+
+
+HELP = {
+    "race": "--from N;--to N;--temp;--model;--jsonl",
+    "diff": "--bits;--group-size;--adapter;--text;--window;--json;--kv-bits",
+    "score": "--jsonl;--summary;--candidates;--chat-template;--model;--kv-bits",
+    "beam": "--width;--length-penalty;--early-stopping;--max-tokens;--min-tokens;--jsonl;--model",
+    "batch": "--prompt TEXT;--lines;--static;--compare;--draws N;--temp;--model;--jsonl",
+}
+"""Flags that a subcommand's help names."""
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_help_is_instant_and_names_the_flags(name: str) -> None:
+    text = light(name, "--help")
+    assert [flag for flag in HELP[name].split(";") if flag not in text] == []
+    assert ("--temp" in text) == (name in ("race", "batch"))

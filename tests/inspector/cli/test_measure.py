@@ -1,0 +1,162 @@
+"""`inspector race`, `bench` and `profile`: what they write, from records by hand and as a person runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine import protocol
+from engine.protocol import RaceEnded
+from inspector.cli import main as cli
+from inspector.cli.arguments import request_from
+from inspector.cli.driver import Outcome
+from inspector.cli.flags import parsed
+from inspector.cli.subcommands.measure import race_parser
+from inspector.cli.writers.measured import as_object, race_writer
+from tests.inspector.cli.scripted import ScriptedRun
+from tests.inspector.tools.race.test_report import OPENED, steps
+from tests.inspector.tools.sweeps.test_tables import SWEPT
+
+
+class RaceRun(ScriptedRun):
+    """One run of the command on a script."""
+
+    def __init__(self, *argv: str, answers: list[protocol.Record] | None = None) -> None:
+        args = parsed(race_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
+        then = [protocol.Race(args.first, args.last)]
+        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, race_writer)
+
+
+# ---- the flags --------------------------------------------------------------------------------
+
+
+def test_the_flags_reach_the_engine() -> None:
+    run = RaceRun("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
+    assert run.go().code == 0
+    assert run.kinds == ["Load", "Configure", "Prefill", "Race"]
+    assert run.backend.sent[-1] == protocol.Race(16, 76)
+    assert isinstance(configure := run.backend.sent[1], protocol.Configure)
+    assert (configure.settings.temp, configure.settings.seed) == (0.7, 4)
+
+
+def test_without_a_prompt_it_is_the_screens() -> None:
+    args = parsed(race_parser(), [])
+    assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
+    assert request_from(args, default_prompt=True).prompt == "Once upon a time"
+
+
+# ---- what is written --------------------------------------------------------------------------
+
+
+def test_the_table_has_medians_of_windows_and_the_sums() -> None:
+    run = RaceRun()
+    assert run.go() == Outcome(0)
+    head, *rows = run.lines[:13]
+    assert head.split()[:4] == ["tokens", "cache", "no", "cache"]
+    assert len(rows) == 12
+    assert rows[0].split()[:6] == ["17-21", "10.0", "ms", "19.0", "ms", "1.9"]
+    assert rows[0].split()[6:] == ["50.0", "ms", "95.0", "ms", "21", "KiB", "21", "KiB"]
+    assert rows[-1].split()[:7] == ["72-76", "10.0", "ms", "74.0", "ms", "7.4", "600"]
+
+
+def test_the_verdict_and_how_it_was_measured() -> None:
+    run = RaceRun()
+    run.go()
+    told = run.out.getvalue()
+    assert "with a cache    10.0 ms a step at the beginning, 10.0 ms at the end: 1.00 times" in told
+    assert "without one     19.0 ms at the beginning, 74.0 ms at the end: 3.89 times" in told
+    assert "600 ms with a cache, 2.79 s without: 4.7 times" in told
+    assert "all 60 equal; so are the logits, bit for bit" in told
+    assert "As it was measured." in told
+
+
+def test_a_difference_is_said_with_its_place() -> None:
+    end = RaceEnded(60, 600.0, 2790.0, (40, 44), 0.25)
+    run = RaceRun(answers=[OPENED, *steps((40, 44), 0.25), end])
+    run.go()
+    assert "2 of 60 differ, first after 40 tokens; logits differ by 0.25 at most" in run.out.getvalue()
+
+
+def test_a_single_step_is_enough() -> None:
+    run = RaceRun(answers=[OPENED, steps()[0], RaceEnded(1, 10.0, 17.0, (), 0.0)])
+    assert run.go().code == 0
+    assert run.lines[1].split()[0] == "17"
+
+
+def test_json_lines_hold_every_step() -> None:
+    run = RaceRun("--jsonl")
+    run.go()
+    begin, *all_steps, end = run.events
+    assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
+    assert [each["tokens"] for each in all_steps] == list(range(17, 77))
+    assert all(each["event"] == "race_step" and each["equal"] for each in all_steps)
+    assert (end["event"], end["reason"], end["steps"], end["differences"]) == ("race_end", "length", 60, [])
+
+
+def test_an_interrupt_ends_with_what_there_is() -> None:
+    run = RaceRun(answers=[OPENED])
+    run.backend.interrupt = protocol.Race
+    assert run.go().code == 130
+    assert run.out.getvalue() == ""
+    assert "race        cancelled" in run.err.getvalue()
+    lines = RaceRun("--jsonl", answers=[OPENED])
+    lines.backend.interrupt = protocol.Race
+    lines.go()
+    assert lines.events[-1] == {"event": "race_end", "reason": "cancelled"}
+
+
+# ---- as a person runs it ----------------------------------------------------------------------
+
+
+def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["race", "--from", "4", "--to", "16", "--seed", "1"]) == 0
+    printed = capsys.readouterr()
+    assert "token ids       all 12 equal" in printed.out
+    assert "model       pocket: llama, 8 layers" in printed.err
+    assert "\x1b" not in printed.out
+
+
+# ---- inspector bench -------------------------------------------------------------------------
+
+
+def test_json_holds_every_measurement() -> None:
+    found = json.loads(json.dumps(as_object(SWEPT)))
+    assert found["points"][0]["figures"][0] == {
+        "name": "TTFT", "unit": "ms", "median": 11.0, "values": [10.0, 12.0, 11.0],
+    }  # fmt: skip
+    assert found["machine"]["cores"] == 2
+    assert found["how"]["ttft"] == "as told"
+
+
+def test_bench_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
+    assert cli.main(["bench", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not {"id", "request"} & found.keys(), "the program's own number of a command"
+    assert [(point["sweep"], point["at"]) for point in found["points"]] == [
+        ("tpot", 16), ("tpot", 32), ("inspection", 2),
+    ]  # fmt: skip
+
+
+# ---- inspector profile -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
+    assert cli.main(argv) == 0
+    printed = capsys.readouterr()
+    assert "One step after 8 tokens" in printed.out
+    assert "Roofline, 7.34 M parameters in a token" in printed.out
+    assert "KV cache of 8 tokens" in printed.out
+    assert cli.main([*argv, "--jsonl"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["event"] for each in events][-3:] == ["profile", "roofline", "kv_costs"]
+    assert not any({"id", "request"} & each.keys() for each in events), (
+        "the program's own number of a command"
+    )
+    profile = events[-3]
+    parts = sum(part["ms"] for part in profile["parts"])
+    assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])

@@ -1,0 +1,281 @@
+"""Takes the pictures of README anew: python -m tests.pictures [NAME ...].
+
+Each is a walk of keys through the program on the bundled model, or in a recording, drawn without a terminal once
+nothing moves any more. What is random has a seed; times are those of this machine. Nothing that a person set on it
+counts: no preferences, presets, breakpoints or sessions of theirs. A picture that no longer shows what its caption in
+README says needs another walk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.pilot import Pilot
+
+import inspector
+from engine.breakpoints import Breakpoints
+from engine.frozen import frozen
+from engine.grammar_settings import Grammar
+from engine.settings import LoadSettings, Settings
+from engine.speculation_settings import SpeculationSettings
+from inspector.app import InspectorApp
+from inspector.cli.connect import own_process
+from inspector.config.preferences import Preferences
+from inspector.demo import DEMONSTRATION
+from inspector.demo import LESSON as DEMONSTRATIONS_LESSON
+from inspector.lessons.catalogue import find, listed
+from inspector.main.tool import Tool
+from inspector.session.playback import Opening
+from inspector.tools.export.documents import alone
+from inspector.tools.lessons.notes import NotesApp, follow, presenting
+from inspector.tools.registry import TOOLS, with_lesson
+
+PLACE = Path(inspector.__file__).parent / "pictures"
+PATIENCE = 300.0
+"""Seconds for what should take some: a race takes ten, machines are busy."""
+NAP = 0.02
+
+
+@frozen
+class Seen:
+    """A walk goes on once some words are on the screen."""
+
+    words: str
+
+
+Walk = Sequence[str | Seen]
+"""Keys, one after another, each once nothing is under way that the one before began."""
+
+
+@frozen
+class Picture:
+    """What is on show, and the keys that lead there."""
+
+    walk: Walk = ()
+    prompt: str = "Once upon a time"
+    settings: Settings = field(default_factory=lambda: sampled(7))
+    size: tuple[int, int] = (120, 40)
+    chat: bool = False
+    load: LoadSettings = field(default_factory=LoadSettings)
+    speculation: SpeculationSettings | None = None
+    recording: Path | None = None
+    lesson: str = ""
+    """Its name; empty for none."""
+    presents: bool = False
+    notes: bool = False
+    """Of the notes in a second terminal that follow it."""
+
+
+def sampled(seed: int, **others: Any) -> Settings:
+    """The settings of most pictures: a story of 60 tokens, drawn."""
+    return Settings(**{"temp": 0.8, "top_p": 0.95, "max_tokens": 60, "seed": seed, **others})
+
+
+def typed(text: str) -> tuple[str, ...]:
+    """The keys of a text."""
+    return tuple("space" if character == " " else character for character in text)
+
+
+NAMED = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
+KITE = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
+DOG = "Tell me a story about a dog."
+SCHEMA = Grammar(
+    "json-schema",
+    '{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"]}',
+)
+RARE = sampled(2, temp=0.9, top_p=0.98)
+RARE_STEP: Walk = ("r", "g", *typed("51"), "enter", "w")
+LONG = sampled(7, max_tokens=100)
+FORKED: Walk = (
+    "r", "g", *typed("11"), "enter", "down", "enter", *["space"] * 3, "g", *typed("12"), "enter", "down", "enter",
+    "space", "space", "*", "p", "ctrl+a", *typed("Once upon a hill"), "ctrl+s", "r", "t",
+)  # fmt: skip
+DRAW = "the-draw"
+REVEALED: Walk = (Seen("Which token did it fall on?"), "2", "space", Seen("next"))
+PRESENTED: Walk = (
+    Seen("Which token did it fall on?"), "v", *typed("12 7 3"), "enter", "pagedown", "pagedown", Seen("✓ boy"),
+)  # fmt: skip
+
+PICTURES: Mapping[str, Picture] = {
+    "screen": Picture(("r",)),
+    "lesson": Picture((Seen("Which token did it fall on?"),), lesson=DRAW),
+    "lesson-revealed": Picture(REVEALED, lesson=DRAW),
+    "presenter": Picture(PRESENTED, lesson=DRAW, presents=True, size=(60, 24)),
+    "notes": Picture(PRESENTED, lesson=DRAW, presents=True, notes=True),
+    "sampler": Picture(RARE_STEP, settings=RARE, size=(100, 40)),
+    "sampler-80x24": Picture(RARE_STEP, settings=RARE, size=(80, 24)),
+    "what-if": Picture((*RARE_STEP, "s", *typed("0.6")), settings=RARE, size=(100, 40)),
+    "grammar": Picture(
+        (*["space"] * 9, "g", "2", "enter", ";"), settings=sampled(3, top_p=1.0, grammar=SCHEMA)
+    ),
+    "tree": Picture(FORKED, settings=sampled(7, max_tokens=14)),
+    "chat": Picture(
+        ("r", "R", *typed("Why?"), "ctrl+s", "r", "R", *typed("And the cat?"), "ctrl+s", "r"),
+        prompt=DOG,
+        chat=True,
+        settings=sampled(3, max_tokens=24),
+    ),
+    "tokens": Picture(("r", "e", "e")),
+    "prompt": Picture(("p", Seen("20 tokens")), prompt=DOG, chat=True, settings=sampled(3)),
+    "beams": Picture((*["space"] * 4, "B", "enter", *["space"] * 9), settings=LONG),
+    "speculation": Picture(("!", *["space"] * 8, "v"), speculation=SpeculationSettings("self-4bit")),
+    "batch": Picture(
+        ("Z", "n", "ctrl+end", "ctrl+n", *typed("Lily had a red ball. She liked"), "ctrl+s", *["space"] * 14),
+        settings=sampled(3),
+    ),
+    "draws": Picture(("#", "space"), prompt="Once upon a time, there was a"),
+    "lockstep": Picture(("r", "h", "4", Seen("mean KL"), "g")),
+    "attention": Picture(("A",), prompt=NAMED),
+    "contributions": Picture(("D",), prompt=NAMED),
+    "switch-off": Picture(("X",), prompt=NAMED),
+    "lens": Picture(("I",), prompt=NAMED),
+    "triangle": Picture(("A", "a"), prompt=KITE),
+    "modules": Picture(("O",)),
+    "replay": Picture(("1", "J", "2"), recording=DEMONSTRATION),
+    "ranks": Picture((*["space"] * 12, "$", "r"), load=LoadSettings(ranks=2)),
+    "race": Picture(("z", "space")),
+    "costs": Picture(("P",)),
+    "kv": Picture(("r", "4", "f")),
+    "kv-80x24": Picture(("r", "4", "f"), settings=LONG, size=(80, 24)),
+    "time": Picture(("r", "5", "f")),
+    "time-80x24": Picture(("r", "5", "f"), settings=LONG, size=(80, 24)),
+}
+"""By the name of the file, in the order in which README shows them."""
+
+
+class Sitting:
+    """Somebody at the program, who waits for what can be seen.
+
+    Args:
+        app: The program.
+        pilot: Its keyboard.
+    """
+
+    def __init__(self, app: App[Any], pilot: Pilot[Any]) -> None:
+        self._app, self._pilot = app, pilot
+
+    async def walk(self, walk: Walk) -> None:
+        """Press the keys."""
+        await self._still()
+        for each in walk:
+            if isinstance(each, Seen):
+                await self.until(lambda words=each.words: words in self._text())  # type: ignore[misc]
+            else:
+                await self._pilot.press(each)
+            await self._still()
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait.
+
+        Raises:
+            TimeoutError: It never came.
+        """
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            if time.monotonic() > end:
+                raise TimeoutError(f"it never came:\n{self._text()}")
+            await self._pilot.pause(NAP)
+
+    async def _still(self) -> None:
+        """Wait until nothing is under way, and two frames are alike."""
+        before = ""
+        while True:
+            await self.until(lambda: _rests(self._app))
+            await self._pilot.pause(NAP)
+            drawn = self.drawn()
+            if drawn == before and _rests(self._app):
+                return
+            before = drawn
+
+    def drawn(self) -> str:
+        """The screen as SVG."""
+        return self._app.export_screenshot(title="inspector")
+
+    def _text(self) -> str:
+        return "\n".join(strip.text.rstrip() for strip in self._app.screen._compositor.render_strips())
+
+
+def _rests(app: App[Any]) -> bool:
+    """Whether nothing is under way that would change the screen."""
+    if not isinstance(app, InspectorApp):
+        return True
+    controller = app.controller
+    asking = controller.queries._explain.waiting or controller.queries._what_if.waiting
+    return controller.resting and not (asking or app.inbox.waiting or app.main._stale)
+
+
+def _tools(picture: Picture) -> Sequence[Tool]:
+    if picture.recording is not None:
+        return with_lesson(listed(DEMONSTRATIONS_LESSON))
+    return with_lesson(find(picture.lesson), picture.presents) if picture.lesson else TOOLS
+
+
+async def take(picture: Picture) -> str:
+    """The picture as SVG that needs nothing else."""
+    begins = picture.recording is None and not picture.lesson
+    app = InspectorApp(
+        picture.load,
+        find(picture.lesson).lesson.settings if picture.lesson else picture.settings,
+        picture.prompt if begins else "",
+        picture.chat,
+        engine=own_process() if picture.load.ranks > 1 else None,
+        breakpoints=Breakpoints(),
+        trace=Opening(picture.recording, play=True) if picture.recording is not None else None,
+        tools=_tools(picture),
+        begins=Preferences(),
+        speculation=picture.speculation,
+    )
+    async with app.run_test(size=picture.size) as pilot:
+        sitting = Sitting(app, pilot)
+        if begins:
+            await sitting.until(lambda: app.controller.timeline.prompts.prefilled)
+        await sitting.walk(picture.walk)
+        return alone(await _notes() if picture.notes else sitting.drawn())
+
+
+async def _notes() -> str:
+    """The notes in a second terminal that follow what this process presents."""
+    app = NotesApp(lambda: follow(presenting()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        sitting = Sitting(app, pilot)
+        await sitting.walk((Seen("Next: "),))
+        return sitting.drawn()
+
+
+def draw(name: str) -> None:
+    """Write one picture."""
+    (PLACE / f"{name}.svg").write_text(asyncio.run(take(PICTURES[name])), encoding="utf-8")
+
+
+def main(names: Sequence[str]) -> int:
+    """Take some of the pictures, or all, each in a process of its own: peaks and cold starts are its own then, too."""
+    unknown = [name for name in names if name not in PICTURES]
+    if unknown:
+        print(f"There is no picture {unknown[0]}. There are {', '.join(PICTURES)}.", file=sys.stderr)
+        return 2
+    os.environ.update(COLORTERM="truecolor", TERM="xterm-256color")
+    os.environ.pop("NO_COLOR", None)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update(
+            dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"), home)
+        )
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as processes:
+            for name in names or PICTURES:
+                processes.submit(draw, name).result()
+                print(name, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
