@@ -622,8 +622,10 @@ def columns(line: str, cells: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def same_text(painted: str, drawn: str) -> bool:
-    """Whether two screens are equal, but for lines with marks that join the character before them and have no cell."""
+    """Whether two screens have the same words in each line, but for lines with marks that join the character before
+    them: those have no cell, and what follows them stands where the libraries take it to stand."""
     lines, others = painted.split("\n"), drawn.split("\n")
     return len(lines) == len(others) and all(
-        one == other or not all(map(cell_len, other)) for one, other in zip(lines, others, strict=True)
+        one.split() == other.split() or not all(map(cell_len, other))
+        for one, other in zip(lines, others, strict=True)
     )
