@@ -7,7 +7,7 @@ part of it: a word spelled by two odd pieces stays two odd pieces, through every
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
 
@@ -34,8 +34,10 @@ class Node:
     """Tokens of the path that belong to no prompt."""
     held: int = 0
     """Number of the interventions that it was computed under, 0 for none; see `engine.session.state`."""
-    children: dict[int | tuple[int, int], int] = field(default_factory=dict)
-    """Child node by token id, in the order of their creation; under another set than its parent's by both."""
+    newest: int | None = None
+    """Its child that was added last. A dict of children would be half of what a node takes."""
+    older: int | None = None
+    """Its parent's child that was added before it."""
     latest: int | None = None
     """The child on the path that was visited last."""
     reroll: int = 0
@@ -109,6 +111,20 @@ class TokenPaths:
                 other = self._nodes[other].parent
         return one
 
+    def child(self, node: int, token: int, held: int | None = None) -> int | None:
+        """The child of a node that is a certain token; None where there is none.
+
+        Args:
+            node: Its parent.
+            token: Its token id.
+            held: Number of the interventions that it was computed under; None for those of its parent.
+        """
+        at = self._nodes[node]
+        held, child = at.held if held is None else held, at.newest
+        while child is not None and (self._nodes[child].token, self._nodes[child].held) != (token, held):
+            child = self._nodes[child].older
+        return child
+
     def visit(self, node: int) -> None:
         """Make the path to a node the one that was visited last."""
         for ancestor in self.ancestors(node):
@@ -144,16 +160,15 @@ class TokenTree(TokenPaths):
         """
         above = self._nodes[parent]
         held = above.held if held is None else held
-        key = token if held == above.held else (token, held)
         if held and origin != "prompt":
             origin = "intervened"
-        node = above.children.get(key)
+        node = self.child(parent, token, held)
         if node is None:
             node = len(self._nodes)
             decoded = above.decoded + (origin != "prompt")
             at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded, held)
+            at.older, above.newest = above.newest, node
             self._nodes.append(at)
-            above.children[key] = node
         at = self._nodes[node]
         if origin != "prompt":
             at.origin = origin if at.origin == "prompt" else at.origin

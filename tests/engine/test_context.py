@@ -61,12 +61,11 @@ def test_what_was_set_aside_is_freed_when_it_is_let_go_of() -> None:
 def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(context, "EVERY", 3)
-    monkeypatch.setattr(context, "TRIM_EVERY", 4)
     engine = Unthreaded(LoadSettings(), prompt="Once")
     monkeypatch.setattr(context, "collect_and_freeze", lambda: done.append("collect"))
     monkeypatch.setattr(context, "trim", lambda: done.append("trim"))
     engine.do(*(protocol.TakeStep() for _ in range(7)))
-    assert done == ["collect", "trim", "collect"]
+    assert done == ["collect", "trim"] * 2
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="gives memory back of its own, or not at all")

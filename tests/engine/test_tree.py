@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +81,24 @@ def test_the_common_beginning_is_the_longest_that_both_have(one: str, other: str
     assert one[:shared] == other[:shared]
     assert shared == min(len(one), len(other)) or one[shared] != other[shared]
     assert common_prefix(iter(one), list(other)) == shared
+
+
+def test_a_token_of_a_long_path_takes_little_memory() -> None:
+    tree, node = TokenTree(), ROOT
+    tracemalloc.start()
+    for token in range(10_000):
+        node = tree.add(node, token % 100, "sampled")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 10_000 * 300
+
+
+def test_children_are_found_by_token_and_by_what_they_were_computed_under() -> None:
+    tree = TokenTree()
+    top = tree.add(ROOT, 5, "prompt")
+    plain, other = tree.add(top, 7, "sampled"), tree.add(top, 8, "sampled")
+    held = tree.add(top, 7, "sampled", held=1)
+    assert (tree.child(top, 7), tree.child(top, 8), tree.child(top, 7, 1)) == (plain, other, held)
+    assert (tree.child(top, 9), tree.child(top, 8, 1), tree.child(held, 7)) == (None, None, None)
+    assert tree.add(top, 7, "chosen") == plain
+    assert tree.add(top, 7, "chosen", held=1) == held

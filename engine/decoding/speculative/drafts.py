@@ -55,7 +55,7 @@ class DraftPaths(TokenPaths):
     def add(self, parent: int, token: int) -> int:
         """The node of a token after another node: the tree's where it has it, for the re-roll count of its draw."""
         above = self[parent]
-        if (known := above.children.get(token)) is not None:
+        if parent >= 0 and (known := self.tree.child(parent, token)) is not None:
             return known
         number = next(self._numbers)
         depth, decoded = above.depth + 1, above.decoded + 1

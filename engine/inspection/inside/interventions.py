@@ -509,6 +509,7 @@ def _release(session: Session, stopped: Stopped, begun: float) -> Iterator[Moved
     if not session.tree[session.node].held:
         raise StepError("No intervention is held here.", "Go to a branch under interventions, or hold some.")
     first = session.tree[session.held.first(session.node)]
-    own = session.tree[first.parent].children.get(first.token, first.parent)
+    own = session.tree.child(first.parent, first.token)
+    own = first.parent if own is None else own
     yield from session.move_and_step(own, stopped)
     yield InterventionsHeld(own, own, (), (time.perf_counter() - begun) * 1000)

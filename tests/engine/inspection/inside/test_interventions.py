@@ -498,7 +498,9 @@ def test_rows_of_a_branch_are_computed_as_the_branch_is(zoo: Zoo, name: str) -> 
     assert np.abs(forwards.forward([0, 1], [5, 5])[0] - session.logits).max() < 1e-4
     assert_right(session)
     plain = rows_of(run_at(session, own).runner).forward([0], [session.tree[here].token])[0]
-    session.move(session.tree[own].children[session.tree[here].token])
+    below = session.tree.child(own, session.tree[here].token)
+    assert below is not None
+    session.move(below)
     assert np.abs(plain - session.logits).max() < 1e-4
 
 
