@@ -126,6 +126,13 @@ class PilotHost:
         self._resources = ExitStack()
         self._inside = inside(self._folder)
         self._inside.__enter__()
+        try:
+            self._begin(scenario)
+        except BaseException:
+            self._inside.__exit__(None, None, None)  # else everything after it in this process meets the fence
+            raise
+
+    def _begin(self, scenario: Scenario) -> None:
         threading.excepthook = lambda args: self._faults.append(of(args.exc_value or StuckError()))
         self._context = contextvars.copy_context()
         self._parser = XTermParser()
