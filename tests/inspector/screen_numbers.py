@@ -8,8 +8,9 @@ and the sampler's probabilities are computed anew, by the reference in tests/eng
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,15 @@ class Told:
         self._client = app.controller.client
         self._client.listeners.append(self.receive)
         self._app, self._settings = app, app.controller.setup.settings
+        self._sent: dict[int, Settings] = {}
+        """What the engine is to sample with, by the id of the command that says so and has not ended."""
+        self._client.request = partial(self._request, self._client.request)  # type: ignore[method-assign]
         self._forget()
+
+    def _request(self, send: Callable[..., Any], command: Any, *then: Any, **more: Any) -> Any:
+        if isinstance(command, Configure):
+            self._sent[command.id] = command.settings
+        return send(command, *then, **more)
 
     def _forget(self) -> None:
         """Another tree."""
@@ -148,8 +157,8 @@ class Told:
                 self.lanes |= {token.lane: token.next for token in record.tokens if token.next is not None}
             case protocol.Failure(command=Configure.kind):
                 self.refused = True
-            case protocol.Ended(id=id) if isinstance(command := self._client.find(id), Configure):
-                self._settings = self._settings if self.refused else command.settings
+            case protocol.Ended(request=number) if (settings := self._sent.pop(number, None)) is not None:
+                self._settings = self._settings if self.refused or record.cancelled else settings
                 self.refused = False
             case _:
                 pass

@@ -50,7 +50,7 @@ class Bench:
     def __init__(self, settings: LoadSettings | None = None, blind: bool = True) -> None:
         self.blind = blind
         self.told: list[Record] = []
-        self.worker = Worker(self.told.append, lambda: False)
+        self.worker = Worker(self.told.append)
         self.timeline = Timeline()
         self.do(protocol.Load(settings or LoadSettings()))
         self.do(protocol.Configure(SETTINGS))
