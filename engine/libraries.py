@@ -60,8 +60,132 @@ PRIVATE = (
     PrivateName(
         "llguidance._tokenizer.TokenizerWrapper", "a vocabulary made of the tokens' bytes alone", "1.9.1"
     ),
+    PrivateName(
+        "rich.console._is_jupyter", "a picture is the same where a notebook runs the program", "15.0.0"
+    ),
+    PrivateName("textual._compositor.CompositorMap", "the type of where everything was laid out", "8.2.8"),
+    PrivateName(
+        "textual._compositor.Compositor._full_map",
+        "what the last layout placed: what went since is painted over",
+        "8.2.8",
+    ),
+    PrivateName("textual._compositor.Compositor._dirty_regions", "what is painted next", "8.2.8"),
+    PrivateName("textual._types.CallbackType", "the type of what a message calls", "8.2.8"),
+    PrivateName(
+        "textual._xterm_parser.XTermParser",
+        "what a terminal sends, as keys: pasted texts are read before it",
+        "8.2.8",
+    ),
+    PrivateName("textual.app.App._exit", "whether the program is being left", "8.2.8"),
+    PrivateName("textual.app.App._filters", "how dim colours are made readable", "8.2.8"),
+    PrivateName(
+        "textual.app.App._handle_exception",
+        "an error of the screen is told in a few lines, and where its trace is",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.command.CommandPalette._placeholder",
+        "the palette's own field, with the line of keys below it",
+        "8.2.8",
+    ),
+    PrivateName("textual.command.CommandPalette._stop_busy_countdown", "its clocks end with it", "8.2.8"),
+    PrivateName(
+        "textual.command.CommandPalette._stop_no_matches_countdown", "its clocks end with it", "8.2.8"
+    ),
+    PrivateName(
+        "textual.css.stylesheet.Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE",
+        "rules are found once for all widgets of a path",
+        "8.2.8",
+    ),
+    PrivateName("textual.dom.DOMNode._id", "part of such a path", "8.2.8"),
+    PrivateName("textual.dom.DOMNode._selector_names", "part of such a path", "8.2.8"),
+    PrivateName(
+        "textual.css.styles.RenderStyles._updates", "changes of a style since it was computed", "8.2.8"
+    ),
+    PrivateName("textual.driver.Driver._loop", "signals are handed to the event loop", "8.2.8"),
+    PrivateName("textual.driver.Driver._debug", "a driver is made as Textual makes it", "8.2.8"),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._disable_line_wrap", "as Textual starts a terminal", "8.2.8"
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._enable_bracketed_paste",
+        "as Textual starts a terminal",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._enable_mouse_support",
+        "as Textual starts a terminal",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._must_signal_resume",
+        "a program that was stopped goes on",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._writer_thread",
+        "writes to the terminal until it has gone",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.message_pump.MessagePump._dispatch_message",
+        "messages that ask for a layout that there was are dropped",
+        "8.2.8",
+    ),
+    PrivateName("textual.screen.Screen._compositor", "where widgets are, and what is painted", "8.2.8"),
+    PrivateName(
+        "textual.screen.Screen._compositor_refresh", "painting is timed: steps record what it took", "8.2.8"
+    ),
+    PrivateName("textual.screen.Screen._dirty_widgets", "those that are painted next", "8.2.8"),
+    PrivateName(
+        "textual.screen.Screen._get_breakpoint_classes",
+        "classes by the size, before the first layout",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.screen.Screen._layout_widgets", "whether something besides the scrolling changed", "8.2.8"
+    ),
+    PrivateName("textual.screen.Screen._on_timer_update", "when a screen is painted", "8.2.8"),
+    PrivateName(
+        "textual.screen.Screen._refresh_layout", "a screen is laid out once for all that asked", "8.2.8"
+    ),
+    PrivateName("textual.screen.Screen._screen_resized", "an overlay is laid out once for its size", "8.2.8"),
+    PrivateName(
+        "textual.widget.Widget._clear_arrangement_cache",
+        "a layout has what was asked for just before",
+        "8.2.8",
+    ),
+    PrivateName("textual.widget.Widget._layout_required", "whether a widget asks for a layout", "8.2.8"),
+    PrivateName(
+        "textual.widget.Widget._layout_updates", "a layout has what was asked for just before", "8.2.8"
+    ),
+    PrivateName("textual.widget.Widget._pruning", "whether a widget is going", "8.2.8"),
+    PrivateName("textual.widget.Widget._repaint_required", "whether a widget is to be painted", "8.2.8"),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._index_to_line", "whether a list was laid out", "8.2.8"
+    ),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._move_page",
+        "the highlight moves by a page where the list was laid out",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._on_click",
+        "an option is selected if it is still there",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._update_lines",
+        "options are laid out where there is room",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.widgets._text_area.TextArea._on_key",
+        "keys of a dialog come before those of its text",
+        "8.2.8",
+    ),
 )
-"""All that the engine touches; those of Textual, which the screen touches, have their place here too."""
+"""All that engine and screen touch."""
 _SUSPECT = (ImportError, AttributeError, TypeError)
 """What a name raises that is gone or means something else."""
 
@@ -107,7 +231,7 @@ def _wanted(name: str) -> tuple[str, str, bool] | None:
 
 
 def check_private() -> None:
-    """Hold `PRIVATE` against the libraries that are imported; takes some microseconds.
+    """Hold `PRIVATE` against the libraries that are imported; takes half a millisecond.
 
     Raises:
         AttributeError: One of them isn't there: `unsupported` says so.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from textual._compositor import CompositorMap
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Layout
@@ -22,6 +23,8 @@ class LaidOutOnce(Screen[Result]):
 
     _laid_out: float = 0
     """When it was laid out last."""
+    _placed: CompositorMap | None = None
+    """Where everything was then."""
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         """Lay out, and paint."""
@@ -29,7 +32,9 @@ class LaidOutOnce(Screen[Result]):
         scrolled = scroll and not self._layout_widgets  # what moved is placed, and nothing else is laid out
         if not scrolled:
             self._take_in()
+        self._paint_over_what_went()
         super()._refresh_layout(size, scroll)
+        self._placed = self._compositor._full_map
         if scrolled or not (self.outer_size if size is None else size):
             return
         self._laid_out = Message().time
@@ -55,6 +60,19 @@ class LaidOutOnce(Screen[Result]):
                 ancestor._layout_updates += 1
                 if not ancestor.styles.auto_dimensions:
                     break
+
+    def _paint_over_what_went(self) -> None:
+        """Have the places painted of what went since the last layout: a notice that has expired, for one.
+
+        A layout paints what differs from Textual's map of the screen. Whoever asks for a place, as the mouse does, may
+        have that map made anew before, and then what went stands in neither of the two and stays on the terminal.
+        """
+        now = self._compositor._full_map
+        if self._placed is not None and now is not self._placed:
+            places = (
+                place.clip.intersection(place.region) for _, place in self._placed.items() ^ now.items()
+            )
+            self._compositor._dirty_regions.update(place for place in places if place)
 
     def _bars(self) -> list[tuple[Widget, bool, bool]]:
         """The scroll bars that are shown."""

@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from inspector.widgets.painting.laid_out import LaidOutOnce
 from tests.inspector.main.test_overlays import OVERLAYS
+from tests.inspector.painting import Terminal, painting
 from tests.inspector.rig import Rig, run
 
 
@@ -89,3 +90,35 @@ def test_what_is_asked_for_just_before_a_layout_is_in_it() -> None:
             assert below.size.height == 1
 
     asyncio.run(body())
+
+
+class Noticing(App[None]):
+    """An application whose screen is laid out once."""
+
+    def get_default_screen(self) -> Screen[object]:
+        return Below()
+
+
+class Below(LaidOutOnce[object]):
+    def compose(self) -> ComposeResult:
+        yield Static("\n".join(["below"] * 40))
+
+
+async def test_what_goes_while_a_place_is_asked_for_is_painted_over() -> None:
+    """Textual makes its map of the screen anew where it is outdated, and no longer knows what it has to paint over."""
+    app = Noticing()
+    with painting():
+        async with app.run_test(size=(40, 12), notifications=True) as pilot:
+            terminal = Terminal(app)
+            app.notify("seen")
+            while "seen" not in terminal.text:
+                await pilot.pause(0.01)
+            toast = app.screen.query_one("ToastHolder")
+            gone = toast.remove()
+            while toast in app.screen.query_one("ToastRack").children:
+                await asyncio.sleep(0)
+            app.screen._compositor.update_widgets({Static("that is not on screen")})
+            assert toast not in app.screen._compositor.full_map
+            await gone
+            await pilot.pause()
+            assert "seen" not in terminal.text
