@@ -25,16 +25,17 @@ from engine.token_texts import TokenQuery, read_query
 from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
+from inspector.state.capabilities import STATES
 from inspector.state.timeline import Timeline
 
 REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
-_SEARCHES = (protocol.SearchBeams.kind, protocol.GoOnBeams.kind)
-_ANSWERS = (
-    protocol.WhatIfAnswered, protocol.TokensFound, protocol.GrammarExpected, protocol.Tokenized, protocol.PromptPreview,
-    protocol.Recalled, protocol.Measuring, protocol.Loading, protocol.DraftLoading, protocol.Restoring,
-    protocol.TurnDiffers,
+_FAILED = (
+    protocol.Tokenize, protocol.PreviewPrompt, protocol.WhatIf, protocol.ReadGrammar,
+    *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
-"""Records that answered a question of the person who recorded: nobody waits for them here."""
+"""Commands whose failure is shown where they were given."""
+_ENDS = {command.kind for state in STATES if Ended in state.TAKES for command in state.FAILS}
+"""Commands whose end, though nobody here sent them, means something to a state."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _EDITED = "Take another copy of the recording."
 
@@ -80,11 +81,11 @@ class ReplayBackend:
                 if value.used and _whole(value):
                     self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
-            case Ended(command=kind) | Failure(command=kind) if kind not in _SEARCHES:
+            case Ended(command=kind) | Failure(command=kind) if kind not in _ENDS:
                 pass  # of a command that nobody waits for here
             case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
                 pass  # no engine told it: it could not be drawn
-            case _ if not isinstance(value, _ANSWERS):
+            case Record(lasting=True):
                 if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
                 if isinstance(value, protocol.PromptOpened) and value.new_tree:
@@ -131,11 +132,7 @@ class ReplayBackend:
                 self._answer_with(self._find(command), command)
             case protocol.LookAhead():
                 pass  # what was recorded of it is shown already
-            case protocol.Tokenize() | protocol.PreviewPrompt() | protocol.WhatIf() | protocol.ReadGrammar():
-                self._answer_with(_failure(command, "No model is loaded."), command)
-            case protocol.SearchBeams() | protocol.GoOnBeams():
-                self._answer_with(_failure(command, "No model is loaded."), command)
-            case protocol.Measure() | protocol.Sweep() | protocol.StartBatch() | protocol.DrawMany():
+            case _ if isinstance(command, _FAILED):
                 self._answer_with(_failure(command, "No model is loaded."), command)
             case _:
                 self._answer(self._controller.transport.bound or with_keys(REFUSED))
