@@ -11,33 +11,19 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.frozen import frozen
 from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.compare.comparison import Comparison, compare, nearest, others
-from inspector.tools.compare.figures import GapChart, TotalsPanel
-from inspector.tools.compare.lines import LEFT, RIGHT
-from inspector.tools.compare.table import CompareTable
-from inspector.tools.compare.tool import COMPARE_SCREEN
+from inspector.tools.compare.comparison import LEFT, RIGHT, Comparison, compare, nearest, others
+from inspector.tools.compare.panels import CompareTable, GapChart, TotalsPanel
+from inspector.tools.compare.tool import COMPARE_SCREEN, ComparedPlace
 from inspector.widgets.actions import ActionTable, KeyLine
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
-ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
-
-
-@frozen
-class ComparedPlace:
-    """Where the user wants to go."""
-
-    tip: int | None
-    """End of the branch, None for the current path."""
-    slot: int
-    """The token to look at."""
 
 
 class CompareScreen(ToolScreen[ComparedPlace]):

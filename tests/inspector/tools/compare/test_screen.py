@@ -7,9 +7,10 @@ import pytest
 from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.compare.figures import FIGURES, TotalsPanel
-from inspector.tools.compare.lines import LEFT, RIGHT
-from inspector.tools.compare.screen import ALONE, CompareScreen
+from inspector.tools.compare.comparison import LEFT, RIGHT
+from inspector.tools.compare.panels import FIGURES, TotalsPanel
+from inspector.tools.compare.screen import CompareScreen
+from inspector.tools.compare.tool import ALONE
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
