@@ -50,25 +50,22 @@ def given(rig: Rig, points: Breakpoints) -> None:
 # ---- the dialog ---------------------------------------------------------------------------------
 
 
-def test_breakpoints_are_typed_checked_applied_and_remembered(config: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("b", "3", "down", "5", "space", "percent_sign", "down", "0")
-        assert not applicable(rig)
-        assert remark(rig, "rank_above") == "rank above must be a whole number from 1 up, not 0."
-        await rig.press("ctrl+s")
-        assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
-        await rig.press("backspace")
-        assert applicable(rig)
-        assert remark(rig, "rank_above") == "of the picked token: 1 is the first"
-        await rig.press("enter")
-        assert rig.app.screen is rig.app.main
-        assert rig.app.controller.runs.breakpoints.points == SET
-        assert rig.status == "Runs stop at entropy > 3, p < 5 %. Press r to run"
-        await rig.press("r")
-        assert last_run(rig).until == SET
-
-    run(test)
+async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, config: Path) -> None:
+    await rig.ready()
+    await rig.press("b", "3", "down", "5", "space", "percent_sign", "down", "0")
+    assert not applicable(rig)
+    assert remark(rig, "rank_above") == "rank above must be a whole number from 1 up, not 0."
+    await rig.press("ctrl+s")
+    assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
+    await rig.press("backspace")
+    assert applicable(rig)
+    assert remark(rig, "rank_above") == "of the picked token: 1 is the first"
+    await rig.press("enter")
+    assert rig.app.screen is rig.app.main
+    assert rig.app.controller.runs.breakpoints.points == SET
+    assert rig.status == "Runs stop at entropy > 3, p < 5 %. Press r to run"
+    await rig.press("r")
+    assert last_run(rig).until == SET
     assert json.loads((config / "breakpoints.json").read_text())["breakpoints"] == {
         "entropy_above": 3.0, "prob_below": 0.05,
     }  # fmt: skip
@@ -145,9 +142,14 @@ def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(config: 
     assert (config / "breakpoints.damaged-1.json").read_text() == "{"
 
 
-async def test_what_was_remembered_holds_at_the_next_start(rig: Rig) -> None:
+@pytest.fixture
+def remembered() -> None:
+    """Breakpoints of an earlier start."""
     SavedBreakpoints().save(SET)
 
+
+@pytest.mark.usefixtures("remembered")
+async def test_what_was_remembered_holds_at_the_next_start(rig: Rig) -> None:
     await rig.ready()
     assert "● stops at entropy > 3, p < 5 %" in rig.screen_text()
     await rig.press("r")
