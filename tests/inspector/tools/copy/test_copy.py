@@ -16,7 +16,7 @@ from engine.settings import Settings
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.panels.text import TextPanel
 from inspector.tools.copy.dialog import CopyDialog
-from inspector.tools.copy.texts import completion, copyables
+from inspector.tools.copy.tool import completion, copyables
 from tests.inspector.fakes import HOSTILE, PROMPT, STORY, Session
 from tests.inspector.rig import Rig, run
 
