@@ -91,7 +91,7 @@ class Shades:
         return Segment(glyph, Style(color=self._colours[first], bgcolor=self._colours[second]))
 
     def legend(self, width: int) -> Row:
-        """What the steps mean.
+        """The meaning of the colours.
 
         Args:
             width: Cells that there are for it.
@@ -244,7 +244,7 @@ def ranking(
 
 
 def _map_legend(on: Canvas, shades: Shades, width: int) -> list[Row]:
-    """What maps and colours mean."""
+    """The meaning of strips and colours."""
     return [
         [],
         *([Segment(line, on.ink("muted"))] for line in wrapped(STRIP_MEANING, width)),
@@ -253,7 +253,7 @@ def _map_legend(on: Canvas, shades: Shades, width: int) -> list[Row]:
 
 
 def _around(things: Sequence[Thing], room: int, place: int) -> Sequence[Thing]:
-    """As many neighbours as there is room for, one of them in the middle where it can be."""
+    """The neighbours that there is room for, one of them in the middle where it can be."""
     first = max(0, min(place - room // 2, len(things) - room))
     return things[first : first + room]
 
@@ -293,7 +293,7 @@ class Triangle:
         """Whether there was room for all tokens, each in a row and a column of its own."""
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """As much of it around the cursor as there is room for, or all of it."""
+        """The part around the cursor that there is room for, or all of it."""
         tokens, legend = self._read.tokens, self._legend(width)
         # Where it is low, the page scrolls to the legend.
         room = max(1, height - 1 - (len(legend) if height >= LEGEND_LINES else 0))
@@ -356,7 +356,7 @@ class Triangle:
         ]
 
     def _legend(self, width: int) -> list[Row]:
-        """What rows, columns and colours mean: on one line where it is wide enough."""
+        """The meaning of rows, columns and colours: on one line where it is wide enough."""
         hidden = 0.0 in self._read.row(self._read.tokens - 1)
         what, scale = (
             TRIANGLE_MEANING.format(", or by a window" if hidden else ""),

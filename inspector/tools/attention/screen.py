@@ -136,7 +136,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         super().show()
 
     def text_rows(self) -> int:
-        """As many as the text with its numbers needs, up to a third of the screen: the maps can use the others."""
+        """Rows that the text with its numbers needs, up to a third of the screen: the maps can use the others."""
         return max(
             3, min(TEXT_ROWS, self.size.height // 3, self.text.rows_for(self.path, self.size.width - 4) + 2)
         )
@@ -167,7 +167,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     @property
     def next_view(self) -> str:
-        """What the key of the triangle shows next."""
+        """The view that the key of the triangle shows next."""
         if not self.control.triangle:
             return "all tokens"
         return "one token" if self._fits or self.control.squeezed else "squeeze"
@@ -225,7 +225,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         return head_maps(answer, chosen, on, width, height)
 
     def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
-        """Why something about the whole path isn't there."""
+        """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
         if answer is not None:
@@ -244,7 +244,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     @property
     def _says(self) -> Candidate | None:
-        """What the model ranks first after the token."""
+        """The candidate that the model ranks first after the token."""
         return min(self.timeline.candidates, key=lambda each: each.rank, default=None)
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class HeadDetails:
         return [[title], *self._tokens(width, room), *gap, *remarks, *(gap if remarks else []), *end]
 
     def brief(self, width: int) -> list[Row]:
-        """The same where there are a few lines alone: the text above says which head it is."""
+        """The lines for a low screen, without the head's name: the text above has it."""
         rows = [self._token(place, width) for place in self._order[:2]]
         remarks = [(QUIET, self._on.ink("muted")), *self._remarks(True)]
         lines = [line for text, style in remarks for line in self._wrapped(text, style, width)]
@@ -372,7 +372,7 @@ class HeadDetails:
         return token_label(item.text, item.raw)
 
     def _remarks(self, low: bool) -> list[tuple[str, Style]]:
-        """What is to be known of the row, and of the head over the whole text."""
+        """Sentences about the row, and about the head over the whole text."""
         on, sink = self._on, sink_of(self._layer, self._chosen.head)
         found: list[tuple[str, Style]] = []
         if len(self._weights) > 1 and self._weights[0] >= RESTS and self._chosen.head >= 0:
@@ -398,7 +398,7 @@ class HeadDetails:
         return f"Over the text: previous {percent(known.previous)}{induction} · first {percent(known.first)}"
 
     def _answer(self, width: int) -> list[Row]:
-        """What the model says after the token."""
+        """The model's next token."""
         if self._says is None:
             return []
         label = token_label(self._says.text, self._says.raw)

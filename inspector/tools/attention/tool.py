@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
 
 def columns(layer: AttentionLayer) -> tuple[int, ...]:
-    """What can be chosen in a layer: its heads, their mean, their maximum."""
+    """The columns of a layer: its heads, their mean, their maximum."""
     return (*range(layer.heads), MEAN, MAX)
 
 
@@ -66,7 +66,7 @@ def _over_heads(layer: AttentionLayer, which: int, tokens: int) -> tuple[float, 
 
 
 def sink_of(layer: AttentionLayer, head: int) -> float:
-    """What the sink of a head takes; 0 where there is none."""
+    """The share that the sink of a head takes; 0 where there is none."""
     if len(layer.sinks) <= max(head, 0):
         return 0.0
     return layer.sinks[head] if head >= 0 else (max if head == MAX else fmean)(layer.sinks)
@@ -112,22 +112,20 @@ class Order(NamedTuple):
 
     name: str
     meaning: str
-    short: str
 
 
 ORDERS = (
-    Order("by place", "a row for each layer, a column for each head", "place"),
-    Order("previous token", "share on the token right before, mean over the text", "previous"),
-    Order("same token again", "induction: share on what followed earlier occurrences of the token that looks",
-          "induction"),
-    Order("first token", "share on the first token, mean over the text", "first"),
-    Order("widest", "entropy of where it looks, in bits, mean over the text", "width"),
+    Order("by place", "a row for each layer, a column for each head"),
+    Order("previous token", "share on the token right before, mean over the text"),
+    Order("same token again", "induction: share on what followed earlier occurrences of the token that looks"),
+    Order("first token", "share on the first token, mean over the text"),
+    Order("widest", "entropy of where it looks, in bits, mean over the text"),
 )  # fmt: skip
 """In the order in which a key goes through them."""
 
 
 def score(of: HeadScore, order: int) -> float | None:
-    """What heads are sorted by; None where the text has nothing to score."""
+    """The score that an order sorts by; None where the text has nothing to score."""
     return (None, of.previous, of.induction, of.first, of.entropy_bits)[order]
 
 
@@ -136,7 +134,7 @@ def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
     return sorted(scores, key=lambda each: -(score(each, order) or 0.0))
 
 
-# ---- what was chosen, and what is known ---------------------------------------------------------
+# ---- the choice and the answers -----------------------------------------------------------------
 
 
 class AttentionControl:
@@ -148,7 +146,7 @@ class AttentionControl:
 
     def __init__(self, client: EngineClient) -> None:
         self.rows = Replies(client, AttentionRead, lambda answer: answer.node)
-        """Where all heads look, by node."""
+        """The weights of all heads, by node."""
         self.triangles = Replies(
             client, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
@@ -174,9 +172,8 @@ class AttentionControl:
         if self._chosen is None or not read.layers:
             return None
         layer = self.layer(read, self._chosen)
-        return Head(
-            layer.layer, self._chosen.head if self._chosen.head in columns(layer) else layer.heads - 1
-        )
+        head = self._chosen.head if self._chosen.head in columns(layer) else layer.heads - 1
+        return Head(layer.layer, head)
 
     @staticmethod
     def layer(read: AttentionRead, head: Head) -> AttentionLayer:

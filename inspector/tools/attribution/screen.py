@@ -45,7 +45,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
 
     @property
     def choices(self) -> AttributionChoices:
-        """What was chosen at the present token."""
+        """The choices at the present token."""
         return self._choices.at(self.node)
 
     # ---- asking ---------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ TRACK_CELLS = 22
 ROOMY = 12
 """Rows of a view from which on it has more than bars and their sum."""
 HEADS = 4
-"""Heads of an attention that are told in words."""
+"""Heads of an attention that the line in words names."""
 AXIS = "│"
 DIRECT = (
     "Direct effect alone: what a part does through later layers is in their bars. "
@@ -203,7 +203,7 @@ def label(token: AttributedToken) -> str:
 
 @frozen
 class Spread:
-    """How the cells of the bars are divided by their axis."""
+    """The cells of the bars left and right of their axis."""
 
     left: int
     right: int
@@ -264,7 +264,7 @@ class BarColumns:
 
     @property
     def rest(self) -> int:
-        """What is right of the first two columns."""
+        """Cells right of the first two columns."""
         return self.width - self.names - NUMBER - 2
 
 
@@ -286,7 +286,7 @@ class Chart:
         self._muted = on.ink("muted")
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """As many rows as fit, the one looked at among them.
+        """The rows that fit, the one looked at among them.
 
         Args:
             width: Cells.
@@ -380,7 +380,7 @@ class Chart:
         return [Segment(each.text, (each.style or Style()) + ground) for each in made]
 
     def _dot(self, after: float, form: BarColumns) -> str:
-        """Where the sum is once a part has written, between its least and its largest value."""
+        """The place of the sum once a part has written, between its least and its largest value."""
         extent = form.high - form.low
         at, zero = (
             round((value - form.low) / extent * (form.track - 1)) if extent > 0 else 0
@@ -396,7 +396,7 @@ class Chart:
         return [Segment(head, strong), Segment(_fitting(self._sums(), form.rest), strong)]
 
     def _sums(self) -> Sequence[str]:
-        """What the parts sum to and what that is, the longest first."""
+        """Sentences on the sum of the parts, the longest first."""
         read, capped = self.read, self.read.softcap
         reached, before = plain(read.reached), " before its softcap" if capped else ""
         if len(read.tokens) != 2:
@@ -431,7 +431,7 @@ class Chart:
 
 
 def _facts(token: AttributedToken) -> tuple[str, ...]:
-    """What is known of a token, the most important first."""
+    """The figures of a token, the most important first."""
     return percent(token.prob), f"logit {plain(token.logit)}", f"rank {count(token.rank)}"
 
 

@@ -14,7 +14,7 @@ from inspector.widgets.actions import Action, Needs, both
 
 @dataclass(slots=True)
 class AttributionChoices:
-    """What a person chose, kept from opening to opening."""
+    """The choices of a person, kept from opening to opening."""
 
     node: int | None = None
     """The token at which tokens were chosen: elsewhere they are the usual ones."""
@@ -31,7 +31,7 @@ class AttributionChoices:
     """The row that is looked at; None for the largest."""
 
     def at(self, node: int) -> AttributionChoices:
-        """The same, its tokens forgotten where they were chosen at another node."""
+        """These choices, the tokens forgotten where they were chosen at another node."""
         if node != self.node:
             self.node, self.token, self.against = node, None, None
         return self

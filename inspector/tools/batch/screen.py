@@ -251,7 +251,7 @@ class LaneDetail(Canvas):
 
 
 class BatchFigures(Canvas):
-    """What all lanes came to: row-steps, time, and all at once against one after another."""
+    """The totals of all lanes: row-steps, time, and all at once against one after another."""
 
     DEFAULT_CSS = panel_css("BatchFigures")
 
@@ -283,7 +283,7 @@ OWN = f"One with settings of its own: {FORM}"
 
 @frozen
 class TypedPrompts:
-    """What was typed, and whether it is to be used."""
+    """The typed text, and whether it is to be used."""
 
     text: str
     submitted: bool
@@ -315,11 +315,11 @@ class BatchDialog(Dialog[TypedPrompts]):
 
     def __init__(self, text: str, check: Callable[[Sequence[str]], object], begins: bool, how: str) -> None:
         super().__init__()
-        self.initial, self._check, self.begins, self.how = text, check, begins, how
+        self._text, self._check, self._begins, self._how = text, check, begins, how
 
     def body(self) -> Iterable[Widget]:
-        yield Remark(("They begin another batch. " if self.begins else "They join the others. ") + self.how)
-        yield TypedTextArea(self.initial, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
+        yield Remark(("They begin another batch. " if self._begins else "They join the others. ") + self._how)
+        yield TypedTextArea(self._text, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
         yield Remark(OWN)
         yield Remark(KEYS, id="batch-remark")
 
@@ -333,7 +333,7 @@ class BatchDialog(Dialog[TypedPrompts]):
 
     @property
     def typed(self) -> TypedPrompts:
-        """What is in the field."""
+        """The text in the field."""
         return TypedPrompts(self.query_one("#batch-prompts", TypedTextArea).text, True)
 
     @on(TextArea.Changed, "#batch-prompts")
@@ -438,7 +438,7 @@ class BatchScreen(ToolScreen[int]):
         self.changed()
 
     def _arrange(self) -> None:
-        """Where there is little room, one panel at a time."""
+        """Show one panel at a time where there is little room."""
         views = (self.lanes, self.detail, self.figures)
         shown = views[self._view % 3] if self.low else None
         for panel in views:
@@ -454,7 +454,7 @@ class BatchScreen(ToolScreen[int]):
         self.write("batch", " · ".join(filter(None, parts)))
 
     def _kind(self) -> str:
-        """How lanes share the rows."""
+        """The kind of the batch, in words, and its lanes at once."""
         batch = self.current
         if batch is not None and batch.opened.node is not None:
             return f"draws of one prompt, {batch.opened.size} at once"
@@ -462,7 +462,7 @@ class BatchScreen(ToolScreen[int]):
         return f"{'static' if of.static else 'continuous'}, {of.size} at once"
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the batch, and what to do about it."""
         job, batch = self.control.job, self.current
         if self.recorded:
             return f"Recorded, step {batch.steps}. {self.needs_model}" if batch else self.needs_model

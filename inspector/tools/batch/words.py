@@ -13,7 +13,7 @@ Facts = list[tuple[str, str]]
 
 
 def ending(lane: LaneSoFar) -> str:
-    """How a lane ended, or how far it is."""
+    """The end of a lane, or its state while it has none."""
     if lane.ended is None:
         return {"waiting": "waits", "prefill": "prefill"}.get(lane.state, "goes on")
     if lane.ended.reason in ("eos", "stop"):
@@ -22,7 +22,7 @@ def ending(lane: LaneSoFar) -> str:
 
 
 def totals_words(batch: BatchSoFar) -> Facts:
-    """What all lanes came to, as names and sentences."""
+    """The totals of all lanes, as names and sentences."""
     totals = batch.totals
     facts = []
     if totals.prompt_tokens:
@@ -43,7 +43,7 @@ def _share(wasted: int, useful: int) -> str:
 
 
 def held_words(batch: BatchSoFar) -> str:
-    """What the lanes hold in the KV cache."""
+    """The memory of the lanes in the KV cache."""
     held = [lane.kv for lane in batch.lanes if lane.kv is not None]
     used, padding = sum(each.used_bytes for each in held), sum(each.padding_bytes for each in held)
     return f"{size(used)} of tokens, {size(padding)} of padding"

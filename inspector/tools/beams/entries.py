@@ -109,7 +109,7 @@ def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int)
 
 
 def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """How each hypothesis ended, printable; with the token that ended it where the texts are equal."""
+    """The end of each hypothesis, printable; with the token that ended it where the texts are equal."""
     texts = Counter(h.text for h in hypotheses)
     return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
@@ -129,7 +129,7 @@ def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
 
 
 def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
-    """How many go through each node, of those that are in the search or came of it; all through where it began."""
+    """The number of beams through each node, of those in the search or come of it; all go through where it began."""
     those = [entry.path for entry in entries if entry.kind not in ("fell", "greedy")]
     return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
 
@@ -170,13 +170,13 @@ class GreedyComparison:
     mine: BeamNode | None
     """The first token that greedy decoding doesn't take; None where there is none."""
     greedy: BeamNode | None
-    """What greedy decoding takes in its place; None where it has ended."""
+    """The token that greedy decoding takes in its place; None where it has ended."""
     tokens: int
-    """As many as both have."""
+    """The length of the shorter one."""
     gap: float
     """By how much the logprob of these tokens exceeds that of greedy decoding's."""
     longer: int
-    """How many tokens longer it is, below 0 for shorter."""
+    """Tokens by which it is longer, below 0 for shorter."""
 
 
 def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> GreedyComparison | None:
@@ -223,7 +223,7 @@ def state_phrase(entry: BeamEntry, short: bool = False) -> str:
 
 
 def counts(entries: Sequence[BeamEntry]) -> str:
-    """How many of a kind there are."""
+    """The number of entries of each kind."""
     numbers = Counter(entry.kind for entry in entries)
     words = {"live": "live", "finished": "finished", "left": "not finished"}
     return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
@@ -242,14 +242,14 @@ def settings_phrase(search: BeamSearch, short: bool = False) -> str:
 
 
 def name_of(entry: BeamEntry) -> str:
-    """What a beam is called."""
+    """The name of a beam in a sentence."""
     if entry.place is None:
         return "greedy decoding" if entry.kind == "greedy" else "this beam"
     return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
 
 
 def greedy_sentence(entry: BeamEntry, against: GreedyComparison | None) -> str:
-    """Where a beam parts from greedy decoding, and by how much logprob."""
+    """The sentence on where a beam parts from greedy decoding, and by how much logprob."""
     if against is None:
         return ""
     name = name_of(entry).capitalize()
@@ -311,7 +311,7 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
 
 
 def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
-    """As much of a text as fits: where its own part begins, the earlier places where it differs, what is around."""
+    """The part of a text that fits: where its own part begins, the earlier places where it differs, what is around."""
     widths = [cell_len(piece) for piece, _ in text]
     if sum(widths) <= cells:
         return list(text)
@@ -330,7 +330,7 @@ def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
 
 
 def _own(text: Sequence[Piece]) -> int:
-    """Where the last run of marked pieces begins; the last place where none is marked."""
+    """The place where the last run of marked pieces begins; the last place where none is marked."""
     place = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
     while place > 0 and text[place][1] and text[place - 1][1]:
         place -= 1
@@ -338,7 +338,7 @@ def _own(text: Sequence[Piece]) -> int:
 
 
 def _shown(text: Sequence[Piece], kept: set[int]) -> Iterator[Piece]:
-    """What is kept, and a mark for each stretch that isn't."""
+    """The kept pieces, and a mark for each stretch between them."""
     for place, piece in enumerate(text):
         if place in kept:
             yield piece

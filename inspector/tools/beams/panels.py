@@ -48,7 +48,7 @@ _NARROW = _Columns(3, 8, 0, 0, 0, 10)
 
 
 class BeamTable(Canvas):
-    """What is listed after a step, with a cursor."""
+    """The list of beams and hypotheses after a step, with a cursor."""
 
     DEFAULT_CSS = panel_css("BeamTable")
 

@@ -339,7 +339,7 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
-        """What `tab` goes through, at this size."""
+        """The panels that `tab` goes through, at this size."""
         height = self.app.size.height
         single = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
         if height < LOW:
@@ -365,7 +365,7 @@ class BeamScreen(ToolScreen[int]):
     # ---- the lines around the panels --------------------------------------------------------
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the search, and what to do about it."""
         search = self.control.search
         if self.recorded:
             return self._recorded(search)
@@ -383,7 +383,7 @@ class BeamScreen(ToolScreen[int]):
         return f"{over}. {goes}{key_for('beams.new')} sets up another search"
 
     def _failure(self) -> str:
-        """Why no search was begun, or why the one that is shown broke off; empty where neither."""
+        """The failure by which no search was begun, or by which the one that is shown broke off; empty for none."""
         beams = self.host.controller.timeline.of(BeamHistory)
         what, failure = "No search was begun", beams.refused
         if failure is None and beams.search is not None and not self.setting:
@@ -459,7 +459,7 @@ class BeamScreen(ToolScreen[int]):
         self.say(self._idle())
 
     def _idle(self) -> str:
-        """Why nothing happens, where nothing does."""
+        """The reason why a key did nothing; empty where it did something."""
         search = self.control.search
         over = search is not None and search.over and not self.control.busy
         return f"This search is over. Press {key_for('beams.new')} to set up another one" if over else ""
@@ -527,7 +527,7 @@ def _replaced(timeline: Timeline) -> str:
 
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:
-    """As much of the end of a path's text as fits, whole tokens."""
+    """The end of a path's text as far as it fits, in whole tokens."""
     end, room = "", cells - 1
     while (item := timeline.tree.nodes.get(node)) is not None:
         text = visible(item.text)

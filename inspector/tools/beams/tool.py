@@ -55,7 +55,7 @@ class BeamControl:
         return bool(self._out())
 
     def _out(self) -> list[Request[SearchBeams | GoOnBeams]]:
-        """What is asked for and neither ended nor cancelled."""
+        """The requests that neither ended nor were cancelled."""
         return self.controller.client.under_way(SearchBeams, GoOnBeams)
 
     def begin(self, settings: BeamSettings) -> None:

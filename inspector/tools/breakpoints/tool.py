@@ -39,7 +39,7 @@ class Landmark:
     rule: str
     """When a token is one: what it has, as the end of a sentence."""
     slots: Callable[[Timeline], list[int]]
-    """Where they are, in the path's order."""
+    """The slots of a path that are one, in order."""
     describe: Callable[[Timeline, int], str]
     """A description of the one at a slot; printable."""
 
@@ -159,7 +159,7 @@ class BreakpointActions(ToolActions):
 
 
 def _where(points: Breakpoints) -> str:
-    """Where runs stop, in a sentence."""
+    """The sentence on where runs stop."""
     if not points.active:
         return "No breakpoints are set"
     return f"Runs stop at {conditions(points)}. Press {key_for('run')} to run"

@@ -34,13 +34,13 @@ class Meeting:
     """A run of ids that both sides have."""
 
     left: int
-    """Where it begins on the left."""
+    """The place on the left where it begins."""
     right: int
     length: int
 
     @property
     def shift(self) -> int:
-        """How many tokens later it comes on the right; below 0 where it comes earlier."""
+        """Tokens by which it comes later on the right; below 0 where it comes earlier."""
         return self.right - self.left
 
     @property
@@ -60,7 +60,7 @@ class Pair:
 
 
 def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
-    """Where two runs of ids meet: as much of them as is in the same order on both sides.
+    """The meetings of two runs of ids, as many as are in the same order on both sides.
 
     Args:
         left: Ids, of which the first `MOST` are compared.
@@ -125,7 +125,7 @@ def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
 
 
 def _consecutive(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Where each run of windows begins on the left and on the right, and how many they are."""
+    """Of each run of windows the place on the left, the place on the right, and the number of windows."""
     runs: list[tuple[int, int, int]] = []
     for left, right in windows:
         if runs and (left, right) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
@@ -165,7 +165,7 @@ SIDES = ("left", "right")
 
 @frozen
 class Totals:
-    """What the tokens of one branch come to after the parting."""
+    """The totals of one branch after the parting."""
 
     tokens: int
     unknown: int
@@ -191,7 +191,7 @@ class Comparison:
     shared: int
     """Tokens that both begin with."""
     meetings: tuple[Meeting, ...]
-    """Where the same tokens come again; counted from the parting."""
+    """The runs of the same tokens; counted from the parting."""
     pairs: tuple[Pair, ...]
     """Which token faces which, as places in the paths: the shared ones first."""
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
@@ -262,7 +262,7 @@ def _cumulative(items: Sequence[Item]) -> tuple[float, ...]:
 
 
 def totals(items: Sequence[Item]) -> Totals:
-    """What some tokens come to."""
+    """The totals of some tokens."""
     known = [item.logprob for item in items if item.logprob is not None]
     entropies = [value for item in items if (value := METRIC["entropy"].value(item)) is not None]
     mean = _mean(known)
@@ -285,7 +285,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def others(timeline: Timeline) -> list[int]:
-    """Where all branches end but the current path, in the order of the tree."""
+    """The last nodes of all branches but the current path, in the order of the tree."""
     ends, waiting = [], [ROOT]
     while waiting:
         node = waiting.pop()
@@ -297,7 +297,7 @@ def others(timeline: Timeline) -> list[int]:
 
 
 def nearest(timeline: Timeline) -> int | None:
-    """Where the branch ends that is compared first; None where there is no other.
+    """The last node of the branch that is compared first; None where there is no other.
 
     It is the one that parts from the path nearest before the selected token, or failing that nearest after it: what was
     taken back at the tip, or else of those that part there the one that was left last, and made last among equals.
@@ -369,7 +369,7 @@ def _tokens(count: int) -> str:
 
 
 def summary(comparison: Comparison) -> str:
-    """How much of two branches is the same, in a few words."""
+    """The extent to which two branches are the same, in a few words."""
     if not comparison.meetings:
         return f"they share no {LEAST} tokens in a row after the parting"
     same = sum(meeting.length for meeting in comparison.meetings)

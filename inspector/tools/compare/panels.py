@@ -71,7 +71,7 @@ TOKEN_CELLS = 9
 
 @frozen
 class PairColumns:
-    """What a half has room for."""
+    """The columns that a half has room for."""
 
     position: bool
     numbers: tuple[PairColumn, ...]
@@ -352,12 +352,12 @@ def signed(value: float, digits: int = 2) -> str:
 
 @frozen
 class Halves:
-    """How the lines of a chart are divided by its zero line."""
+    """The lines of a chart above and below its zero line."""
 
     above: int
     below: int
     line: float
-    """What one line is worth."""
+    """Logprob of one line."""
 
 
 def halves(values: Sequence[float], height: int) -> Halves:
@@ -375,7 +375,7 @@ def halves(values: Sequence[float], height: int) -> Halves:
 
 
 def _worth(top: float, above: int, bottom: float, below: int) -> float:
-    """What a line must be worth for both extremes to fit."""
+    """The least logprob of a line with which both extremes fit."""
     return max(top / above if above else 0.0, bottom / below if below else 0.0)
 
 

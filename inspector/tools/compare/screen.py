@@ -112,7 +112,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         return f"this path{made[0]} · {left}", f"{self._other_name(comparison)}{made[1]} · {right}"
 
     def _made(self, own: Sequence[Item]) -> str:
-        """What a side's own tokens were made with; empty where that is the model and its sampler alone."""
+        """The conditions of a side's own tokens; empty where that is the model and its sampler alone."""
         words = in_short(made_with(self.timeline.tree, own))
         return f" · {words}" if words else ""
 

@@ -15,7 +15,7 @@ ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second b
 
 @frozen
 class ComparedPlace:
-    """Where the user wants to go."""
+    """A token to go to."""
 
     tip: int | None
     """End of the branch, None for the current path."""

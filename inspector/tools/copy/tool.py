@@ -44,14 +44,14 @@ class Copyable:
     name: str
     """As a sentence calls it: `the token`."""
     preview: str
-    """How it looks, printable."""
+    """Its beginning, printable."""
     text: Callable[[], str]
     complete: bool = False
     """Whether it says what the tokens were made with."""
 
 
 def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
-    """What can be copied now, in the menu's order.
+    """The things that can be copied now, in the menu's order.
 
     Args:
         timeline: Its current path, and the selected token of it.
@@ -85,7 +85,7 @@ def copyables(timeline: Timeline, candidate: Candidate | None, settings: Setting
 
 
 def completion(items: Sequence[Item], slot: int) -> str:
-    """What the model wrote, prompts left out: the run of steps at a slot, or else the last one before it.
+    """The text that the model wrote, prompts left out: the run of steps at a slot, or else the last one before it.
 
     Args:
         items: The path; prompt tokens may follow steps, as a further turn of a conversation does.

@@ -47,7 +47,7 @@ NEEDS: tuple[tuple[type[Measure], ...], ...] = (
     (MeasureRoofline,),
     (CompareKV,),
 )
-"""What each page is drawn from; the first one is what it can't do without."""
+"""The measurements of each page; it can't be drawn without the first."""
 BAR = 16
 
 
@@ -118,7 +118,7 @@ class ProfileScreen(ToolScreen[None]):
         return self._empty(on, width, height)
 
     def _empty(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """Why there is nothing yet."""
+        """The reason why there is nothing yet."""
         failure = self._failure
         if self.recorded:
             texts = [("Not recorded up to here.", on.rich_style), (f"{self.needs_model}.", on.ink("muted"))]
@@ -138,7 +138,7 @@ class ProfileScreen(ToolScreen[None]):
         return self.control.job.failures.get(NEEDS[self.page][0].kind)
 
     def situation(self) -> str:
-        """What is going on."""
+        """The state of the measurements."""
         control, again = self.control, f"Press {key_for('costs.again')} to measure again"
         if self.recorded:
             return self._recorded()
@@ -308,7 +308,7 @@ def _work_fact(name: str, work: Work, roofline: RooflineMeasured) -> Fact:
 
 
 def _limit(work: Work, roofline: RooflineMeasured) -> str:
-    """What holds a forward up, as far as the roof tells: near to it the side of the roof that it is under."""
+    """The limit of a forward, as far as the roof shows it: near to it the side of the roof that it is under."""
     side = "memory" if work.intensity < roofline.ridge else "arithmetic"
     if roofline.share(work) >= NEAR:
         return f"limited by {side}"
@@ -355,7 +355,7 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def bits_page(on: Canvas, compared: KVCompared, width: int) -> list[Row]:
-    """The same sequence in caches of several precisions."""
+    """The table of one sequence in caches of several precisions."""
     measured = [cost for cost in compared.costs if not cost.refused]
     top = max((cost.used_bytes for cost in measured), default=0)
     head = f"{'':9}{'bytes':>11}{'by formula':>13}{'largest change':>17}{'mean':>9}  top token"

@@ -29,7 +29,7 @@ def by_role(profiled: Profiled) -> list[tuple[str, float]]:
 
 
 def profile_table(profiled: Profiled) -> list[str]:
-    """What each kind of part takes, then each layer."""
+    """The time of each kind of part, then of each layer."""
     roles, total = by_role(profiled), profiled.fenced_ms
     wide = max(len(name) for name, _ in roles)
     without = f"One step after {profiled.tokens} tokens: {ms(profiled.unfenced_ms)} ms"

@@ -116,12 +116,12 @@ class DrawsScreen(ToolScreen[None]):
         self.write("draws", " · ".join(filter(None, parts)))
 
     def _asked(self) -> str:
-        """What the next draws are."""
+        """The number and length of the next draws."""
         tokens = self.control.tokens
         return f"{self.control.draws:,} draws of {tokens} token" + "s" * (tokens != 1)
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the draws, and what to do about it."""
         control, continued = self.control, self.control.continued
         if self.recorded:
             return self.needs_model

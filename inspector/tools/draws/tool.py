@@ -29,7 +29,7 @@ class DrawControl:
 
     @property
     def drawn(self) -> DrawsCounted | None:
-        """What came last, live or recorded up to the place where the replay is."""
+        """The last count, live or recorded up to the place where the replay is."""
         return self.controller.timeline.of(Batches).drawn
 
     @property
