@@ -103,12 +103,7 @@ class Switch(Choice):
 
 
 class BeamForm(Container):
-    """Asks for the settings of a search.
-
-    Args:
-        settings: The initial values of the fields.
-        id: Of the widget.
-    """
+    """Asks for the settings of a search."""
 
     class FormSubmitted(Message):
         """A search is to begin."""
@@ -117,19 +112,16 @@ class BeamForm(Container):
             self.settings = settings
             super().__init__()
 
-    def __init__(self, settings: BeamSettings, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.settings = settings
         self._wrong: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
         with HorizontalGroup(id="beam-fields"):
             for name in READERS:
-                field = SafeInput(f"{getattr(self.settings, name):g}", id=f"beam-{name}")
-                yield from self._field(name, field)
-            early = Switch(("off", "on"), int(self.settings.early_stopping), id="beam-early_stopping")
-            yield from self._field("early_stopping", early)
-        yield Remark(HELPS["width"], id="beam-remark")
+                yield from self._field(name, SafeInput(id=f"beam-{name}"))
+            yield from self._field("early_stopping", Switch(("off", "on"), id="beam-early_stopping"))
+        yield Remark(id="beam-remark")
 
     def _field(self, name: str, field: Widget) -> ComposeResult:
         with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
@@ -137,12 +129,8 @@ class BeamForm(Container):
             yield field
 
     def put(self, settings: BeamSettings) -> None:
-        """Ask for a search with other settings.
-
-        Args:
-            settings: The values of the fields.
-        """
-        self.settings, self._wrong = settings, {}
+        """Fill the fields."""
+        self._wrong = {}
         with self.prevent(Input.Changed, Choice.Changed):
             for name in READERS:
                 field = self.query_one(f"#beam-{name}", SafeInput)
@@ -174,7 +162,7 @@ class BeamForm(Container):
     @on(Input.Changed)
     @on(Choice.Changed)
     def _changed(self) -> None:
-        self.settings = self.read() or self.settings
+        self.read()
         self._explain()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -257,7 +245,7 @@ class BeamScreen(ToolScreen[int]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="beam-place")
-        yield BeamForm(self.control.settings, id="beam-form")
+        yield BeamForm(id="beam-form")
         yield Static(id="beam-asked")
         yield BeamTable(id="beam-table")
         yield BeamTree(id="beam-lattice")
