@@ -19,7 +19,7 @@ from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
 from inspector.widgets.safety import SafeInput
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 SET = Breakpoints(entropy_above=3, prob_below=0.05)
 
@@ -126,20 +126,25 @@ async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
     assert "bits before the sampler" in text  # beside the field, or in the frame
 
 
-def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(config: Path) -> None:
+@pytest.fixture
+def damaged(config: Path) -> Path:
+    """A file of breakpoints that can't be read."""
     config.mkdir()
-    (config / "breakpoints.json").write_text("{")
+    path = config / "breakpoints.json"
+    path.write_text("{")
+    return path
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        assert any("can't be read" in str(notice.message) for notice in rig.app._notifications)
-        await rig.press("b")
-        assert "can't be read" in str(rig.app.screen.query_one("#breaks-remark", Remark).render())
-        await rig.press("3", "ctrl+s")
-        assert "is now breakpoints.damaged-1.json" in rig.status
 
-    run(test)
-    assert (config / "breakpoints.damaged-1.json").read_text() == "{"
+async def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(
+    damaged: Path, rig: Rig
+) -> None:
+    await rig.ready()
+    assert any("can't be read" in str(notice.message) for notice in rig.app._notifications)
+    await rig.press("b")
+    assert "can't be read" in str(rig.app.screen.query_one("#breaks-remark", Remark).render())
+    await rig.press("3", "ctrl+s")
+    assert "is now breakpoints.damaged-1.json" in rig.status
+    assert damaged.with_name("breakpoints.damaged-1.json").read_text() == "{"
 
 
 @pytest.fixture
