@@ -33,8 +33,7 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.batch.detail import LaneDetail
-from inspector.tools.batch.screen import BatchScreen
+from inspector.tools.batch.screen import BatchScreen, LaneDetail
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.sampler.panel import SamplerPanel
 from tests.engine.sampling.reference import Reference, softmax

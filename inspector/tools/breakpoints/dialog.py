@@ -89,9 +89,8 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             field: Widget = Choice(("off", "on"), id=f"break-{name}")
         else:
             field = SafeInput("", "off", id=f"break-{name}")
-        return ConditionRow(
-            name, condition.label, field, _help(condition), condition.kind in ("text", "regex")
-        )
+        long = condition.kind in ("text", "regex")
+        return ConditionRow(name, condition.label, field, _help(condition), long)
 
     def extra(self) -> Iterable[Button]:
         yield ActionButton("breakpoints.clear", "Clear", id="clear")
@@ -100,9 +99,8 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         """Begin in the first field."""
         super().begin()
         self.set_focus(self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput))
-        self.query_one("#breaks-remark", Remark).say(
-            visible(self._problems) or HELP, wrong=bool(self._problems)
-        )
+        remark = self.query_one("#breaks-remark", Remark)
+        remark.say(visible(self._problems) or HELP, wrong=bool(self._problems))
         with self.prevent(Input.Changed, Choice.Changed):
             self._fill(self.points)
         self.read()
@@ -166,9 +164,8 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self._fill(replace(Breakpoints(), all_of=bool(self.query_one("#break-all_of", Choice).chosen)))
-        self.query_one("#breaks-remark", Remark).say(
-            "All are off now. Apply keeps it so, esc leaves them as they were."
-        )
+        words = "All are off now. Apply keeps it so, esc leaves them as they were."
+        self.query_one("#breaks-remark", Remark).say(words)
 
     # ---- leaving ----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.protocol import Moved, Step
 from inspector.state.timeline import Timeline
-from inspector.tools.breakpoints.landmarks import FORK, FORK_MARGIN, SURPRISE, SURPRISE_BITS, go, surprisal
+from inspector.tools.breakpoints.tool import FORK, FORK_MARGIN, SURPRISE, SURPRISE_BITS, go, surprisal
 from tests.inspector.fakes import Session, session
 
 

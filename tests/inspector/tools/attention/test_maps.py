@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import AttentionLayer, Floats
-from inspector.tools.attention.shades import GLYPHS, Shades, step_of
-from inspector.tools.attention.triangle import Triangle
-from inspector.tools.attention.weights import (
+from inspector.tools.attention.maps import GLYPHS, Shades, Triangle, step_of
+from inspector.tools.attention.tool import (
     MAX,
     MEAN,
     Head,
