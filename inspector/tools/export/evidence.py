@@ -29,9 +29,8 @@ from inspector.state.divergence import Divergences, mean
 from inspector.state.inside import Looks, checks_words, interventions_words
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.tools.export.figures import Figure
 from inspector.tools.export.markup import element, hint, millionths, number, row, table
-from inspector.tools.export.recording import Recording
+from inspector.tools.export.recording import Figure, Recording
 
 MOST = 24
 """Writers that have a bar: the largest, where a model has more."""

@@ -20,7 +20,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.tokens import Score, score_writer
-from inspector.tools.export.figures import totals
+from inspector.tools.export.recording import totals
 from inspector.tools.export.recording import read
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
