@@ -1,4 +1,4 @@
-"""What a recording is exported as: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
+"""The documents made of a recording: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
 
 Foreign text stays text in each: what a terminal would obey is made visible; a cell of CSV is guarded against being run
 as a formula, and columns of numbers have numbers alone; no link, image, heading or HTML comes of Markdown. The web page
@@ -210,7 +210,7 @@ def _report_figures(recording: Recording) -> list[str]:
 
 
 def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
-    """What was written onto the path, and onto the other branches, each with how that one goes on."""
+    """Captions and notes of the path, and those of the other branches, each with the text that follows there."""
     rows = [(*row, "") for row in _written(recording, recording.items)]
     seen = {item.node for item in recording.items}
     for branch in branches:
@@ -307,7 +307,7 @@ def web_page(recording: Recording) -> str:
 
 
 def _evidence(recording: Recording) -> str:
-    """What was looked at, as one section; empty where nothing was."""
+    """The views of the inside that were opened, as one section; empty where none was."""
     articles = evidence(recording, places_of(tree_rows(recording)))
     if (second := beside_section(recording)) is not None:
         articles.append(second)
@@ -355,7 +355,7 @@ def data(recording: Recording) -> Json:
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),
-        "inside": looks(recording.timeline.of(Looks), places),
+        "inside": attention_rows(recording.timeline.of(Looks), places),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
 
@@ -449,7 +449,7 @@ class _Tokens:
                 "stages": list(self._stages)}  # fmt: skip
 
     def _with(self, conditions: Sequence[TextCondition]) -> int:
-        """What a token was made with, in the table of those words."""
+        """Place of a token's conditions in the table of their words."""
         words = " · ".join(each.short for each in conditions)
         return self._conditions.setdefault(words, len(self._conditions))
 
@@ -476,7 +476,7 @@ class _Tokens:
         ]
 
     def _others(self, item: Item, left: Sequence[Candidate]) -> tuple[int, float]:
-        """How many tokens are not among the candidates, and what they have together."""
+        """The number of tokens that are not among the candidates, and their probability together."""
         if isinstance(item, Step):
             count, mass = item.choice.others, item.choice.others_prob
         else:
@@ -516,8 +516,8 @@ LEAST = 0.004
 """Weights below are left out: no token's colour shows them."""
 
 
-def looks(looks: Looks, places: Mapping[int, int]) -> list[list[Any]]:
-    """Rows of the tokens that were looked at, each with its attention.
+def attention_rows(looks: Looks, places: Mapping[int, int]) -> list[list[Any]]:
+    """Rows of the tokens whose attention was read, each with it.
 
     Args:
         looks: Of the session.
@@ -571,7 +571,7 @@ class Format:
     label: str
     """A word, for a choice."""
     purpose: str
-    """What is in it, as a phrase."""
+    """Its content, as a phrase."""
     make: Callable[[Recording], str]
     """Its text, of the recording's path."""
 

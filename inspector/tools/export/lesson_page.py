@@ -132,7 +132,7 @@ def _question(number: int, shown: ShownBeat) -> list[Element]:
 
 
 def _reveal(shown: ShownBeat) -> Element:
-    """What is folded until the learner has predicted, and done it."""
+    """The part that is folded until the learner has predicted, and done it."""
     beat, card = shown.beat, shown.card
     act = element("p", f"{done(beat.act)}.", class_="act") if beat.act else None
     if shown.after is not None:
@@ -157,7 +157,7 @@ def _why(card: Card) -> Element:
 
 
 def done(actions: Sequence[LessonAction]) -> str:
-    """What some actions do, as a sentence; printable."""
+    """Some actions as a sentence; printable."""
     words = "; then ".join(
         _WORDS[each.name](each.given) if each.name in _WORDS else str(each) for each in actions
     )
@@ -312,7 +312,7 @@ ROWS = 10
 
 @frozen
 class TokenChoice:
-    """What one token is, or will be, taken from."""
+    """The candidates that one token is, or will be, taken from."""
 
     title: str
     candidates: tuple[Candidate, ...]
@@ -326,7 +326,7 @@ class TokenChoice:
 
 
 def of_next(distribution: Distribution, concealed: bool) -> TokenChoice:
-    """What follows the last token.
+    """The candidates after the last token.
 
     Args:
         distribution: Of it.
@@ -336,7 +336,7 @@ def of_next(distribution: Distribution, concealed: bool) -> TokenChoice:
 
 
 def of_token(item: Item, vocabulary: int) -> TokenChoice:
-    """What a token of the text was taken from."""
+    """The candidates that a token of the text was taken from."""
     if isinstance(item, Step):
         title = f"What could have come at step {item.index + 1}, where {_label(item)} was taken"
         return _drawn(title, item.choice, item.id)
@@ -461,7 +461,7 @@ def _step_row(step: Step) -> Element:
 
 
 def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """What the KV cache holds."""
+    """The content of the KV cache."""
     if (kv := timeline.kv) is not None:
         rows = (row("tokens", count(kv.offset)), row("in use", size(kv.used_bytes)),
                 row("allocated", size(kv.allocated_bytes)))  # fmt: skip
@@ -516,7 +516,7 @@ def _beam(place: str, found: Hypothesis) -> Element:
 
 
 def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """Where the heads look that the beat asks about, from the last token."""
+    """The attention from the last token of the heads that the beat asks about."""
     read = timeline.of(Looks).attention.get(timeline.tip)
     if read is None:
         return
@@ -534,7 +534,7 @@ def _head(path: Sequence[Item], layer: int, head: int, weights: Sequence[float])
 
 
 def lens(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """What each layer would predict after the last token."""
+    """The prediction of each layer after the last token."""
     read = timeline.of(Looks).lens.get(timeline.tip)
     if read is not None and read.columns:
         cells = reversed(list(enumerate(read.columns[-1].cells)))

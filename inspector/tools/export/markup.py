@@ -1,4 +1,4 @@
-"""What pages are made of: elements, in which a text is text, whatever it holds; scripts, styles, and numbers."""
+"""Elements of pages, in which a text is text, whatever it holds; a whole page with its script and style; numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is exported: a session's timeline, the settings, and the path through its tree."""
+"""A session that is exported: its timeline, its settings, the path through its tree, and the figures of these."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Recording:
     """In force at the end of the session; None where that isn't known. See `in_force`."""
     load: LoadSettings | None = None
     program: str = ""
-    """What recorded it, with its version."""
+    """Name and version of the program that recorded it."""
     created: str = ""
     """When, as ISO 8601 in UTC."""
     items: list[Item] = field(default_factory=list)
@@ -55,12 +55,12 @@ class Recording:
 
     @property
     def made(self) -> list[Made]:
-        """What the path was made with, beside the model and its sampler."""
+        """The conditions of the path, beside the model and its sampler."""
         return made_with(self.timeline.tree, self.items)
 
     @property
     def title(self) -> str:
-        """How the text begins."""
+        """The beginning of the text."""
         text = visible("".join(item.text for item in self.items[:200] if not item.special)).strip(" ↵")
         short = truncate(text, _TITLE)
         whole = short == text or " " not in short
@@ -68,7 +68,7 @@ class Recording:
 
     @property
     def heading(self) -> str:
-        """How the text begins, and what it was made with: over a picture."""
+        """The beginning of the text, and its conditions: over a picture."""
         return " · ".join(filter(None, (self.title, in_short(self.made))))
 
     @property
@@ -213,29 +213,29 @@ class TreePath:
     name: str
     """Of the branch that it ends with; empty where it has none."""
     made: str
-    """How its first own token entered the tree; `current` for the exported one."""
+    """The way in which its first own token entered the tree; `current` for the exported one."""
     conditions: list[Made]
-    """What its tokens were made with, beside the model and its sampler."""
+    """The conditions of its tokens, beside the model and its sampler."""
     fork: int
     """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
     text: str
-    """How it goes on from there."""
+    """The text from there on."""
 
     @property
     def title(self) -> str:
-        """What a list of branches calls it, and what its tokens were made with."""
+        """Its name in a list of branches, and the conditions of its tokens."""
         begins = "as it stands" if self.made == "current" else f"{self.made} at step {self.fork}"
         found = self.name or begins
         return " · ".join(filter(None, (found, in_short(self.conditions))))
 
     @property
     def tokens(self) -> int:
-        """Of the completion."""
+        """Number of tokens of the completion."""
         return sum(1 for item in self.items if isinstance(item, Step))
 
     @property
     def perplexity(self) -> str:
-        """Of the completion; empty where it has none."""
+        """Perplexity of the completion; empty where it has none."""
         steps = (item.logprob for item in self.items if isinstance(item, Step))
         known = [logprob for logprob in steps if math.isfinite(logprob)]
         return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
@@ -298,7 +298,7 @@ _TITLE = 72
 
 
 def model_figures(recording: Recording) -> Iterator[Figure]:
-    """What is known of the model and how it was loaded. Its directory is private, so it is left out."""
+    """The facts of the model and how it was loaded. Its directory is private, so it is left out."""
     facts, load = recording.timeline.facts, recording.load or LoadSettings()
     if facts is None:
         return
@@ -341,7 +341,7 @@ def settings_figures(recording: Recording) -> Iterator[Figure]:
 
 
 def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
-    """What a path was made with, and what it came to."""
+    """The conditions of a path, and its figures: tokens, perplexity, times, KV cache, memory."""
     yield from (each.figure for each in made_with(timeline.tree, items))
     steps = [item for item in items if isinstance(item, Step)]
     yield "prompt", _prompt(timeline, len(items) - len(steps))
@@ -365,7 +365,7 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 
 def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
-    """What rounds of speculative decoding came to, on the path that has their end."""
+    """The figures of speculative decoding, on the path that has the end of its rounds."""
     rounds = timeline.of(Speculation).rounds
     if not rounds or all(item.node != rounds[-1].end for item in items):
         return
@@ -375,8 +375,8 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
         f"{draft(last.settings.name).short}, {last.settings.num_draft_tokens} tokens a round",
     )
     yield from speculation_figures(totals)
-    if told := verdict(totals):
-        yield "speed", told
+    if compared := verdict(totals):
+        yield "speed", compared
 
 
 def _prompt(timeline: Timeline, tokens: int) -> str:
@@ -405,7 +405,7 @@ def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
 
 
 def kv(reading: protocol.KVReading) -> str:
-    """What the cache holds; without one, what the last pass ran and dropped."""
+    """The content of the cache; without one, the tokens that the last pass ran and dropped."""
     if reading.passed_tokens:
         return f"off: the last pass ran {count(reading.passed_tokens)} tokens"
     return f"{count(reading.offset)} tokens, {size(reading.used_bytes)} of {size(reading.allocated_bytes)}"

@@ -195,7 +195,7 @@ class FindDialog(PickDialog[VocabularySearch]):
 
 
 def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
-    """What a search found, as a sentence; printable.
+    """The result of a search, as a sentence; printable.
 
     Args:
         answer: The answer.
@@ -233,7 +233,7 @@ TOKEN = 26
 
 @frozen
 class MatchColumns:
-    """Which columns fit, and how wide those are that give way."""
+    """The columns that fit, and the widths of those that give way."""
 
     token: int
     bar: int

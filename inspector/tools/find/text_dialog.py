@@ -120,7 +120,7 @@ class TextSearchDialog(PickDialog[TextSearch]):
 
 
 def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
-    """What a search found, as a sentence; printable."""
+    """The result of a search, as a sentence; printable."""
     if not typed.query:
         return HELP
     where = "in any branch" if typed.everywhere else "on this path"
@@ -209,7 +209,7 @@ class Excerpt:
 
 @frozen
 class TextPlaces:
-    """Where a text stands."""
+    """The places where a text stands."""
 
     shown: tuple[TextPlace, ...]
     total: int

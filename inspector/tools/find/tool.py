@@ -64,9 +64,9 @@ class FindActions(ToolActions):
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._query = ""
-        """What was looked for last."""
+        """The last query."""
         self._in_text = TextSearch()
-        """What was looked for last in the text, and where."""
+        """The last search in the text."""
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""

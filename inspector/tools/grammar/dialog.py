@@ -67,7 +67,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
         self._grammar, self._lookup, self._place = grammar, lookup, place
         self._timer: Timer | None = None
         self._wrong: Grammar | None = None
-        """What was found wrong last."""
+        """The grammar that was found wrong last."""
 
     def body(self) -> Iterable[Widget]:
         kinds = [*LABELS]
@@ -114,7 +114,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     @property
     def typed(self) -> Grammar:
-        """What the fields say."""
+        """The grammar in the fields."""
         kind = [*LABELS][self.query_one("#grammar-kind", Choice).chosen]
         held = self._grammar.begin if self._grammar is not None else None
         here = self._place.here if held is None else held

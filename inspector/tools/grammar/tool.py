@@ -36,7 +36,7 @@ class GrammarChosen:
 
 @frozen
 class GrammarPlace:
-    """Where a grammar would begin, and where it is tried."""
+    """The place where a grammar would begin, and where it is tried."""
 
     node: int
     here: int

@@ -25,7 +25,7 @@ from inspector.widgets.canvas import Canvas, Row, wrapped
 
 
 class PatchingScreen(InsideScreen[ActivationsPatched]):
-    """What another path computed, put into this one.
+    """Activations of another path, put into this one.
 
     Args:
         host: The main screen.
@@ -186,7 +186,7 @@ def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
 
 
 def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
-    """What is known of the candidates after a token; empty where nothing is."""
+    """The candidates after a token, as far as they are known; empty where none are."""
     item = timeline.tree.nodes[node]
     if isinstance(item, Step):
         return item.next.candidates

@@ -152,7 +152,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return super()._instead(on, answer)
 
     def _effect(self, swept: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
-        """What the chosen units do, or why that isn't there."""
+        """The effect of the chosen units, or why it isn't there."""
         tried = self._tried(swept)
         key = self.control.question(self.node, swept)[0]
         failure = self.control.tried.failure(key)
@@ -212,7 +212,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     @property
     def scope(self) -> str:
-        """What is changed, in a word."""
+        """The scope of the change, in a word."""
         return SCOPES[self.control.scope][0]
 
     def change_scope(self) -> None:

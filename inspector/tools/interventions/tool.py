@@ -79,7 +79,7 @@ class SwitchControl:
             client, ActivationsPatched, lambda answer: (answer.node, answer.source, answer.part)
         )
         self.together: dict[Intervention, float] = {}
-        """What is scaled at once, and how; of a model that was left it may have units that aren't there."""
+        """The units that are scaled at once, and by how much; some may be of a model that was left."""
         self.scale = 0.0
         """Of a unit that is not among them."""
         self.scope: Scope = "token"
@@ -90,7 +90,7 @@ class SwitchControl:
         self._unit: Intervention | None = None
 
     def sweep(self, node: int) -> HeadsSwept | None:
-        """What is known of a token: its layers and parts, with the heads of those layers that were asked for."""
+        """The known sweep of a token: its layers and parts, with the heads of those layers that were asked for."""
         if (whole := self.sweeps.get((node, None))) is None:
             return None
         keys = [
@@ -110,7 +110,7 @@ class SwitchControl:
 
     @property
     def measure(self) -> UnitMeasure:
-        """What the colours of the map mean."""
+        """The measure that the map is coloured by."""
         return MEASURES[self._measure]
 
     def turn_measure(self) -> None:
@@ -147,12 +147,12 @@ class SwitchControl:
     # ---- what is switched off --------------------------------------------------------------------
 
     def marked(self, swept: HeadsSwept) -> dict[Intervention, float]:
-        """What is scaled together, as far as the model has it."""
+        """The units that are scaled together, as far as the model has them."""
         units = {each.intervention for each in swept.units}
         return {unit: scale for unit, scale in self.together.items() if unit in units}
 
     def interventions(self, swept: HeadsSwept) -> tuple[Intervention, ...]:
-        """What is tried: those together, or else the unit under the cursor."""
+        """The interventions to try: those together, or else the unit under the cursor."""
         marked = self.marked(swept) or {self.unit(swept): self.scale}
         return tuple(replace(unit, scale=scale) for unit, scale in marked.items())
 
@@ -174,7 +174,7 @@ class SwitchControl:
             self.scale = scale
 
     def question(self, node: int, swept: HeadsSwept) -> tuple[Hashable, Intervene]:
-        """What is asked about the units chosen, and its key."""
+        """The question about the chosen units, and its key."""
         listed = self.interventions(swept)
         return (node, listed, self.scope), Intervene(node, listed, self.scope)
 
@@ -185,7 +185,7 @@ def column_of(unit: Intervention) -> Column:
 
 
 def place(column: Column) -> tuple[int, int]:
-    """Where a column stands: heads, parts, whole layers."""
+    """The order of columns: heads, parts, whole layers."""
     return _ORDER.index(column[0]), column[1] or 0
 
 
@@ -215,7 +215,7 @@ def _in_layer(units: list[Intervention], layer: int, column: Column) -> Interven
 
 @frozen
 class UnitMeasure:
-    """What switching off a unit did, as a number."""
+    """A number for the effect of switching off a unit."""
 
     name: str
     unit: str
@@ -231,7 +231,7 @@ class UnitMeasure:
         return step_of(value, self.edges)
 
     def strength(self, unit: SweptUnit) -> float:
-        """How much it did, whichever way."""
+        """The size of its effect, without its sign."""
         return abs(self.value(unit))
 
 

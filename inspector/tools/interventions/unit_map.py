@@ -35,7 +35,7 @@ _WORDS = {
 
 @frozen
 class UnitMap:
-    """What is drawn.
+    """The map, ready to be drawn.
 
     Args:
         swept: All units.
@@ -231,5 +231,5 @@ def ground(on: Canvas, step: int, signed: bool = True) -> Style:
 
 
 def glyph(on: Canvas, step: int) -> str:
-    """What stands for a number that there is no room for: a blank where colours tell."""
+    """The sign for a number that there is no room for: a blank where there are colours."""
     return " " if colourful(on.app) else GLYPHS[step] if step >= 0 else BELOW[-step]

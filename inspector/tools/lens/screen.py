@@ -109,7 +109,7 @@ class LensScreen(InsideScreen[LensRead]):
 
     @property
     def measure(self) -> CellMeasure:
-        """What the cells are coloured by."""
+        """The measure that the cells are coloured by."""
         return MEASURES[self.choices.measure]
 
     def turn_layer(self, by: int) -> None:
@@ -142,7 +142,7 @@ LEADS, ROUGH = "▸", "~"
 
 
 class LensLayout(NamedTuple):
-    """How the width is divided."""
+    """The division of the width."""
 
     columns: int
     cell: int
@@ -152,7 +152,7 @@ class LensLayout(NamedTuple):
 
 @frozen
 class LensTable:
-    """What is drawn.
+    """The table, ready to be drawn.
 
     Args:
         columns: Of the record, all of them.
@@ -397,7 +397,7 @@ class CellMeasure:
 
     name: str
     says: str
-    """What the number is, for the legend."""
+    """The number in words, for the legend."""
     number: Callable[[LensCell], str]
     """In at most four cells."""
     step: Callable[[LensCell], int]

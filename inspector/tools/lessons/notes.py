@@ -41,7 +41,7 @@ MOST = 8
 
 @frozen
 class NotesPage:
-    """What a presenter reads while a beat is on show."""
+    """A page that the presenter reads while a beat is on show."""
 
     lesson: str
     beat: int
@@ -72,7 +72,7 @@ def clock(seconds: float) -> str:
 
 
 def folder() -> Path:
-    """Where the sockets are: the user's own run-time directory, or else that of the program's state."""
+    """The directory of the sockets: the user's own run-time directory, or else that of the program's state."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     return Path(runtime) / "mlx-inspector" if runtime else places.state() / "run"
 

@@ -112,7 +112,7 @@ class LessonActions(ToolActions):
     def _start(self, listed: Listed, beat: int | None) -> None:
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         self._before = self.controller.setup.settings, self.timeline.tip
-        self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
+        self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._moved_on)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
             self.play.know(known, begin)
@@ -160,7 +160,7 @@ class LessonActions(ToolActions):
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
-    def _told(self) -> None:
+    def _moved_on(self) -> None:
         """The lesson went on: show the panel that matters and the token that it speaks of."""
         play = self.play
         if play is None:
@@ -176,7 +176,7 @@ class LessonActions(ToolActions):
         self._changed()
 
     def _changed(self) -> None:
-        """Have the card shown again, and the second terminal told."""
+        """Have the card shown again, here and in the second terminal."""
         self.presenting.tell(self.play)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
@@ -227,11 +227,11 @@ class LessonActions(ToolActions):
     # ---- narration --------------------------------------------------------------------------
 
     def narration(self) -> Narration | None:
-        """What the card says now."""
-        told = card(self.play, self._hint, self.exploring) if self.play is not None else None
-        told = self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
+        """The card now."""
+        shown = card(self.play, self._hint, self.exploring) if self.play is not None else None
+        shown = self.presenting.narration(self.play, shown) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
-        return replace(told, keys=frozenset(self._keys()), help=help) if told is not None else None
+        return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
@@ -244,7 +244,7 @@ class LessonActions(ToolActions):
         return True
 
     def refuses(self, action: Action) -> str:
-        """What would show what is to be predicted waits for the prediction."""
+        """Refuse a key that would show what is to be predicted, until the prediction."""
         play = self.play
         if play is None or self.exploring or play.problem is not None or not play.options:
             return ""
@@ -253,14 +253,14 @@ class LessonActions(ToolActions):
         return self._waits(action.shown, play)
 
     def _waits(self, key: str, play: LessonPlay) -> str:
-        """What is to be done before a key that would show the answer."""
+        """A sentence on what to do before a key that would show the answer."""
         explore = f"{key_for('lessons')} explores freely"
         if self.presenting.on:
             return f"The class predicts first: {key_for('presenting.on')} goes on, {key} waits. {explore}"
         return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
 
     def _keys(self) -> Keys:
-        """What keys mean now, as Textual names them: to the presenter, or else to the lesson."""
+        """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
         play = self.play
         presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
         means = {**(self._taken(play) if play is not None else {}), **presents}
@@ -352,7 +352,7 @@ class LessonActions(ToolActions):
 
 @frozen
 class CardState:
-    """What the card is about.
+    """The lesson as its card shows it.
 
     Args:
         play: The lesson.
@@ -422,7 +422,7 @@ LESSON_KEYS = ActionTable(
 
 
 def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narration:
-    """What a lesson's card says.
+    """The card of a lesson.
 
     Args:
         play: The lesson.
@@ -433,10 +433,10 @@ def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narra
     hints = tuple(hints_of([[(state, each) for each in LESSON_KEYS.actions]]))
     if exploring:
         again = key_for("lesson.again")
-        told = (
+        words = (
             f"Explore freely. {key_for('lessons')} goes back to the lesson, {again} begins this beat again."
         )
-        return Narration(title, Content(told), hints)
+        return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(play, hint))
     veiled = (
         frozenset() if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED) else frozenset(play.beat.hide)
@@ -450,7 +450,7 @@ def numbers(play: LessonPlay) -> str:
 
 
 def _situation(play: LessonPlay) -> str:
-    """What the status line says: what to press now, also where a dialog lies over the card."""
+    """The status line: what to press now, also where a dialog lies over the card."""
     explore = f"{key_for('lessons')} explores freely"
     if play.problem is not None:
         return (

@@ -65,7 +65,7 @@ class Colouring:
         return format(value, self.form).replace("-", "−") if math.isfinite(value) else "∞"
 
     def size(self, span: LockstepSpan | None) -> float:
-        """How large it is, for finding the largest; -1 where there is none."""
+        """Its size, for finding the largest; -1 where there is none."""
         value = None if span is None else self.value(span)
         return -1.0 if value is None or math.isnan(value) else abs(value)
 
@@ -322,7 +322,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.host.controller.timeline
 
     @property
@@ -332,18 +332,18 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     @property
     def measure(self) -> Colouring:
-        """What the text is coloured by."""
+        """The number that the text is coloured by."""
         by_bytes = self.opened is not None and self.opened.aligned == "bytes"
         return COLOURINGS[BY_BYTES if by_bytes else self._measure]
 
     @property
     def spans(self) -> list[LockstepSpan | None]:
-        """What is known of each token of the path."""
+        """The span of each token of the path, as far as it was read."""
         return self.control.state.along(self.timeline.items)
 
     @property
     def here(self) -> LockstepSpan | None:
-        """What is known at the cursor; at the token to come both distributions there."""
+        """The span at the cursor; at the token to come both distributions there."""
         timeline = self.timeline
         if timeline.following:
             return self.control.state.ahead.get(timeline.tip)
@@ -424,7 +424,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         return "Not read yet." if self.control.live else "Not recorded here."
 
     def situation(self) -> str:
-        """What is under way or wrong, else the cursor's figures."""
+        """The work under way or the failure, else the cursor's figures."""
         job, failure = self.control.job, self.control.job.failure
         if failure is not None and self.control.live:
             return visible(f"{failure.message} {failure.hint}".strip())
@@ -562,7 +562,7 @@ def span_words(span: LockstepSpan) -> str:
 
 
 def ways_words(way: WaysParted) -> str:
-    """Where two ways part and meet."""
+    """A sentence on where two ways part and meet."""
     if way.parted is None:
         return f"Both go the same way for {len(way.ids)} tokens"
     first = "at the first token" if way.parted == 0 else f"after {way.parted} tokens"

@@ -80,12 +80,12 @@ class LockstepControl:
         self._fingerprint: str | None = None
         """Of the first model that the second was asked for with."""
         self._asked: tuple[LockstepOpened, int] | None = None
-        """What was asked for last: it isn't asked for again where it failed."""
+        """The last question: it isn't asked again where it failed."""
         controller.client.listeners.append(self._receive)
 
     @property
     def state(self) -> LockstepSoFar:
-        """What is known, live or recorded."""
+        """The lockstep so far, live or recorded."""
         return self.controller.timeline.of(LockstepSoFar)
 
     @property

@@ -58,7 +58,7 @@ class MarkedPlace:
     branch: str
     """The name of its branch or how that begins; empty on the current path."""
     written: str
-    """What a person wrote there."""
+    """The text that a person wrote there."""
 
 
 def slots(timeline: Timeline) -> list[int]:

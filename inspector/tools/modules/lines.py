@@ -30,11 +30,11 @@ class Line:
     """For the line of a layer, or of several: the number of its block."""
     strong: bool = False
     inside: str = ""
-    """What direct part of a layer it belongs to: its role."""
+    """Role of the direct part of a layer that it belongs to."""
 
     @property
     def sort(self) -> str:
-        """Which of the explanations fits it."""
+        """Key of the explanation that fits it."""
         if self.block is not None:
             return "layer"
         joined = self.gutter.startswith("⊕")
@@ -202,7 +202,7 @@ NAMES: dict[str, tuple[str, str]] = {
 
 
 def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
-    """What to call a part; printable.
+    """The name of a part; printable.
 
     Args:
         part: The part.
@@ -226,7 +226,7 @@ def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
 
 
 def description(part: ModulePart) -> str:
-    """What a part is, in a few words; printable."""
+    """A part in a few words; printable."""
     words = [_does(part)]
     packed = next((array for array in part.arrays if array.bits is not None), None)
     if packed is not None:
@@ -275,7 +275,7 @@ def rope_words(facts: RopeFacts) -> str:
 
 
 def mlp_words(part: ModulePart) -> str:
-    """What an MLP computes, and its sizes."""
+    """The activation of an MLP, and its sizes."""
     facts = part.mlp
     if facts is None:
         return ""
@@ -305,7 +305,7 @@ def times(numbers: Sequence[int]) -> str:
 
 
 def addition(total: LayerSum, names: dict[str, str]) -> str:
-    """What a layer adds to the stream.
+    """A sum of a layer in words.
 
     Args:
         total: Where, and what.
@@ -355,11 +355,11 @@ EXPLAINED = {
     "head": "Compares the stream with a row of numbers for each token: the products are the logits.",
     "logits": "Their softmax gives the probabilities that the main screen shows.",
 }
-"""What each sort of module is for."""
+"""The purpose of each sort of module."""
 
 
 def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
-    """Which of the explanations fits a line.
+    """The key of the explanation that fits a line.
 
     Args:
         part: Its module, None for a line without one.

@@ -132,7 +132,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
         return row
 
     def _detail(self, line: Line, on: Canvas, width: int) -> list[Row]:
-        """What there is to know of the selected module."""
+        """The details of the selected module."""
         part = line.part
         rows: list[Row] = [[Segment("─" * width, on.ink("faint"))]]
         title = line.path or line.label
@@ -205,7 +205,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
     # ---- what can be seen of it -------------------------------------------------------------------
 
     def _opens(self, line: Line) -> str:
-        """What sort of module a line is, where something can be seen of it here; empty where not."""
+        """The sort of a line's module, where a view shows something of it; empty where none does."""
         part = line.part
         if line.block is not None:
             sort = "layer"
@@ -222,7 +222,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     @property
     def opens_word(self) -> str:
-        """What the selected module can be seen in, in a word; empty where in nothing."""
+        """The view that shows the selected module, in a word; empty where none does."""
         sort = self._opens(self.line) if self.line is not None else ""
         return OPENS[sort][1] if sort else ""
 
@@ -350,16 +350,16 @@ def experts_summary(layers: Sequence[ExpertLayer]) -> str:
     if not layers:
         return ""
     chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
-    told = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
+    words = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
     strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
     if not strongest:
-        return told
+        return words
     mean = sum(weight for weight, _ in strongest) / len(strongest)
     (low, least), (high, most) = min(strongest), max(strongest)
     if len(strongest) == 1:
-        return f"{told} The strongest weight is {mean:.2f}."
+        return f"{words} The strongest weight is {mean:.2f}."
     return (
-        f"{told} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
+        f"{words} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
         f"least in layer {least} ({low:.2f})."
     )
 
@@ -369,13 +369,13 @@ def states_summary(states: Sequence[StateArray]) -> str:
     if not states:
         return ""
     layers = len({state.layer for state in states})
-    told = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
+    words = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
     changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
     if len(changed) < 2:
-        return told
+        return words
     (low, least), (high, most) = min(changed), max(changed)
     ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
-    return f"{told} This token changed {ends}."
+    return f"{words} This token changed {ends}."
 
 
 def _layers(number: int) -> str:
@@ -417,7 +417,7 @@ def _grid(layer: ExpertLayer, on: Canvas) -> Iterator[Segment]:
 
 
 def _list(layer: ExpertLayer, on: Canvas, width: int) -> Iterator[Segment]:
-    """Those that were chosen, as many as fit."""
+    """The chosen experts, as many as fit."""
     used = 0
     for place, expert in enumerate(layer.chosen):
         weight = layer.weights[place] if layer.weights else None

@@ -1,4 +1,4 @@
-"""What is inside the model, as a tool."""
+"""The inside of the model as a tool: its keys, and the answers of the engine."""
 
 from __future__ import annotations
 
