@@ -425,7 +425,7 @@ class _Tokens:
         steps = [item if isinstance(item, Step) else None for item in rows]
         columns = {
             "node": [item.node for item in rows],
-            "parent": [self._places.get(self._parent(item), -1) for item in rows],
+            "parent": [self._places.get(self._timeline.tree.parent.get(item.node, ROOT), -1) for item in rows],
             "id": [item.id for item in rows],
             "text": [running(item) for item in rows],
             "label": [label(item) for item in rows],
@@ -452,9 +452,6 @@ class _Tokens:
         """Place of a token's conditions in the table of their words."""
         words = " · ".join(each.short for each in conditions)
         return self._conditions.setdefault(words, len(self._conditions))
-
-    def _parent(self, item: Item) -> int:
-        return self._timeline.tree.parent.get(item.node, ROOT)
 
     def _candidates(self, item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""

@@ -18,7 +18,7 @@ from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.interventions.tool import PARTS, PATCHING_SCREEN, SwitchControl, step_of
+from inspector.tools.interventions.tool import PATCHING_SCREEN, SwitchControl, step_of
 from inspector.tools.interventions.unit_map import NOTHING, figure, glyph, ground
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
@@ -139,7 +139,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def change_part(self) -> None:
         """Put in what another part returns."""
-        self.control.part = PARTS[(PARTS.index(self.control.part) + 1) % len(PARTS)]
+        parts = [*NAMES]
+        self.control.part = parts[(parts.index(self.control.part) + 1) % len(parts)]
 
 
 # ---- where activations come from, and which tokens are followed ---------------------------------
@@ -233,7 +234,7 @@ NAMES: dict[PatchKind, str] = {
     "attention": "attentions",
     "mlp": "MLPs",
 }
-"""What is put in."""
+"""The parts whose activations can be put in, in the order in which a key goes through them."""
 _WORDS = (
     "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
     "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "

@@ -48,12 +48,8 @@ class InterventionsActions(ToolActions):
 
 # ---- what is chosen, and the answers of the engine ----------------------------------------------
 
-AT_ONCE = 600
-"""Units of a model up to which its heads are switched off with the rest: at 94 layers of 64 heads that takes 6,298
-forwards of one token, ten minutes where they run one by one."""
 SCALES = (0.0, 0.5, 2.0)
 """What a key goes through: off, half, twice."""
-PARTS: tuple[PatchKind, ...] = ("layer", "attention", "mlp")
 _ORDER = ("head", "attention", "recurrence", "mlp", "layer")
 Column = tuple[str, int | None]
 """A column of the map: the kind of its units, and which head."""
@@ -187,11 +183,6 @@ def column_of(unit: Intervention) -> Column:
 def place(column: Column) -> tuple[int, int]:
     """The order of columns: heads, parts, whole layers."""
     return _ORDER.index(column[0]), column[1] or 0
-
-
-def columns(swept: HeadsSwept) -> list[Column]:
-    """The columns of the map."""
-    return sorted({column_of(each.intervention) for each in swept.units}, key=place)
 
 
 def strongest(units: tuple[SweptUnit, ...] | list[SweptUnit], measure: UnitMeasure) -> SweptUnit:

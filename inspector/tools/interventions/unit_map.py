@@ -13,7 +13,7 @@ from engine.protocol import HeadsSwept, Intervention, SweptUnit
 from inspector import scales
 from inspector.display import pad, truncate
 from inspector.main.inside.notices import part_shown
-from inspector.tools.interventions.tool import Column, UnitMeasure, column_of, columns, strongest
+from inspector.tools.interventions.tool import Column, UnitMeasure, column_of, place, strongest
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style
 from inspector.widgets.token_styles import heat_style
 
@@ -24,13 +24,7 @@ NUMBERED, WIDEST = 4, 8
 MARK = "×"
 _HEADS = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
 _SHORT = {"attention": "att", "layer": "all"}
-_WORDS = {
-    "head": "head",
-    "attention": "attention",
-    "mlp": "MLP",
-    "recurrence": "recurrence",
-    "layer": "layer",
-}
+_KINDS = ("head", "attention", "mlp", "recurrence", "layer")
 
 
 @frozen
@@ -55,7 +49,7 @@ class UnitMap:
         return self.swept.units[-1].intervention.layer + 1
 
     def rows(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The heads of the columns, as many layers as fit, upwards, and what the colours mean.
+        """The heads of the as many layers as fit, upwards, and what the colours mean.
 
         Args:
             on: Where it is drawn.
@@ -141,6 +135,11 @@ class UnitMap:
         )
 
 
+def columns(swept: HeadsSwept) -> list[Column]:
+    """The columns of the map."""
+    return sorted({column_of(each.intervention) for each in swept.units}, key=place)
+
+
 def _short_head(cell: int, shown: Sequence[Column]) -> str:
     """Over narrow columns: the number of every so many heads, and a letter for each part."""
     text = [" "] * (cell * len(shown) + 4)
@@ -180,7 +179,7 @@ def strongest_line(swept: HeadsSwept, measure: UnitMeasure, width: int) -> str:
     for each in swept.units:
         found.setdefault(each.intervention.kind, []).append(each)
     line = f"Strongest ({measure.unit}): " if width >= 60 else "Most: "
-    for at, kind in enumerate(kind for kind in _WORDS if kind in found):
+    for at, kind in enumerate(kind for kind in _KINDS if kind in found):
         best = strongest(found[kind], measure)
         part = f"{best.intervention.label} {figure(measure.value(best), 5, measure.signed)}"
         more = f"{' · ' if at else ''}{part}"
