@@ -76,8 +76,6 @@ def test_a_class_name_is_used_once() -> None:
 
 CIRCLES = {
     "inspector.main.guide inspector.main.host inspector.main.screen",
-    "inspector.tools.find.dialog inspector.tools.find.tool",
-    "inspector.tools.grammar.dialog inspector.tools.grammar.tool",
     "inspector.tools.sampler.dialog inspector.tools.sampler.tool inspector.tools.sampler.what_if",
     "inspector.tools.turns.dialogs inspector.tools.turns.tool",
     "inspector.tools.typed_text.dialog inspector.tools.typed_text.tool",

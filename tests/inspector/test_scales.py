@@ -9,7 +9,7 @@ from rich.color import Color, ColorSystem
 
 from inspector import scales
 from inspector.scales import METRIC, METRICS, STEPS
-from inspector.tools.interventions.measures import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
+from inspector.tools.interventions.unit_map import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
 from inspector.widgets.token_styles import heat_style
 from tests.inspector.fakes import session
 

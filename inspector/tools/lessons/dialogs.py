@@ -113,8 +113,8 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         """Take the numbers, if they are some."""
         votes = read_votes(self.query_one("#votes", Input).value, len(self._options))
         if votes is None:
-            told = f"Type {len(self._options)} whole numbers with spaces between them."
-            self.query_one("#votes-remark", Remark).say(told, wrong=True)
+            advice = f"Type {len(self._options)} whole numbers with spaces between them."
+            self.query_one("#votes-remark", Remark).say(advice, wrong=True)
         else:
             self.dismiss(votes)
 

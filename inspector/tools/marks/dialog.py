@@ -10,8 +10,7 @@ from textual.widget import Widget
 
 from inspector.display import pad
 from inspector.keys import with_keys
-from inspector.tools.marks.places import MarkedPlace
-from inspector.tools.marks.tool import MARKS_KEYS
+from inspector.tools.marks.tool import MARKS_KEYS, MarkedPlace
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.around import around
 from inspector.widgets.canvas import Row

@@ -20,8 +20,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.tokens import Score, score_writer
-from inspector.tools.export.figures import totals
-from inspector.tools.export.recording import read
+from inspector.tools.export.recording import read, totals
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
 from tests.inspector.cli.test_main import complaint, run

@@ -30,7 +30,7 @@ from inspector.tools.lessons.notes import (
     page,
     presenting,
 )
-from inspector.tools.lessons.presenter import Presenter, block_digits
+from inspector.tools.lessons.presenter import block_digits
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.system import short_directory
 
@@ -66,12 +66,6 @@ def test_votes_are_whole_numbers(text: str, votes: tuple[int, ...] | None) -> No
 
 def test_large_numbers_have_three_lines() -> None:
     assert block_digits("17") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵"]
-
-
-def test_hiding_goes_round() -> None:
-    presenter = Presenter()
-    said = [presenter.hide() for _ in range(3)]
-    assert said == ["Probabilities are hidden", "Candidates are hidden", "Everything is shown"]
 
 
 def test_notes_are_the_owners_alone_and_leave_nothing_behind(runtime: Path) -> None:
@@ -137,6 +131,15 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: 
     assert pages[-1].beats == len(LESSON.lesson.beats)
     await learner.press("K")
     assert not learner.actions.presenting.on
+
+
+async def test_hiding_goes_round(learner: LearnerKeys, runtime: Path) -> None:
+    await learner.press("K")
+    said = []
+    for _ in range(3):
+        await learner.press("h")
+        said.append(learner.app.main.status.answer)
+    assert said == ["Probabilities are hidden", "Candidates are hidden", "Everything is shown"]
 
 
 async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys) -> None:

@@ -17,7 +17,7 @@ from inspector.app import InspectorApp
 from inspector.keys import with_keys
 from inspector.session.playback import Opening
 from inspector.session.replay.replay_backend import REFUSED
-from inspector.tools.find.match_list import MatchList
+from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.what_if import TRIED
 from inspector.widgets.safety import SafeInput

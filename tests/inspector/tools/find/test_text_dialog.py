@@ -7,12 +7,11 @@ import pytest
 from engine import protocol
 from engine.protocol import Deleted
 from inspector.tools.find.dialog import FindDialog
-from inspector.tools.find.text_dialog import PlaceList, TextSearchDialog
-from inspector.tools.find.text_search import LIMIT, excerpt, search
+from inspector.tools.find.text_dialog import LIMIT, PlaceList, TextSearchDialog, excerpt, search
 from inspector.widgets.choice import Choice
 from inspector.widgets.safety import SafeInput
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, token_id
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.marks.test_marks import forked
 
 
@@ -90,68 +89,56 @@ def test_hostile_texts_are_printable():
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_text_shows_each_place_and_escape_goes_back(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=6)
-        await rig.press("left", "left", "ctrl+f", *"on")
-        assert isinstance(rig.app.screen, TextSearchDialog)
-        assert rig.timeline.slot == 0
-        await rig.press("down")
-        assert rig.timeline.slot == 1
-        assert "2 of 2" in rig.screen_text()
-        await rig.press("escape")
-        assert rig.timeline.slot == len(rig.timeline.items) - 2
-        await rig.press("ctrl+f")
-        assert rig.app.screen.query_one("#text-query", SafeInput).value == "on"
-        await rig.press("enter")
-        assert rig.app.screen is rig.app.main
-        assert rig.timeline.slot == 0
-        await rig.press("ctrl+f", "enter")
-        assert rig.timeline.slot == 1, "from there the next one comes first"
-        assert rig.engine.sent == []
-
-    run(test, size)
+async def test_the_text_shows_each_place_and_escape_goes_back(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready(steps=6)
+    await rig.press("left", "left", "ctrl+f", *"on")
+    assert isinstance(rig.app.screen, TextSearchDialog)
+    assert rig.timeline.slot == 0
+    await rig.press("down")
+    assert rig.timeline.slot == 1
+    assert "2 of 2" in rig.screen_text()
+    await rig.press("escape")
+    assert rig.timeline.slot == len(rig.timeline.items) - 2
+    await rig.press("ctrl+f")
+    assert rig.app.screen.query_one("#text-query", SafeInput).value == "on"
+    await rig.press("enter")
+    assert rig.app.screen is rig.app.main
+    assert rig.timeline.slot == 0
+    await rig.press("ctrl+f", "enter")
+    assert rig.timeline.slot == 1, "from there the next one comes first"
+    assert rig.engine.sent == []
 
 
-def test_escape_follows_the_tip_again():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=3)
-        await rig.press("ctrl+f", *"on", "escape")
-        assert rig.timeline.following
-
-    run(test)
+async def test_escape_follows_the_tip_again(rig: Rig) -> None:
+    await rig.ready(steps=3)
+    await rig.press("ctrl+f", *"on", "escape")
+    assert rig.timeline.following
 
 
-def test_a_place_on_another_branch_is_gone_to():
-    async def test(rig: Rig) -> None:
-        made, nodes = forked()
-        rig.session = made
-        await rig.push(made.records)
-        rig.engine.sent.clear()
-        await rig.press("ctrl+f", "a", "space", *"little")
-        assert "stands nowhere on this path. ctrl+f searches all branches." in rig.screen_text()
-        await rig.press("enter")
-        assert isinstance(rig.app.screen, TextSearchDialog), "there is nothing to go to"
-        await rig.press("ctrl+f")
-        assert rig.app.screen.query_one(Choice).chosen == 1
-        assert rig.app.screen.query_one(PlaceList).count == 1
-        await rig.press("enter")
-        assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
-        await rig.push([made.move(nodes[3])])
-        await rig.end("MoveTo")
-        assert rig.timeline.selected is not None
-        assert rig.timeline.selected.node == nodes[2]
-
-    run(test)
+async def test_a_place_on_another_branch_is_gone_to(rig: Rig) -> None:
+    made, nodes = forked()
+    rig.session = made
+    await rig.push(made.records)
+    rig.engine.sent.clear()
+    await rig.press("ctrl+f", "a", "space", *"little")
+    assert "stands nowhere on this path. ctrl+f searches all branches." in rig.screen_text()
+    await rig.press("enter")
+    assert isinstance(rig.app.screen, TextSearchDialog), "there is nothing to go to"
+    await rig.press("ctrl+f")
+    assert rig.app.screen.query_one(Choice).chosen == 1
+    assert rig.app.screen.query_one(PlaceList).count == 1
+    await rig.press("enter")
+    assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
+    await rig.push([made.move(nodes[3])])
+    await rig.end("MoveTo")
+    assert rig.timeline.selected is not None
+    assert rig.timeline.selected.node == nodes[2]
 
 
-def test_from_the_vocabulary_the_same_is_looked_for_in_the_text():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=6)
-        await rig.press("slash", *"time")
-        assert isinstance(rig.app.screen, FindDialog)
-        await rig.press("ctrl+f")
-        assert isinstance(rig.app.screen, TextSearchDialog)
-        assert rig.timeline.slot == 3
-
-    run(test)
+async def test_from_the_vocabulary_the_same_is_looked_for_in_the_text(rig: Rig) -> None:
+    await rig.ready(steps=6)
+    await rig.press("slash", *"time")
+    assert isinstance(rig.app.screen, FindDialog)
+    await rig.press("ctrl+f")
+    assert isinstance(rig.app.screen, TextSearchDialog)
+    assert rig.timeline.slot == 3
