@@ -115,6 +115,8 @@ class Canvas(Inked):
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._strips: list[Strip] = []
+        self._made_of: tuple[Style, list[Row]] = (Style(), [])
+        """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
         self._read: tuple[object, ...] | None = None
         """What `reads` was when it was drawn last."""
@@ -149,7 +151,7 @@ class Canvas(Inked):
             self.refresh()
             return
         for y, (old, new) in enumerate(zip(before, self._strips, strict=True)):
-            if old != new:
+            if old is not new and old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
@@ -172,7 +174,7 @@ class Canvas(Inked):
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.ink("base"))
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -188,16 +190,20 @@ class Canvas(Inked):
         self.redraw()
 
     def _drawn(self) -> list[Strip]:
-        self._drawn_size = self.size
         width, height = self.size
-        base = self.rich_style
+        base = self.ink("base")
+        kept = self._strips if (self._drawn_size, self._made_of[0]) == (self.size, base) else []
+        self._drawn_size = self.size
         if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
             self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
             rows = centred([("?", self.ink("muted"))], width, height)
         else:
             rows = self.draw(width, height)[:height]
         rows += [[] for _ in range(height - len(rows))]
-        return [strip_of(row, width, base) for row in rows]
+        before, self._made_of = self._made_of[1], (base, rows)
+        return [
+            kept[y] if kept and row == before[y] else strip_of(row, width, base) for y, row in enumerate(rows)
+        ]
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:

@@ -24,6 +24,7 @@ class _Ink(NamedTuple):
 
 
 _INKS = {
+    "base": _Ink(),
     "muted": _Ink("text-muted"),
     "faint": _Ink("text-disabled"),
     "strong": _Ink(style=Style(bold=True)),

@@ -124,9 +124,9 @@ class TokenHeat(Canvas):
         step = sum(self._share(piece.slot) >= edge for edge in STEPS)
         blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == len(self._items) - 1:
-            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.rich_style)]
-        style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app))
-        return [Segment(piece.text, style + linked), Segment(blank, self.rich_style)]
+            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
+        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app))
+        return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
 
     def _under(self, piece: TextPiece) -> Segment:
         return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted") + link_of(piece))

@@ -232,7 +232,7 @@ class KVPanel(Canvas, can_focus=True):
             reason, advice = _without(kv) or why_empty(
                 timeline, "Tokens, bytes and their growth appear here."
             )
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
@@ -272,7 +272,7 @@ class KVPanel(Canvas, can_focus=True):
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
-        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.rich_style)
+        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.ink("base"))
         more = fact_rows(
             [
                 (
@@ -307,7 +307,7 @@ class KVPanel(Canvas, can_focus=True):
         every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
         row = [
             Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
-            Segment(f"  {per_layer}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+            Segment(f"  {per_layer}{every}", self.ink("base")), Segment(f"  {self._held(group)}", muted),
         ]  # fmt: skip
         names = Segment(layers_of(group), muted)
         if Segment.get_line_length(row) + 2 + names.cell_length <= width:

@@ -215,12 +215,17 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._shown = (-1, 0, -1)
         self._looks = (0, 0)
         """Of trials and marks: grow when rows other than the last look different."""
+        self._read: tuple[object, ...] = ()
+        """What the rows were shown of last: while it is equal, none changes."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
+            return
+        read = (timeline.place, timeline.trials, timeline.tree.marks.version)
+        if read == self._read:
             return
         generation, count, current = self._shown
         new = (timeline.generation, len(timeline.step_slots), self._current(timeline))
@@ -239,10 +244,12 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self.scroll_end(animate=False, immediate=True, force=True)
         elif new[2] != current:
             self._reveal(new[2])
+        self._read = read
 
     def restyle(self) -> None:
         """Every row looks different: another path, theme, width or metric."""
         self._strips.clear()
+        self._read = ()
         tried = self._timeline is not None and self._timeline.trial is not None
         least = _LEAST_PAIR if tried else _LEAST_TOKEN
         self._columns = fitting(self.scrollable_size.width, self.metric, least)
@@ -291,7 +298,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     # ---- drawing ----------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
-        width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
+        width, base, timeline = self.scrollable_size.width, self.ink("base"), self._timeline
         if timeline is None or not timeline.step_slots:
             return strip_of(self._notice(y), width, base)
         if y == 0:
@@ -306,7 +313,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
     def _notice(self, y: int) -> Row:
         reason, advice = why_empty(self._timeline, "Each step of the decode gets a row here.")
-        inks = (self.rich_style, self.ink("muted"))
+        inks = (self.ink("base"), self.ink("muted"))
         rows = centred(
             list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
         )
@@ -330,7 +337,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
         current = row == self._shown[2]
-        base = self.rich_style + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
+        base = self.ink("base") + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
         muted = Style(color=self.ink("muted").color)
         words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
         segments = [
@@ -413,7 +420,9 @@ class StepsPanel(Widget, can_focus=True):
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
-        self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
+        title = f"Steps · {CONCEALED}" if concealed else "Steps"
+        if self.border_title != title:  # to set it paints the panel
+            self.border_title = title
         self.set_class(concealed, "-concealed")
         self._summarise(timeline, concealed)
 

@@ -575,10 +575,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             row = rows.row(y, self._lines, timeline)
             if self.text_selection is not None:
                 row = marked(row, self.text_selection.get_span(y), self.ink("marked"))
-        return strip_of(row, self.size.width, self.rich_style)
+        return strip_of(row, self.size.width, self.ink("base"))
 
     def _new_rows(self) -> TextRows:
-        inks = {name: self.ink(name) for name in INKS} | {"base": self.rich_style}
+        inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}
         return TextRows(inks, scales.METRIC[self._heat], is_dark(self.app), colourful(self.app))
 
     @property

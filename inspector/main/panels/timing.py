@@ -227,7 +227,7 @@ class TimingPanel(Canvas, can_focus=True):
         self._entitle(timeline, step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
         above = [self._latency(timeline, width), self._throughput(timeline)]
@@ -266,10 +266,10 @@ class TimingPanel(Canvas, can_focus=True):
     ) -> list[Row]:
         """Slow steps and memory: fewer of the slow ones where not all of it has room."""
         memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
-        ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
+        ends = fact_rows(memory, width, self.ink("muted"), self.ink("base"))
         for most in range(MOST, -1, -1):
             sentences = slow_steps(slow, len(self._ms.values), most)
-            rows = fact_rows(sentences, width, self.ink("muted"), self.rich_style)
+            rows = fact_rows(sentences, width, self.ink("muted"), self.ink("base"))
             if len(rows) + len(ends) <= room:
                 break
         return [*rows, *ends]
