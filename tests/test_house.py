@@ -79,7 +79,6 @@ CIRCLES = {
     "inspector.tools.compare.screen inspector.tools.compare.tool",
     "inspector.tools.find.dialog inspector.tools.find.tool",
     "inspector.tools.grammar.dialog inspector.tools.grammar.tool",
-    "inspector.tools.sampler.dialog inspector.tools.sampler.tool inspector.tools.sampler.what_if",
     "inspector.tools.turns.dialogs inspector.tools.turns.tool",
     "inspector.tools.typed_text.dialog inspector.tools.typed_text.tool",
 }

@@ -129,7 +129,9 @@ class PilotHost:
         try:
             self._begin(scenario)
         except BaseException:
-            self._inside.__exit__(None, None, None)  # else everything after it in this process meets the fence
+            self._inside.__exit__(
+                None, None, None
+            )  # else everything after it in this process meets the fence
             raise
 
     def _begin(self, scenario: Scenario) -> None:

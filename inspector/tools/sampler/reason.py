@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained, StageReading, Step
-from engine.settings import Settings
+from engine.settings import STAGES, Settings
 from inspector import scales
 from inspector.display import quoted, token_label, visible
 from inspector.state.grammar import sentences
 from inspector.state.session_tree import Item
-from inspector.tools.sampler.stage_table import PENALTIES
 from inspector.widgets.ruler import places
 
+PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)
 """Stages that change logits and cut nothing."""
 

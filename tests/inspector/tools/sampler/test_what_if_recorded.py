@@ -19,7 +19,7 @@ from inspector.session.playback import Opening
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.find.match_list import MatchList
 from inspector.tools.sampler.panel import trial_summary
-from inspector.tools.sampler.what_if import TRIED
+from inspector.tools.sampler.tool import TRIED
 from inspector.widgets.safety import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector.quick_clock import run_quickly
