@@ -16,10 +16,8 @@ from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written
 from inspector.state.marks import counted
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import sums_phrase
-from inspector.tools.tree.pruning import TreeFilter
-from inspector.tools.tree.table import TreeTable
-from inspector.tools.tree.view import TreeView
+from inspector.tools.tree.table import TreeTable, sums_phrase
+from inspector.tools.tree.view import TreeFilter, TreeView
 from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
