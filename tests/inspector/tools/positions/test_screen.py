@@ -18,7 +18,7 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.positions.page import facts_line
+from inspector.tools.positions.screen import facts_line
 from inspector.tools.positions.screen import PositionsScreen
 from inspector.tools.positions.trials import PositionTrial, key_of, trials
 from tests.inspector.rig import Rig, run
