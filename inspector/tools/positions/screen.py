@@ -1,31 +1,33 @@
-"""The screen of positions."""
+"""The screen of positions: how the position of a token is handled, what was tried, and the candidates before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
 from engine.protocol import Command, PositionTried, PositionUse, Rotation, TokenShift
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent
 from inspector.session.requests import Replies
-from inspector.tools.positions.choices import PositionChoices
-from inspector.tools.positions.tool import POSITIONS_SCREEN
-from inspector.tools.positions.trials import LATER, PositionTrial, trials
+from inspector.tools.positions.tool import LATER, POSITIONS_SCREEN, PositionChoices, PositionTrial, trials
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
-from rich.cells import cell_len
-from rich.segment import Segment
-from rich.style import Style
-from typing import ClassVar
-
 
 NARROW = 60
 LISTED = 6
 """Candidates at least, where there is room for them."""
 Tried = tuple[PositionTrial, PositionTried | None, bool]
 """A trial, its answer, and whether there will be none."""
+
+
+# ---- the page -----------------------------------------------------------------------------------
 
 
 def page(
@@ -144,6 +146,9 @@ def _candidates(on: Canvas, tokens: Sequence[TokenShift], width: int) -> list[Ro
             row.append(Segment(bar(prob, length) + " ", on.data(prob)))
         rows.append(row)
     return rows
+
+
+# ---- the screen ---------------------------------------------------------------------------------
 
 
 class PositionsScreen(InsideScreen[PositionTried]):
