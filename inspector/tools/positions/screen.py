@@ -1,4 +1,4 @@
-"""The screen of positions: how the position of a token is handled, what was tried, and the candidates before and after."""
+"""The screen of positions: how the position of a token is handled, what was tried, candidates before and after."""
 
 from __future__ import annotations
 
