@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -64,23 +63,23 @@ def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None,
         measured: The last measurement; None before there is one.
         width: Cells of a line.
     """
-    told = measured or loaded
-    assert told is not None
+    latest = measured or loaded
+    assert latest is not None
     times = {time.rank: time for time in measured.times} if measured is not None else {}
     longest = max((time.compute_ms + time.communication_ms for time in times.values()), default=0.0)
     columns = fitting(width, bool(times))
     muted = on.ink("muted")
     rows: list[Row] = [[Segment(_line({each: each for each in columns}), muted)]]
     left = width - sum(WIDTHS[each] for each in columns)
-    for rank in told.ranks:
+    for rank in latest.ranks:
         time = times.get(rank.rank)
-        slow = measured is not None and measured.slowest == rank.rank and len(told.ranks) > 1
+        slow = measured is not None and measured.slowest == rank.rank and len(latest.ranks) > 1
         cells = _cells(rank, time)
         rows.append([
             Segment(_line({each: cells[each] for each in columns}), on.ink("strong") if slow else on.rich_style),
             *(_bars(on, time, longest, left) if left >= LEAST_BAR else []),
         ])  # fmt: skip
-    return [*rows, [], *fact_rows(facts(loaded, measured), width, muted, on.rich_style)]
+    return [*rows, [], *fact_rows(_facts(latest, measured), width, muted, on.rich_style)]
 
 
 def fitting(width: int, timed: bool) -> tuple[str, ...]:
@@ -123,29 +122,20 @@ def _bars(on: Canvas, time: RankTime | None, longest: float, room: int) -> list[
     return [Segment(compute, on.data()), Segment(WAITED * waited, on.ink("muted"))]
 
 
-def facts(loaded: RanksLoaded | None, measured: RanksMeasured | None) -> list[tuple[str, str]]:
+def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) -> list[tuple[str, str]]:
     """What all ranks come to, as names and sentences; not yet printable."""
-    told = measured or loaded
-    assert told is not None
+    count, weights = len(latest.ranks), size(sum(rank.weight_bytes for rank in latest.ranks))
+    divided = f"pipeline: each of {count} ranks has some layers, and hands what they computed to the next"
+    if latest.sharding == "tensor":
+        divided = f"tensor: each of {count} ranks has a part of every layer, and all add up what they computed in each"
     return [
-        ("divided", divided(told)),
-        ("weights", weights(told.ranks)),
+        ("divided", divided),
+        (
+            "weights",
+            f"{weights} on all ranks together; what each has whole (embedding, norms, head) counts on each",
+        ),
         *(_measured(measured) if measured else []),
     ]
-
-
-def divided(told: RanksLoaded | RanksMeasured) -> str:
-    """How the model is divided, in a sentence."""
-    count = len(told.ranks)
-    if told.sharding == "tensor":
-        return f"tensor: each of {count} ranks has a part of every layer, and all add up what they computed in each"
-    return f"pipeline: each of {count} ranks has some layers, and hands what they computed to the next"
-
-
-def weights(ranks: Sequence[RankFacts]) -> str:
-    """Bytes of all ranks."""
-    whole = size(sum(rank.weight_bytes for rank in ranks))
-    return f"{whole} on all ranks together; what each has whole (embedding, norms, head) counts on each"
 
 
 def _measured(measured: RanksMeasured) -> list[tuple[str, str]]:

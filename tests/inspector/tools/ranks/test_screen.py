@@ -14,7 +14,6 @@ from inspector.tools.ranks.screen import RanksScreen, fitting
 from tests.inspector import fakes
 from tests.inspector.rig import Rig
 from tests.inspector.tools.recordings.test_measured_replay import write
-from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 MIB = 2**20
 FIRST = RankFacts(0, "here[b]", 11, 4, 4, 16 * MIB, 170 * MIB, 0, 0)
@@ -89,19 +88,20 @@ async def test_the_kv_panel_and_the_facts_name_the_ranks(rig: Rig) -> None:
     assert "over 2 ranks" not in rig.screen_text()
 
 
-def test_a_recording_shows_its_ranks(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    write(path, [LOADED, MEASURED])
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording of a measurement."""
+    write(tmp_path / "a.jsonl", [LOADED, MEASURED])
+    return tmp_path / "a.jsonl"
 
-    async def test(rig: Rig) -> None:
-        await rig.press("dollar_sign")
-        assert "Ranks · recorded" in rig.screen_text()
-        assert "rank 1 computes 10.0 ms" in rig.screen_text()
-        await rig.press("r", "r")
-        assert "needs a live model" in rig.app.screen.said  # type: ignore[attr-defined]
-        assert rig.engine.sent == []
 
-    replayed(test, path)
+async def test_a_recording_shows_its_ranks(replay: Rig) -> None:
+    await replay.press("dollar_sign")
+    assert "Ranks · recorded" in replay.screen_text()
+    assert "rank 1 computes 10.0 ms" in replay.screen_text()
+    await replay.press("r", "r")
+    assert "needs a live model" in replay.app.screen.said  # type: ignore[attr-defined]
+    assert replay.engine.sent == []
 
 
 def test_what_no_engine_measured_is_not_shown() -> None:
