@@ -79,8 +79,6 @@ CIRCLES = {
     "inspector.tools.compare.screen inspector.tools.compare.tool",
     "inspector.tools.find.dialog inspector.tools.find.tool",
     "inspector.tools.grammar.dialog inspector.tools.grammar.tool",
-    "inspector.tools.turns.dialogs inspector.tools.turns.tool",
-    "inspector.tools.typed_text.dialog inspector.tools.typed_text.tool",
 }
 """Those that are still there; a line goes as its circle does."""
 
