@@ -75,7 +75,6 @@ def test_a_class_name_is_used_once() -> None:
 # ---- imports ----------------------------------------------------------------------------------
 
 CIRCLES = {
-    "inspector.main.guide inspector.main.host inspector.main.screen",
     "inspector.tools.compare.screen inspector.tools.compare.tool",
     "inspector.tools.find.dialog inspector.tools.find.tool",
     "inspector.tools.grammar.dialog inspector.tools.grammar.tool",

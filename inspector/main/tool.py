@@ -7,8 +7,9 @@ its actions once, with itself as their host, and knows no tool by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
+from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -16,7 +17,6 @@ from engine.frozen import frozen
 from engine.protocol import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
-from inspector.main.messages import ToolMessage
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -26,10 +26,12 @@ from inspector.widgets.actions import Action, ActionTable
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
-
 STEP, BRANCH, LOOK, SET_UP, SCREEN = "Step and run", "Branch", "Look around", "Set up", "Screen"
 GROUPS = (STEP, BRANCH, LOOK, SET_UP, SCREEN)
 """In the order of the help."""
+
+
+# ---- what the main screen does for it -----------------------------------------------------------
 
 
 class Host(Protocol):
@@ -159,6 +161,9 @@ class Host(Protocol):
         """
 
 
+# ---- a tool -------------------------------------------------------------------------------------
+
+
 @frozen
 class PanelSpec:
     """A panel that a tool brings to the main screen."""
@@ -267,3 +272,43 @@ def live(word: str) -> Callable[[ToolActions], str]:
 def replayed(word: str) -> Callable[[ToolActions], str]:
     """A word for the line of keys while a recording is shown."""
     return lambda own: word if own.timeline.recorded else ""
+
+
+# ---- what panels say to its actions -------------------------------------------------------------
+
+
+class ToolMessage(Message):
+    """Base of what a panel says to a tool's actions."""
+
+    tool: ClassVar[str]
+    """Id of the tool."""
+
+
+class CandidateChosen(ToolMessage):
+    """The highlighted candidate was clicked: take it."""
+
+    tool = "branching"
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        super().__init__()
+
+
+class CandidateClicked(ToolMessage):
+    """Another candidate was clicked: highlight it."""
+
+    tool = "branching"
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        super().__init__()
+
+
+class SlotSelected(ToolMessage):
+    """A token was clicked: look at it."""
+
+    tool = "looking"
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        super().__init__()

@@ -11,8 +11,7 @@ from textual.widgets import Static
 
 from engine.protocol import Record
 from inspector.keys import key_for
-from inspector.main.caption import CaptionLine
-from inspector.main.narration import NarrationCard
+from inspector.main.narration import CaptionLine, NarrationCard
 from inspector.main.tool import Host
 from inspector.session.requests import Job
 from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs

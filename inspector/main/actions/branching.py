@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from inspector.main.messages import CandidateChosen, CandidateClicked, ToolMessage
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import BRANCH, Tool, ToolActions
+from inspector.main.tool import BRANCH, CandidateChosen, CandidateClicked, Tool, ToolActions, ToolMessage
 from inspector.widgets.actions import Action, Needs
 
 NO_CANDIDATES = "No candidates were recorded here. Press end for the tip"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from inspector.config.preferences import VIEWS
 from inspector.keys import key_for, with_keys
-from inspector.main.messages import SlotSelected, ToolMessage
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import BORDERS, BYTES, IDS, OFF, TextPanel
-from inspector.main.tool import LOOK, Tool, ToolActions, replayed
+from inspector.main.tool import LOOK, SlotSelected, Tool, ToolActions, ToolMessage, replayed
 from inspector.scales import METRICS
 from inspector.widgets.actions import Action, Needs
 

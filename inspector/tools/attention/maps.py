@@ -8,7 +8,7 @@ from typing import TypeVar
 from rich.segment import Segment
 
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore
-from inspector.main.inside.notices import part_shown
+from inspector.main.inside.screen import part_shown
 from inspector.scales import bits, percent
 from inspector.tools.attention.shades import Shades
 from inspector.tools.attention.weights import (

@@ -23,8 +23,7 @@ from engine.protocol import (
 )
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.inside.notices import refused, told
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside.screen import InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import size
 from inspector.session.requests import Replies

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from inspector import scales
-from inspector.main.inside.token_heat import STEPS
+from inspector.main.inside.screen import STEPS
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style
 from inspector.widgets.token_styles import heat_style
 

@@ -11,8 +11,7 @@ from rich.style import Style
 from engine.protocol import Command, HeadsSwept, HoldInterventions, Intervened, Step, SweepHeads
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.inside.notices import refused, told, under_way
-from inspector.main.inside.screen import LOW, TALL, InsideScreen
+from inspector.main.inside.screen import LOW, TALL, InsideScreen, refused, told, under_way
 from inspector.main.tool import Host
 from inspector.scales import percent
 from inspector.state.inside import interventions_words

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from engine.frozen import frozen
 from engine.protocol import HeadsSwept, Intervention, SweptUnit
 from inspector.display import pad, truncate
-from inspector.main.inside.notices import part_shown
+from inspector.main.inside.screen import part_shown
 from inspector.tools.interventions.choices import Column, column_of, columns, strongest
 from inspector.tools.interventions.measures import UnitMeasure, figure, glyph, ground
 from inspector.widgets.canvas import Canvas, Row

@@ -11,7 +11,7 @@ from rich.style import Style
 from engine.frozen import frozen
 from engine.protocol import LensCell, LensColumn
 from inspector.display import pad, quoted, token_label, truncate_middle
-from inspector.main.inside.notices import part_shown
+from inspector.main.inside.screen import part_shown
 from inspector.tools.lens.measures import CellMeasure, place, share
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
 from inspector.widgets.charts import bar

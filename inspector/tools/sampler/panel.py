@@ -16,7 +16,7 @@ from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.messages import CandidateChosen, CandidateClicked
+from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, StageExplanation, Timeline, other
 from inspector.tools.sampler.reason import PENALTIES, Reason, label_of, penalised, xtc
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
-from inspector.main.messages import ToolMessage
+from inspector.main.tool import ToolMessage
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch
 from inspector.state.mark_words import written

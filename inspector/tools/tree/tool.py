@@ -10,8 +10,7 @@ from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.arrangement import Place
-from inspector.main.messages import ToolMessage
-from inspector.main.tool import BRANCH, LOOK, Host, PanelSpec, Tool, ToolActions
+from inspector.main.tool import BRANCH, LOOK, Host, PanelSpec, Tool, ToolActions, ToolMessage
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.branches import PROMPT

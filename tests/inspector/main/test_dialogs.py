@@ -12,9 +12,8 @@ from textual.widgets import Button, Markdown
 from engine import protocol
 from engine.settings import FIELDS, LoadSettings, Settings
 from inspector.main.dialogs.facts import FactsDialog, rows
-from inspector.main.dialogs.help import HelpDialog
+from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.dialogs.jump import JumpDialog
-from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.dialogs.topics import TOPICS, TopicPages, page

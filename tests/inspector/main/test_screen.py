@@ -12,7 +12,6 @@ from engine.settings import Settings
 from engine.thread import WITHOUT_MLX
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.key_table import PANELS
-from inspector.main.messages import CandidateChosen, SlotSelected
 from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.kv import KVPanel
@@ -20,6 +19,7 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
+from inspector.main.tool import CandidateChosen, SlotSelected
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import Rig, run

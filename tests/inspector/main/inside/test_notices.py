@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import CaptureFacts, Check
-from inspector.main.inside.notices import tabs
+from inspector.main.inside.screen import tabs
 from inspector.state.inside import checked
 from inspector.tools.registry import TOOLS
 

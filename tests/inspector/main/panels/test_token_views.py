@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 
 from engine.protocol import Deleted, Marked
-from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable
 from inspector.main.panels.text import BYTES, VIEWS, TextPanel, facts, under
+from inspector.main.tool import SlotSelected
 from inspector.state.timeline import Timeline
 from inspector.state.token_bytes import carried
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session

@@ -10,7 +10,7 @@ from engine.protocol import Explained, KVCompared, Marked, RaceEnded, RaceOpened
 from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.keys import with_keys
-from inspector.main.caption import CaptionLine
+from inspector.main.narration import CaptionLine
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
 from inspector.tools.batch.screen import BatchScreen

@@ -9,7 +9,7 @@ from rich.style import Style
 
 from engine.protocol import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
-from inspector.main.messages import CandidateChosen, CandidateClicked
+from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
 from inspector.tools.sampler.panel import SamplerPanel, columns, fitting, trial_summary
 from inspector.tools.sampler.reason import Reason, penalised, xtc
