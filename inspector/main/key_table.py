@@ -6,11 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from inspector.keys import key_for, with_keys
-from inspector.main.actions.branching import BRANCHING
-from inspector.main.actions.looking import LOOKING
-from inspector.main.actions.screen import screen_tool
-from inspector.main.actions.setup import SETTING_UP
-from inspector.main.actions.transport import TRANSPORT
+from inspector.main.actions import BRANCHING, LOOKING, SETTING_UP, TRANSPORT, screen_tool
 from inspector.main.arrangement import PanelPlace, Place
 from inspector.main.tool import GROUPS, LOOK, Tool, ToolActions
 from inspector.session.controller import Controller

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Static, TabbedContent, TabPane
 
-from inspector.main.actions.screen import HELP_KEYS
+from inspector.main.actions import HELP_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
 

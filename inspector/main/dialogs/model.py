@@ -23,8 +23,7 @@ from engine.memory import memory_for_models
 from engine.models_on_disk.facts import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
-from inspector.main.actions.setup import MODEL_KEYS
-from inspector.main.downloads import Downloads
+from inspector.main.actions import MODEL_KEYS, Downloads
 from inspector.scales import size
 from inspector.state.disk_models import COLUMNS, cells, facts, matches
 from inspector.widgets.actions import ActionTable

@@ -15,8 +15,8 @@ from engine.protocol import DraftRound, DraftToken, Record, SpeculationVerified,
 from engine.settings import LoadSettings
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
+from inspector.main.actions import Downloads
 from inspector.main.dialogs.model import ModelDialog
-from inspector.main.downloads import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.sessions import recent_models
