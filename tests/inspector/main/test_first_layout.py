@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from textual.app import App
 from textual.dom import DOMNode
@@ -15,7 +13,7 @@ from tests.inspector.rig import FakeEngine
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (30, 8)])
-def test_the_styles_of_all_widgets_are_computed_once(
+async def test_the_styles_of_all_widgets_are_computed_once(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the screen is shown, by the toolkit; not again for its size, and for how its panels are arranged."""
@@ -29,10 +27,7 @@ def test_the_styles_of_all_widgets_are_computed_once(
 
     monkeypatch.setattr(App, "update_styles", counted)
 
-    async def test() -> None:
-        app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine())
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            assert computed == [app.main.classes]
-
-    asyncio.run(test())
+    app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine())
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        assert computed == [app.main.classes]

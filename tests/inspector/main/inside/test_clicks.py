@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Tool
 from inspector.tools.registry import TOOLS
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 FAMILY = [tool for tool in TOOLS if tool.family == "inside"]
 SIZES = [(120, 40), (80, 24)]
@@ -32,71 +32,56 @@ def on_top(rig: Rig) -> str:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("tool", FAMILY, ids=lambda tool: tool.id)
-def test_the_name_of_each_view_leads_to_it(tool: Tool, size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        other = FAMILY[FAMILY.index(tool) - 1]
-        await rig.press(other.actions[0].names[0])
-        assert on_top(rig) == other.id
-        name = tool.title if size[0] == 120 else tool.actions[0].label
-        await click(rig, "#inside-tabs", f"{tool.actions[0].shown} {name}")
-        await rig.until(lambda: on_top(rig) == tool.id)
-
-    run(test, size)
+async def test_the_name_of_each_view_leads_to_it(rig: Rig, tool: Tool, size: tuple[int, int]) -> None:
+    await rig.ready()
+    other = FAMILY[FAMILY.index(tool) - 1]
+    await rig.press(other.actions[0].names[0])
+    assert on_top(rig) == other.id
+    name = tool.title if size[0] == 120 else tool.actions[0].label
+    await click(rig, "#inside-tabs", f"{tool.actions[0].shown} {name}")
+    await rig.until(lambda: on_top(rig) == tool.id)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("tool", FAMILY, ids=lambda tool: tool.id)
-def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
-    tool: Tool, size: tuple[int, int]
+async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
+    rig: Rig, tool: Tool, size: tuple[int, int]
 ) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press(tool.actions[0].names[0])
-        await click(rig, "#inside-keys", "next view")
-        after = FAMILY[(FAMILY.index(tool) + 1) % len(FAMILY)]
-        await rig.until(lambda: on_top(rig) == after.id)
-        await click(rig, "#inside-keys", "esc")
-        await rig.until(lambda: rig.app.screen is rig.app.main)
-
-    run(test, size)
+    await rig.ready()
+    await rig.press(tool.actions[0].names[0])
+    await click(rig, "#inside-keys", "next view")
+    after = FAMILY[(FAMILY.index(tool) + 1) % len(FAMILY)]
+    await rig.until(lambda: on_top(rig) == after.id)
+    await click(rig, "#inside-keys", "esc")
+    await rig.until(lambda: rig.app.screen is rig.app.main)
 
 
-def test_each_of_two_keys_that_stand_together_is_pressed_for_itself() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("A")
-        last = rig.timeline.slot
-        await click(rig, "#inside-keys", "←")
-        await rig.until(lambda: rig.timeline.slot == last - 1)
-        await click(rig, "#inside-keys", "→")
-        await rig.until(lambda: rig.timeline.slot == last)
-
-    run(test)
+async def test_each_of_two_keys_that_stand_together_is_pressed_for_itself(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("A")
+    last = rig.timeline.slot
+    await click(rig, "#inside-keys", "←")
+    await rig.until(lambda: rig.timeline.slot == last - 1)
+    await click(rig, "#inside-keys", "→")
+    await rig.until(lambda: rig.timeline.slot == last)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_token_of_the_text_that_is_clicked_is_looked_at(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("A")
-        screen = rig.app.screen
-        assert isinstance(screen, InsideScreen)
-        token = screen.path[-3]
-        await click(rig, "#inside-text", token.text.strip())
-        await rig.until(lambda: screen.path[-1] is token)
-
-    run(test, size)
+async def test_a_token_of_the_text_that_is_clicked_is_looked_at(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    await rig.press("A")
+    screen = rig.app.screen
+    assert isinstance(screen, InsideScreen)
+    token = screen.path[-3]
+    await click(rig, "#inside-text", token.text.strip())
+    await rig.until(lambda: screen.path[-1] is token)
 
 
-def test_a_click_on_nothing_presses_nothing() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("A")
-        slot = rig.timeline.slot
-        await rig.pilot.click("#inside-status")
-        await rig.pilot.click("#inside-view", offset=(1, 0))
-        await rig.pilot.pause()
-        assert (on_top(rig), rig.timeline.slot) == ("attention", slot)
-
-    run(test)
+async def test_a_click_on_nothing_presses_nothing(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("A")
+    slot = rig.timeline.slot
+    await rig.pilot.click("#inside-status")
+    await rig.pilot.click("#inside-view", offset=(1, 0))
+    await rig.pilot.pause()
+    assert (on_top(rig), rig.timeline.slot) == ("attention", slot)
