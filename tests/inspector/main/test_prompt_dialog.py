@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.widgets import TextArea
 
 from engine import protocol
@@ -25,11 +26,12 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
+from inspector.main.opening import MOST_SHOWN, OpeningPanel
 from inspector.session.prompts import PromptHistory, edited, transcript
 from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_TYPED, SafeInput
+from inspector.widgets.safety import MOST_IN_LINE, MOST_TYPED, SafeInput
 from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
 
@@ -427,3 +429,55 @@ async def test_the_flags_conversation_is_cut_as_a_whole() -> None:
         assert all(part in whole for part in ("user\nHi.", "assistant\nYes?", "user\nGo."))
         assert sum(each.special for each in found) >= 6
         assert f"{len(found)} tokens, " in str(app.screen.query_one("#prompt-remark", Remark).content)
+
+
+# ---- prompts of megabytes, pasted or given -----------------------------------------------------
+
+
+LONG = "One day a little dog. " * 50_000
+
+
+async def paste(rig: Rig, text: str) -> None:
+    rig.app.post_message(Paste(text))
+    await rig.pilot.pause()
+
+
+async def test_a_text_that_is_too_long_is_not_pasted_and_the_way_is_told(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    area = rig.app.screen.query_one("#prompt-text", TextArea)
+    before = area.text
+    await paste(rig, LONG)
+    assert area.text == before
+    [told] = [notice.message for notice in rig.app._notifications]
+    assert told.endswith("Put it into a file: p, ctrl+o read one.")
+    await rig.press("ctrl+a", "delete")
+    await paste(rig, LONG[:MOST_TYPED])
+    assert len(area.text) == MOST_TYPED
+    await paste(rig, "x")
+    assert len(area.text) == MOST_TYPED
+
+
+async def test_a_line_takes_no_more_than_a_line(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("slash")
+    await paste(rig, LONG)
+    assert len(rig.app.screen.query_one("#find-query", SafeInput).value) <= MOST_IN_LINE
+
+
+@pytest.mark.screen(prompt=LONG)
+async def test_a_prompt_that_is_too_long_to_edit_stays_as_it_is(rig: Rig) -> None:
+    await rig.push(rig.session.load())
+    shown = str(rig.app.main.query_one(OpeningPanel).render())
+    assert len(shown) < 2 * MOST_SHOWN
+    assert f"… and {len(LONG) - MOST_SHOWN:,} characters more" in shown
+    await rig.press("p")
+    assert rig.app.screen.query_one("#prompt-text", TextArea).text == ""
+    assert f"{len(LONG):,} characters, too many to be edited here" in rig.screen_text()
+    rig.engine.sent.clear()
+    await rig.press("ctrl+s")
+    sent = rig.engine.last(Prefill)
+    assert isinstance(sent, Prefill)
+    assert sent.text == LONG
+    await rig.press("p", "escape", "p", "x", "ctrl+s")
+    assert rig.engine.last(Prefill).text == "x"

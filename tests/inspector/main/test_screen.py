@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from textual.app import App
+from textual.dom import DOMNode
 from textual.widget import Widget
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Loading, Verified
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from engine.thread import WITHOUT_MLX
+from inspector.app import InspectorApp
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.key_table import PANELS
 from inspector.main.palette import Palette
@@ -22,7 +25,7 @@ from inspector.main.screen import MainScreen
 from inspector.main.tool import CandidateChosen, SlotSelected
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import FakeEngine, Rig, run
 
 SIZES = [(160, 50), (120, 40), (120, 24), (80, 24), (100, 16), (60, 30), (40, 12)]
 
@@ -598,3 +601,27 @@ def counted(panel: Widget, name: str, calls: list[str]) -> None:
         return does(*values)
 
     setattr(panel, name, call)
+
+
+# ---- the first layout --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (30, 8)])
+async def test_the_styles_of_all_widgets_are_computed_once(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the screen is shown, by the toolkit; not again for its size, and for how its panels are arranged."""
+    computed: list[frozenset[str]] = []
+    update = App.update_styles
+
+    def counted(app: App[int], node: DOMNode, animate: bool = True) -> None:
+        if isinstance(node, MainScreen):
+            computed.append(node.classes)
+        update(app, node, animate)
+
+    monkeypatch.setattr(App, "update_styles", counted)
+
+    app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine())
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        assert computed == [app.main.classes]
