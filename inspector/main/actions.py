@@ -291,7 +291,7 @@ class Downloads:
         """The model that is being downloaded; empty for none."""
         self.progress: DownloadProgress | None = None
         self.ended = 0
-        """How many downloads have ended."""
+        """Number of downloads that have ended."""
         self.outcome = ""
         """Of the last one, in a sentence; printable."""
         self.failed = False
@@ -337,7 +337,7 @@ class Downloads:
 
     @property
     def situation(self) -> str:
-        """How far it is, in a sentence; empty where nothing is being downloaded."""
+        """The progress in a sentence; empty where nothing is being downloaded."""
         if not self.spec:
             return ""
         stop = "⏎ on it stops it, esc leaves it going"
@@ -350,10 +350,10 @@ class SetupActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
-        """What stands in the prompt dialog when it is opened, unless it was given and went on as a conversation."""
+        """The prompt in the dialog when it is opened, unless it was given and went on as a conversation."""
         self._given = self.draft
         self._typed: list[Prefill] = []
-        """What was given or left in it before."""
+        """The prompts that were given or left in it before."""
         self._downloads = Downloads(host)
         self._lookup = Latest(host.controller.client)
 

@@ -34,7 +34,7 @@ class CaptionGuide:
         self._opened: ToolScreen[object] | None = None
         """The screen that was opened for a caption."""
         self._pictures, self._at = 0, 0
-        """How many changes of the main screen, and how many entries, were on show then."""
+        """Number of changes of the main screen, and of entries, that were on show then."""
 
     def follow(self) -> None:
         """Go where the caption that speaks now points; leave what was opened for the one before."""
@@ -56,7 +56,7 @@ class CaptionGuide:
 
     @property
     def _shown(self) -> int:
-        """How many changes of the main screen are on show."""
+        """Number of changes of the main screen that are on show."""
         player = self._player
         return player.file.stops.pictures(player.position) if player is not None else 0
 

@@ -1,4 +1,4 @@
-"""What is told beside the panels: a lesson's card, and the line that speaks to an audience.
+"""Narration beside the panels: a lesson's card, and the line that speaks to an audience.
 
 Whoever narrates is asked first about each key of the screens.
 """
@@ -26,7 +26,7 @@ MORE = Hint((Action("lesson.read_on"),), "more", 10)
 
 @frozen
 class Narration:
-    """What the card says now."""
+    """The contents of the card now."""
 
     title: str
     """For its frame; printable."""
@@ -35,7 +35,7 @@ class Narration:
     spotlight: str = ""
     """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
     hidden: frozenset[str] = frozenset()
-    """What the panels conceal: see `Timeline.concealed`."""
+    """Parts that the panels conceal: see `Timeline.concealed`."""
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
     blank: bool = False
@@ -54,13 +54,13 @@ class Narrator(Protocol):
     """Tells something beside the panels."""
 
     def narration(self) -> Narration | None:
-        """What the card says now; None for no card."""
+        """The contents of the card now; None for no card."""
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
 
     def refuses(self, action: Action) -> str:
-        """Why an action of the main screen has to wait, and what to do first; printable, empty where it need not."""
+        """The reason that an action of the main screen has to wait, with advice; printable, empty where it need not."""
 
 
 # ---- where it is shown --------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class Notice:
 
 
 def notice(record: Record) -> Notice | None:
-    """What to tell of a record, None for most."""
+    """The notice on a record, None for most."""
     match record:
         case Failure(
             command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt", expected=True

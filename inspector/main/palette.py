@@ -85,12 +85,12 @@ def save_picture(app: App[Any]) -> None:
 
 
 WORD, BEGINNING, TOLD, INITIALS, SCATTERED = 1.0, 0.8, 0.4, 0.3, 0.01
-"""How well a word that was typed fits: a whole word of a name, its beginning, one of the sentence; letters alone."""
+"""The fit of a word that was typed: a whole word of a name, its beginning, one of the sentence; letters alone."""
 SYNONYMS = {
     "Screenshot": "picture image capture svg print",
     "Theme": "dark light colors colours appearance",
 }
-"""What else a person may call what the application has beyond keys."""
+"""Other names for what the application has beyond keys."""
 PASSED = frozenset(
     ["a", "an", "the", "of", "to", "in", "and", "or", "is", "it", "my", "me", "how", "what", "with", "for"]
 )
@@ -99,7 +99,7 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 def fit(typed: str, name: str, told: str, also: str = "") -> float:
-    """How well a command fits what was typed: 0 for not at all. Every word that was typed has to be somewhere in it.
+    """The fit of a command to what was typed: 0 for none. Every word that was typed has to be somewhere in it.
 
     Args:
         typed: Words, or the initials of the name's.

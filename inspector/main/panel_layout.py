@@ -1,4 +1,4 @@
-"""Where the panels of the main screen are, for the size of the terminal, and what a person changes about that."""
+"""The places of the panels for the size of the terminal, and the changes that a person makes to them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PanelLayout:
 
     @property
     def now(self) -> Layout:
-        """How the panels are arranged now."""
+        """The kind of the layout now."""
         return layout_for(*self._screen.app.size, self.arrangement.enlarged, self.arrangement.alone)
 
     @property
@@ -227,7 +227,7 @@ class PanelLayout:
         return "lower", area.bottom - present["lower"]
 
     def _regions(self) -> dict[str, Region]:
-        """Where the panels on screen are; the text's place has something else in it while there is no text."""
+        """Regions of the panels on screen; the text's place has something else in it while there is no text."""
         text = "opening" if self.waiting else self.arrangement.text
         widgets = {
             id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown

@@ -97,7 +97,7 @@ class MainScreen(KeyedScreen[None]):
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that aren't offered while somebody narrates."""
         self._in_sight_since = 0.0
-        """When what lay over this one last was left; the toolkit's seconds."""
+        """The time at which the screen over this one was left last; the toolkit's seconds."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
@@ -158,7 +158,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def left(self) -> Preferences:
-        """How everything is left, the theme apart; also when the panels have gone."""
+        """The state of everything as it is left, the theme apart; also when the panels have gone."""
         arrangement = self.arrangement
         hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
         pace = self.controller.runs.pace
@@ -308,11 +308,11 @@ class MainScreen(KeyedScreen[None]):
             yield from bindings_of(action, priority=True)
 
     def meaning(self, key: str) -> Action | None:
-        """What a key does now."""
+        """The action of a key now."""
         return self.table.at(key, self.actions)
 
     def hints(self) -> Sequence[Hint]:
-        """What the line of keys would have now."""
+        """The hints for the line of keys now."""
         return hints_of(
             self.table.levels(self.actions),
             lambda each: each.id not in self._silent,
@@ -363,7 +363,7 @@ class MainScreen(KeyedScreen[None]):
         self._in_sight_since = math.inf
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """What lay over this one was left; when the program begins, nothing did.
+        """Take note that the screen over this one was left; when the program begins, there was none.
 
         A screen that is left before it is painted takes with it what waited for that.
         """
@@ -400,7 +400,7 @@ class MainScreen(KeyedScreen[None]):
 
 
 class ScreenHost:
-    """What the main screen does for its tools.
+    """The services of the main screen to its tools.
 
     Args:
         screen: The main screen; its session, its tools' actions and its status line are used.
@@ -420,7 +420,7 @@ class ScreenHost:
         self.clipboard = Clipboard(screen)
         self._screen, self._table, self._layout = screen, table, layout
         self.room = PanelRoom(layout, self.answer)
-        """Which panels are hidden, and how large the others are."""
+        """Hides and sizes the panels."""
 
     @property
     def controller(self) -> Controller:
@@ -443,7 +443,7 @@ class ScreenHost:
 
     @property
     def caption(self) -> str:
-        """What is told to an audience now, of the token that is selected; printable, empty for nothing."""
+        """The caption for an audience now, of the token that is selected; printable, empty for none."""
         transport, timeline = self.controller.transport, self.controller.timeline
         told, selected = transport.telling, timeline.selected
         if told is not None and (selected is None or selected.node == told.node):
@@ -452,7 +452,7 @@ class ScreenHost:
 
     @property
     def stages(self) -> Sequence[tuple[str, str]]:
-        """Where a caption can be shown now: ids and titles of the panels, and of tools whose screen has something."""
+        """Places for a caption now: ids and titles of the panels, and of tools whose screen has something."""
         panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
         tools = [
             (tool.id, tool.title)
@@ -474,7 +474,7 @@ class ScreenHost:
 
     @property
     def arrangement(self) -> Arrangement:
-        """Which panels are on screen."""
+        """The arrangement of the panels."""
         return self._layout.arrangement
 
     @property

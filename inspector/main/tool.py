@@ -1,4 +1,4 @@
-"""What a tool is: a value that the main screen takes its keys, panel, help and refusals from.
+"""A tool is a value that the main screen takes its keys, panel, help and refusals from.
 
 A tool is one line in `inspector.tools.registry` (or in the tuple that an application is given). The main screen makes
 its actions once, with itself as their host, and knows no tool by name.
@@ -35,7 +35,7 @@ GROUPS = (STEP, BRANCH, LOOK, SET_UP, SCREEN)
 
 
 class Host(Protocol):
-    """What the main screen does for the tools."""
+    """The services of the main screen to the tools."""
 
     @property
     def controller(self) -> Controller:
@@ -47,7 +47,7 @@ class Host(Protocol):
 
     @property
     def arrangement(self) -> Arrangement:
-        """Which panels are on screen."""
+        """The arrangement of the panels."""
 
     @property
     def clipboard(self) -> Clipboard:
@@ -63,11 +63,11 @@ class Host(Protocol):
 
     @property
     def caption(self) -> str:
-        """What is told to an audience now, on every screen; printable, empty for nothing."""
+        """The caption for an audience now, on every screen; printable, empty for none."""
 
     @property
     def stages(self) -> Sequence[tuple[str, str]]:
-        """Where a caption can be shown now: ids and titles of the panels, and of tools whose screen has something."""
+        """Places for a caption now: ids and titles of the panels, and of tools whose screen has something."""
 
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
@@ -196,7 +196,7 @@ class ToolActions:
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.host.controller.timeline
 
     def open_screen(
@@ -253,11 +253,11 @@ class Tool:
     """Those of the main screen."""
     panel: PanelSpec | None = None
     contexts: tuple[ActionTable, ...] = ()
-    """What keys of the main screen mean for a while, the first before the others: given the tool's actions."""
+    """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
     owners: tuple[ActionTable, ...] = ()
     """The actions of its own screens and dialogs, which are imported once they are opened."""
     situation: str = ""
-    """What the status line says while the tool's panel is the current one; `{step}` in it is the key of that action."""
+    """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     family: str = ""
     """The same for tools that look at one thing: their screens lead to one another. Their first actions open them."""
     screen: bool = False

@@ -47,7 +47,7 @@ class KeysPage(Static):
         super().__init__()
         self._markdown = _lines_of(markdown)
         self._wrapped: tuple[int, list[Content]] = (0, [])
-        """What was wrapped last, at its width: the layout asks how high it is, and then it is drawn."""
+        """The lines that were wrapped last, and their width: the layout asks how high it is, and then it is drawn."""
 
     def tell(self, markdown: str) -> None:
         """Show other keys."""

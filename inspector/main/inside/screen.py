@@ -65,7 +65,7 @@ def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
 
 
 def place_of(path: Sequence[Item]) -> str:
-    """Which token is looked at: the last of a path."""
+    """A sentence on the token that is looked at: the last of a path."""
     if not path:
         return "Nothing was read before the first token"
     item = path[-1]
@@ -73,7 +73,7 @@ def place_of(path: Sequence[Item]) -> str:
 
 
 def under_way(now: Measuring | None) -> str:
-    """How far an answer is."""
+    """The progress of an answer."""
     if now is None:
         return "Computing"
     filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
@@ -96,7 +96,7 @@ def told(answers: Replies[Any], key: Hashable, width: int) -> str:
 
 
 def refused(on: Canvas, failed: Check, family: str) -> Notice:
-    """Which check took a view away, by how much, for which architecture."""
+    """The check that a view failed, its error, and the architecture."""
     where = f" ({visible(failed.where)})" if failed.where else ""
     name = CHECKS.get(failed.name, failed.name)
     return [
@@ -107,7 +107,7 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
 
 
 def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
-    """Which of some things there is room for: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
+    """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
 
     Args:
         width: Cells that it may take.
@@ -277,7 +277,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     # ---- what a view says -----------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        """What is asked about the present token, and its key."""
+        """The key of the question about the present token, and the command."""
         raise NotImplementedError
 
     def draw(self, answer: Answer, on: Canvas, width: int, height: int) -> list[Row]:
@@ -290,7 +290,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         return facts if isinstance(facts, CaptureFacts) else None
 
     def heat(self, answer: Answer) -> tuple[str, Sequence[float]]:
-        """What the colours of the text mean, and a share for each of its tokens; none for no colours."""
+        """The meaning of the colours of the text, and a share for each of its tokens; none for no colours."""
         return "", ()
 
     def heading(self, answer: Answer | None) -> str:
@@ -307,7 +307,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.host.controller.timeline
 
     @property
@@ -368,7 +368,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         return centred(self._instead(on, answer), width, height)
 
     def _instead(self, on: Canvas, answer: Answer | None) -> list[tuple[str, Style]]:
-        """Why there is nothing to show, and what to do."""
+        """The reason that there is nothing to show, with advice."""
         facts = self.facts_of(answer) if answer is not None else None
         if facts is not None and facts.failed is not None:
             return refused(on, facts.failed, facts.family)

@@ -67,7 +67,7 @@ def page(
 
 
 def facts_line(use: PositionUse, short: bool) -> str:
-    """How the token is told where it stands."""
+    """A sentence on the position embedding of the token."""
     if short:
         way = {"rotary": "RoPE", "learned": "learned table", "own": "its own way", "none": "none"}[use.way]
         return f"Position {count(use.position)}: {way}"

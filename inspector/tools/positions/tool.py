@@ -39,7 +39,7 @@ class PositionTrial:
     until: int | None = None
 
     def question(self, node: int) -> tuple[Hashable, TryPosition]:
-        """What is asked about the token, and its key: `key_of` the answer."""
+        """The key of the trial at a token, which is `key_of` the answer, and the command."""
         return (
             (node, self.change, self.offset, self.later),
             TryPosition(node, self.change, self.offset, until=self.until),
@@ -63,7 +63,7 @@ class PositionTrial:
                 return "no mask" if short else f"no causal mask: it sees {self.later or 'none'} later"
 
     def words(self, use: PositionUse) -> str:
-        """What it teaches."""
+        """The lesson of the trial."""
         match self.change:
             case "mask" if self.later:
                 return (
@@ -92,7 +92,7 @@ class PositionTrial:
 
 
 def trials(position: int, offsets: Sequence[int], later: int, until: int | None) -> list[PositionTrial]:
-    """What is tried of a token.
+    """The trials at a token.
 
     Args:
         position: Of the token.
@@ -109,7 +109,7 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
 
 
 def key_of(answer: PositionTried) -> Hashable:
-    """What an answer is about."""
+    """The key of an answer."""
     return answer.node, answer.change, answer.offset, answer.later
 
 
@@ -118,7 +118,7 @@ def key_of(answer: PositionTried) -> Hashable:
 
 @dataclass(slots=True)
 class PositionChoices:
-    """What a person chose, kept from opening to opening."""
+    """The choices of a person, kept from opening to opening."""
 
     row: int = 0
     offsets: list[int] = field(default_factory=lambda: [-1, 1, 100, 100])

@@ -71,7 +71,7 @@ def columns(values: Sequence[float], total: int, width: int) -> list[float]:
 
 
 def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
-    """What the race came to, as names and sentences."""
+    """The result of the race, as names and sentences."""
     last, largest = steps[-1], max(step.largest_difference for step in steps)
     whole = last.uncached_total_ms / last.cached_total_ms if last.cached_total_ms else 0.0
     now = pace(steps, False) / max(1e-9, pace(steps, True))
@@ -91,7 +91,7 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
 
 
 def _growth(steps: Sequence[RaceStep]) -> str:
-    """How much longer a step has become in each lane."""
+    """The growth of the time of a step in each lane."""
     begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
     changes = [
         f"{ms(statistics.median(lane_ms(begin, cached)))} → {ms(statistics.median(lane_ms(end, cached)))} ms {name}"
@@ -278,7 +278,7 @@ class RaceScreen(ToolScreen[None]):
         self.write("race", place)
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the race, and the keys that matter now."""
         control = self.control
         if self.recorded:
             return self._recorded()
@@ -296,7 +296,7 @@ class RaceScreen(ToolScreen[None]):
         return progress(control.opened, control.steps[-1])
 
     def _recorded(self) -> str:
-        """How far the recorded race is at this place."""
+        """The progress of the recorded race at this place."""
         control = self.control
         if not control.steps:
             return f"No race was recorded up to here. {self.needs_model}"
@@ -314,7 +314,7 @@ class RaceScreen(ToolScreen[None]):
 
     @property
     def doing(self) -> str:
-        """What the key that starts does now."""
+        """The word for the key that starts."""
         control = self.control
         return "pause" if control.job.running else "go on" if control.steps and not control.over else "start"
 

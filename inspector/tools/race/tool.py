@@ -38,7 +38,7 @@ class RaceControl:
 
     @property
     def opened(self) -> RaceOpened | None:
-        """How it began."""
+        """The beginning of it."""
         return self.race.opened if self.race else None
 
     @property
@@ -109,7 +109,7 @@ class RaceControl:
 
     @property
     def progress(self) -> Measuring | None:
-        """How far what is done before the first step is."""
+        """The progress of the work before the first step."""
         return None if self._stepping else self.job.progress
 
 

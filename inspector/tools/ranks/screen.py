@@ -123,7 +123,7 @@ def _bars(on: Canvas, time: RankTime | None, longest: float, room: int) -> list[
 
 
 def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) -> list[tuple[str, str]]:
-    """What all ranks come to, as names and sentences; not yet printable."""
+    """The totals of all ranks, as names and sentences; not yet printable."""
     count, weights = len(latest.ranks), size(sum(rank.weight_bytes for rank in latest.ranks))
     divided = f"pipeline: each of {count} ranks has some layers, and hands what they computed to the next"
     if latest.sharding == "tensor":
@@ -191,7 +191,7 @@ class RanksScreen(ToolScreen[None]):
 
     @property
     def measured(self) -> Measured:
-        """What is known, live or recorded."""
+        """The measurements of the session, live or recorded."""
         return self.host.controller.timeline.of(Measured)
 
     def receive(self, record: Record) -> None:
@@ -222,7 +222,7 @@ class RanksScreen(ToolScreen[None]):
         return page(on, self.measured.loaded, self.measured.ranks, width)
 
     def situation(self) -> str:
-        """What is going on, and what to do."""
+        """The state of the measuring, and the keys that matter now."""
         if self.recorded:
             return self.needs_model
         if (failure := self.measuring.failure) is not None:

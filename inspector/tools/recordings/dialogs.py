@@ -71,7 +71,7 @@ class SaveAsDialog(Dialog[str]):
         self.entries, self.proposal, self.program = entries, proposal, program
         self._read_logits, self._row = read_logits, row
         self._awaiting: tuple[Path, bool] | None = None
-        """Where to write once the rows are read, and whether a file there may be replaced."""
+        """The path to write to once the rows are read, and whether a file there may be replaced."""
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up what is being written; None while nothing is."""
@@ -105,7 +105,7 @@ class SaveAsDialog(Dialog[str]):
         return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
 
     def let_go(self) -> None:
-        """What is half written goes with the dialog, also where the program ends; logits are waited for no more."""
+        """Give up a file that is half written, also where the program ends, and wait for logits no more."""
         self._awaiting = None
         if self._stop is not None:
             self._stop.set()

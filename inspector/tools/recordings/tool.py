@@ -76,7 +76,7 @@ class RecordingActions(ToolActions):
 
 
 def _told(help: str, *ids: str) -> tuple[Action, ...]:
-    """What several keys do in a replay, in one sentence."""
+    """Actions of a replay that share one sentence."""
     return tuple(Action(id, help=help) for id in ids)
 
 

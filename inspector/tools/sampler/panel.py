@@ -41,7 +41,7 @@ REPLAY_ADVICE = "{go_live} goes on live."
 
 @frozen
 class SamplerView:
-    """What is shown, put together from the timeline."""
+    """The contents of the panel, put together from the timeline."""
 
     distribution: Distribution
     """That was, or would be, drawn from."""
@@ -54,7 +54,7 @@ class SamplerView:
 
     @property
     def explained(self) -> Explained | None:
-        """What the engine explained, None where it has not or could not."""
+        """The explanation of the engine, None where there is none."""
         return self.explanation.explained if self.explanation else None
 
     @property
@@ -66,7 +66,7 @@ class SamplerView:
 
 
 def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | None:
-    """What there is to show at the selected slot; None in the prompt and before it.
+    """The view of the selected slot; None in the prompt and before it.
 
     Args:
         timeline: What is known.
@@ -185,7 +185,7 @@ def _values(
 
 
 def _setting(name: str, settings: Settings | None) -> str:
-    """What the stage is set to."""
+    """The value of the setting of a stage, as text."""
     stage = STAGES.get(name)
     if settings is None or stage is None:
         return ""
@@ -318,7 +318,7 @@ class SamplerPanel(Canvas, can_focus=True):
         return [*head, *rows, self._others(view, kept, token)]
 
     def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
-        """Which candidates get a row: some around the highlighted one, and what is picked or taken always."""
+        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
         ids = [candidate.id for candidate in view.distribution.candidates]
         if rows <= 0:
             return []
@@ -411,7 +411,7 @@ class SamplerPanel(Canvas, can_focus=True):
     # ---- below and around -------------------------------------------------------------------
 
     def _notes(self, timeline: Timeline, view: SamplerView, width: int) -> list[Row]:
-        """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
+        """Notes on dropped logits, on XTC and on penalties of the highlighted token."""
         texts = []
         if view.explanation is not None and view.explanation.failure is not None:
             advice = with_keys(REPLAY_ADVICE if timeline.recorded else ADVICE)
@@ -477,7 +477,7 @@ def _value(name: str, value: object) -> str:
 
 
 def trial_summary(timeline: Timeline, room: int = 1000) -> str:
-    """How many steps of the path the settings that are tried would have picked otherwise; empty where none are.
+    """A count of the steps that the tried settings would have picked otherwise; empty where none are tried.
 
     Args:
         timeline: What is known.

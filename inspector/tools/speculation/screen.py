@@ -190,7 +190,7 @@ def _end(text: str, cells: int) -> str:
 
 
 class SpeculationTotalsView(Canvas):
-    """What the rounds came to, whether they paid, and what other rules would accept."""
+    """The totals of the rounds, whether they paid, and the acceptance by other rules."""
 
     DEFAULT_CSS = panel_css("SpeculationTotalsView")
     _state: Speculation | None = None
@@ -280,7 +280,7 @@ class SpeculationScreen(ToolScreen[None]):
         return f"Press {step} for a round, {inside} for its first stage, {run} to run."
 
     def situation(self) -> str:
-        """What is going on, and what to do about it; printable."""
+        """The state of the rounds, and the keys that matter now; printable."""
         state, latest = self.control.state, self.control.state.latest
         if state.loading is not None:
             return (

@@ -183,7 +183,7 @@ class SweepScreen(ToolScreen[None]):
         return centred(about, width, height)
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the measuring, and the keys that matter now."""
         control = self.control
         if self.recorded:
             more = ", more was measured" if control.swept is not None and not control.swept.last else ""

@@ -43,7 +43,7 @@ class SweepControl:
 
     @property
     def swept(self) -> Swept | None:
-        """What came of the last ones, live or recorded up to the place where the replay stands."""
+        """The figures of the last ones, live or recorded up to the place where the replay stands."""
         return self.controller.timeline.of(Measured).swept
 
     @property

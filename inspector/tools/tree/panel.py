@@ -64,7 +64,7 @@ class TreeDetail(Canvas):
         return f", beam score {beam.score:.4f}" if beam else ""
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
-        """What is written on the branch and on tokens in it; or else what there is to do."""
+        """The marks on the branch and on tokens in it; or else advice."""
         marks = timeline.tree.marks
         depth, first = timeline.tree.branches.depth, branch.first
         inner = [node for node in marks.of if node != first and self._view.holding(node) is branch]
@@ -178,7 +178,7 @@ class TreePanel(Widget, can_focus=True):
 
     @property
     def filter(self) -> TreeFilter:
-        """Which branches are shown."""
+        """The filter of the branches."""
         return self._table.view.filter
 
     def keep(self, wanted: TreeFilter) -> None:

@@ -114,7 +114,7 @@ def sums_phrase(name: str, sums: Sums) -> str:
 
 
 def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
-    """What became of a beam, and whether it fell out; nothing where it went on.
+    """The outcome of a beam, and whether it fell out; empty where it went on.
 
     Args:
         beam: The last token of a branch, where a beam reached it.
@@ -160,13 +160,13 @@ class TreeRowState:
     logprob: float
     cursor: bool
     reached: int
-    """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
+    """Number of the branch's tokens on the current path; -1 where the path doesn't end in the branch."""
     mark: Marked | None
     inner: str
     """In short: what it was made with beside the model and its sampler, the marks further down in it, drafts at its
     end that were not taken."""
     beam: str
-    """What became of the beam that ends here, if one does."""
+    """The outcome of the beam that ends here, if one does."""
     grey: bool
     """Whether it fell out."""
 
@@ -423,7 +423,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
 
 def _made_with(timeline: Timeline, branch: Branch) -> str:
-    """What a branch's tokens were made with, by the first and the last: all of them cost too much in each frame."""
+    """The conditions of a branch's tokens, by the first and the last: all of them cost too much in each frame."""
     ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
     found = [
         {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None

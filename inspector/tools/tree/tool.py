@@ -170,7 +170,7 @@ class Marking:
         return self._controller.timeline.tree.marks.at(node)
 
     def label(self, node: int) -> str:
-        """How a branch begins, short and printable."""
+        """The beginning of a branch, short and printable."""
         branches = self._controller.timeline.tree.branches
         branch = branches.of(node)
         if branch is None:
@@ -208,7 +208,7 @@ class Marking:
         return ""
 
     def refusal(self, node: int) -> str:
-        """Why a node can't be deleted, empty where it can."""
+        """The reason that a node can't be deleted, empty where it can."""
         if self._controller.timeline.tree.branches[node].made == PROMPT and self._is_on_path(node):
             return (
                 "The prompt on show can't be deleted. Go to another one first, or press "
@@ -277,7 +277,7 @@ TREE_PANEL = ActionTable(
     ),
     when=lambda own: own.is_current,
 )  # fmt: skip
-"""What keys mean while the panel is the current one."""
+"""The meaning of keys while the panel is the current one."""
 TREE = Tool(
     "tree",
     "Tree",

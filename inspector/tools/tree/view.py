@@ -1,4 +1,4 @@
-"""Which branches have a row, in which order, and where the cursor is. Pure: it draws nothing.
+"""The rows of the tree, their order, and the place of the cursor. Pure: it draws nothing.
 
 All branches have rows but beams that fell out; or those that fit a filter with what is above. Where what parted from a
 branch is left out, the branch and the one that goes on from it are one row, as they would be in a tree without what is
@@ -20,7 +20,7 @@ from inspector.state.timeline import Timeline
 
 @frozen
 class TreeFilter:
-    """Which branches are wanted."""
+    """A choice of branches."""
 
     text: str = ""
     """A part of what is in them or written on them; a capital letter makes case matter."""
@@ -37,7 +37,7 @@ class TreeFilter:
 
 @dataclass(slots=True)
 class PrunedTree:
-    """What is left of a tree."""
+    """The branches of a tree that have rows, and counts of the others."""
 
     top: list[Branch]
     """The first branches; what hangs from them are rows too."""
@@ -48,7 +48,7 @@ class PrunedTree:
 
 
 def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedTree:
-    """What is left of the tree.
+    """Leave out the branches that are not wanted.
 
     Args:
         timeline: Whose tree it is.
@@ -206,7 +206,7 @@ class TreeView:
 
     @property
     def _copied(self) -> int:
-        """How many tokens there are, where rows are made of them anew; 0 where they are the tree's own branches."""
+        """Number of tokens, where rows are made of them anew; 0 where they are the tree's own branches."""
         return 0 if self.tree.top is self.branches.root.children else len(self.branches)
 
     def _lay_rows(self) -> None:
@@ -252,7 +252,7 @@ class TreeView:
 
     @property
     def count(self) -> int:
-        """How many rows there are, that one included."""
+        """Number of rows, that one included."""
         return len(self.rows) + (self.fallen_row >= 0)
 
     def holding(self, node: int) -> Branch | None:
@@ -296,7 +296,7 @@ class TreeView:
     # ---- folding ----------------------------------------------------------------------------
 
     def folded(self, branch: Branch) -> int:
-        """How many branches are folded away into one."""
+        """Number of branches that are folded away into one."""
         if branch.first not in self._folded or not branch.children:
             return 0
         return self.branches.size(branch)[0] - 1

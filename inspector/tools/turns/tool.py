@@ -14,7 +14,7 @@ from inspector.widgets.actions import Action, Needs, applies, dialog_table, leav
 
 @frozen
 class Typed:
-    """What was typed, and whether it is to be sent."""
+    """A typed message, and whether it is to be sent."""
 
     text: str
     submitted: bool
@@ -26,7 +26,7 @@ class TurnActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._text = ""
-        """What was typed and not sent yet."""
+        """The message that was typed and not sent yet."""
 
     def open(self) -> None:
         """Ask for the next message."""
@@ -39,7 +39,7 @@ class TurnActions(ToolActions):
         self.host.open(TurnDialog(self._text, self.timeline), self._left)
 
     def _refusal(self) -> str:
-        """Why there is no next turn now, empty where there is one."""
+        """The reason that there is no next turn now, empty where there is one."""
         prompt = self.timeline.prompts.opened
         if prompt is None or not prompt.chat:
             return (

@@ -27,7 +27,7 @@ KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end
 
 @frozen
 class Spot:
-    """Where typed text goes."""
+    """The place that typed text goes to."""
 
     node: int
     """It goes after this one."""
@@ -40,7 +40,7 @@ class Spot:
 
 
 def spot(timeline: Timeline) -> Spot:
-    """Where text that is typed now would go: in the place of the selected token, or at the end of the path."""
+    """Find where text that is typed now would go: in the place of the selected token, or at the end of the path."""
     slot = timeline.slot
     after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
     window = timeline.facts.context_window if timeline.facts else None
@@ -48,7 +48,7 @@ def spot(timeline: Timeline) -> Spot:
 
 
 def _replaced(item: Item | None) -> str:
-    """What becomes of the token in whose place text is typed."""
+    """The end of a sentence on the token in whose place text is typed."""
     if item is None:
         return ", at the end of the text."
     kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"

@@ -21,7 +21,7 @@ LABEL = 20
 
 @frozen
 class OwnText:
-    """What was typed, and whether it is to be inserted."""
+    """A typed text, and whether it is to be inserted."""
 
     text: str
     submitted: bool
@@ -34,7 +34,7 @@ class TypedTextActions(ToolActions):
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._text = ""
-        """What was typed and not inserted yet."""
+        """The text that was typed and not inserted yet."""
         self._forbidden: tuple[int, str] | None = None
         """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
 
