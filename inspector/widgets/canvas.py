@@ -144,6 +144,8 @@ class Canvas(Inked):
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
         if not self.is_attached or not self.size.area:
+            if self.is_attached and self.size.width:
+                self._draw_rows(self.size.width, 1)  # there is room for the frame alone, and for its texts
             return
         self._read = self.reads(self.timeline) if self.timeline is not None else None
         before, self._strips = self._strips, self._drawn()
@@ -194,16 +196,18 @@ class Canvas(Inked):
         base = self.ink("base")
         kept = self._strips if (self._drawn_size, self._made_of[0]) == (self.size, base) else []
         self._drawn_size = self.size
-        if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
-            self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
-            rows = centred([("?", self.ink("muted"))], width, height)
-        else:
-            rows = self.draw(width, height)[:height]
+        rows = self._draw_rows(width, height)
         rows += [[] for _ in range(height - len(rows))]
         before, self._made_of = self._made_of[1], (base, rows)
         return [
             kept[y] if kept and row == before[y] else strip_of(row, width, base) for y, row in enumerate(rows)
         ]
+
+    def _draw_rows(self, width: int, height: int) -> list[Row]:
+        if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
+            self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
+            return centred([("?", self.ink("muted"))], width, height)
+        return self.draw(width, height)[:height]
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:

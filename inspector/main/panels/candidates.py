@@ -18,7 +18,7 @@ from engine.frozen import frozen
 from engine.protocol import AheadLine, Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
-from inspector.main.messages import CandidateChosen
+from inspector.main.tool import CandidateChosen
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline

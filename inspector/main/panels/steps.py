@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -24,7 +25,7 @@ from engine.protocol import Step
 from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
-from inspector.main.messages import SlotSelected, StepClicked
+from inspector.main.tool import SlotSelected
 from inspector.state.mark_words import explained, signs
 from inspector.state.timeline import Timeline, other
 from inspector.widgets.canvas import (
@@ -45,6 +46,14 @@ from inspector.widgets.line_count import set_line_count
 from inspector.widgets.token_styles import heat_style
 
 _LABEL = 12
+
+
+class StepClicked(Message):
+    """A step was clicked, in the table or in the strip under it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        super().__init__()
 
 
 class StepStrip(Canvas):

@@ -25,7 +25,7 @@ from engine.protocol import PromptToken, Step
 from inspector import scales
 from inspector.config.preferences import VIEWS
 from inspector.display import hex_bytes, quoted, token_label, token_text, truncate, unfinished, visible
-from inspector.main.messages import SlotSelected
+from inspector.main.tool import SlotSelected
 from inspector.state.mark_words import BRANCHES, explained, signs
 from inspector.state.roles import role_slots
 from inspector.state.session_tree import Item

@@ -11,8 +11,7 @@ from rich.style import Style
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, TriangleRead
 from inspector import scales
 from inspector.display import pad, token_label
-from inspector.main.inside.notices import part_shown
-from inspector.main.inside.token_heat import STEPS
+from inspector.main.inside.screen import STEPS, part_shown
 from inspector.scales import bits, percent
 from inspector.state.session_tree import Item
 from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of

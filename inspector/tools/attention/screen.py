@@ -26,8 +26,7 @@ from engine.protocol import (
 )
 from inspector.display import pad, quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.inside.notices import refused, told
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside.screen import InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import bits, percent, size
 from inspector.session.requests import Replies

@@ -21,8 +21,7 @@ from engine.protocol import (
 )
 from inspector.display import pad, quoted, token_label, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.notices import refused, told, under_way
-from inspector.main.inside.screen import LOW, TALL, InsideScreen
+from inspector.main.inside.screen import LOW, TALL, InsideScreen, refused, told, under_way
 from inspector.main.tool import Host
 from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.inside import interventions_words

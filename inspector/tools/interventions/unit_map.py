@@ -12,7 +12,7 @@ from engine.frozen import frozen
 from engine.protocol import HeadsSwept, Intervention, SweptUnit
 from inspector import scales
 from inspector.display import pad, truncate
-from inspector.main.inside.notices import part_shown
+from inspector.main.inside.screen import part_shown
 from inspector.tools.interventions.tool import Column, UnitMeasure, column_of, place, strongest
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style
 from inspector.widgets.token_styles import heat_style

@@ -12,8 +12,7 @@ from rich.style import Style
 from engine.frozen import frozen
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
 from inspector.display import pad, quoted, token_label, truncate_middle
-from inspector.main.inside.notices import part_shown
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside.screen import InsideScreen, part_shown
 from inspector.main.tool import Host
 from inspector.scales import bits, count, percent
 from inspector.session.requests import Replies

@@ -125,7 +125,7 @@ class SamplingDialog(Dialog[Settings]):
         self.settings, self.vocabulary, self.presets = settings, vocabulary, presets or Presets()
         self._attempt, self._look, self._at = attempt, look, at
         self._typed = settings
-        """What was typed last, without a preset."""
+        """The settings that were typed last, without a preset."""
         self._doomed = ""
         """Preset that a second `delete` takes away."""
 

@@ -15,8 +15,7 @@ from textual.widgets import Static
 from engine.errors import EngineError
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
-from inspector.main.dialogs.help import HelpDialog
-from inspector.main.dialogs.keys_page import KeysPage
+from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons import notes
 from inspector.tools.lessons.dialogs import VotesDialog, read_votes

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from engine.protocol import Candidate, PromptToken
-from inspector.main.messages import CandidateChosen
 from inspector.main.panels.candidates import CandidatesPanel, columns, draw_line, rows_of
+from inspector.main.tool import CandidateChosen
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import PROMPT, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable, StepStrip, fitting
+from inspector.main.tool import SlotSelected
 from inspector.widgets.charts import EIGHTHS
 from tests.inspector.fakes import HOSTILE, PROMPT, Session, long_timeline, next_step, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at

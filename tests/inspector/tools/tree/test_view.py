@@ -11,12 +11,11 @@ from engine.protocol import Beam, BeamOpened, BeamStep, Marked
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.filtering import FilterDialog
+from inspector.tools.tree.dialogs import FilterDialog
 from inspector.tools.tree.panel import TreePanel
-from inspector.tools.tree.pruning import TreeFilter, pruned
-from inspector.tools.tree.view import TreeView
+from inspector.tools.tree.view import TreeFilter, TreeView, pruned
 from tests.inspector.fakes import PROMPT, Session
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.marks.test_marks import forked
 
 NO_FILTER = TreeFilter()
@@ -167,40 +166,34 @@ def test_a_tree_without_rows_has_no_cursor():
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_a_filter_in_force_is_seen_and_escape_takes_it_off(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        made, nodes = forked()
-        rig.session = made
-        await rig.push(made.records)
-        await rig.push([Marked(nodes[3], bookmarked=True)])
-        await rig.press("F", *"little")
-        assert isinstance(rig.app.screen, FilterDialog)
-        assert "2 branches fit" in rig.screen_text()
-        await rig.press("tab", "right", "enter")
-        assert isinstance(rig.app.screen, FilterDialog)
-        await rig.press("ctrl+s")
-        panel = rig.app.main.panel(TreePanel)
-        assert str(panel.border_title) == "Tree · 1 of 4 branches bookmarked with ‹little›: esc shows all"
-        assert panel.branch is not None
-        await rig.press("escape")
-        assert rig.status == "All branches are shown again"
-        assert str(panel.border_title).startswith("Tree · 12 tokens in 4 branches")
-        assert not panel.filter
-        await rig.press("escape")
-        assert rig.app.main.arrangement.current == "text"
-
-    run(test, size)
+async def test_a_filter_in_force_is_seen_and_escape_takes_it_off(rig: Rig, size: tuple[int, int]) -> None:
+    made, nodes = forked()
+    rig.session = made
+    await rig.push(made.records)
+    await rig.push([Marked(nodes[3], bookmarked=True)])
+    await rig.press("F", *"little")
+    assert isinstance(rig.app.screen, FilterDialog)
+    assert "2 branches fit" in rig.screen_text()
+    await rig.press("tab", "right", "enter")
+    assert isinstance(rig.app.screen, FilterDialog)
+    await rig.press("ctrl+s")
+    panel = rig.app.main.panel(TreePanel)
+    assert str(panel.border_title) == "Tree · 1 of 4 branches bookmarked with ‹little›: esc shows all"
+    assert panel.branch is not None
+    await rig.press("escape")
+    assert rig.status == "All branches are shown again"
+    assert str(panel.border_title).startswith("Tree · 12 tokens in 4 branches")
+    assert not panel.filter
+    await rig.press("escape")
+    assert rig.app.main.arrangement.current == "text"
 
 
-def test_where_nothing_fits_the_tree_says_so():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=2)
-        await rig.press("F", *"zzz")
-        assert "0 branches fit" in rig.screen_text()
-        await rig.press("enter")
-        assert "No branch is with ‹zzz›." in rig.screen_text()
-        assert "Press esc to show all, F to change it." in rig.screen_text()
-        await rig.press("enter", "up", "down", "enter", "asterisk")  # there is no row to fold or to go to
-        assert "No branch is with ‹zzz›." in rig.screen_text()
-
-    run(test)
+async def test_where_nothing_fits_the_tree_says_so(rig: Rig) -> None:
+    await rig.ready(steps=2)
+    await rig.press("F", *"zzz")
+    assert "0 branches fit" in rig.screen_text()
+    await rig.press("enter")
+    assert "No branch is with ‹zzz›." in rig.screen_text()
+    assert "Press esc to show all, F to change it." in rig.screen_text()
+    await rig.press("enter", "up", "down", "enter", "asterisk")  # there is no row to fold or to go to
+    assert "No branch is with ‹zzz›." in rig.screen_text()
