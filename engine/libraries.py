@@ -132,6 +132,7 @@ PRIVATE = (
         "messages that ask for a layout that there was are dropped",
         "8.2.8",
     ),
+    PrivateName("textual.message_pump.MessagePump._parent", "the path of a widget", "8.2.8"),
     PrivateName("textual.screen.Screen._compositor", "where widgets are, and what is painted", "8.2.8"),
     PrivateName(
         "textual.screen.Screen._compositor_refresh", "painting is timed: steps record what it took", "8.2.8"
@@ -160,6 +161,7 @@ PRIVATE = (
         "textual.widget.Widget._layout_updates", "a layout has what was asked for just before", "8.2.8"
     ),
     PrivateName("textual.widget.Widget._pruning", "whether a widget is going", "8.2.8"),
+    PrivateName("textual.widget.Widget._styles_cache", "rows that are drawn as they are painted", "8.2.8"),
     PrivateName("textual.widget.Widget._repaint_required", "whether a widget is to be painted", "8.2.8"),
     PrivateName(
         "textual.widgets._option_list.OptionList._index_to_line", "whether a list was laid out", "8.2.8"

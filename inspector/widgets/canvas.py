@@ -173,6 +173,7 @@ class Canvas(Inked):
         and Textual, which reads them as it begins to paint, would keep the old ones."""
         if len(self._strips) != self.size.height or self._drawn_size != self.size:
             self._strips = self._drawn()
+            self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:

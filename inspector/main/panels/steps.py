@@ -227,6 +227,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._read: tuple[object, ...] = ()
         """What the rows were shown of last: while it is equal, none changes."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
+        self._fitted = 0
+        """Cells that the columns were chosen for."""
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
@@ -261,7 +263,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._read = ()
         tried = self._timeline is not None and self._timeline.trial is not None
         least = _LEAST_PAIR if tried else _LEAST_TOKEN
-        self._columns = fitting(self.scrollable_size.width, self.metric, least)
+        self._fitted = self.scrollable_size.width
+        self._columns = fitting(self._fitted, self.metric, least)
         self.refresh()
 
     def _current(self, timeline: Timeline) -> int:
@@ -310,6 +313,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         width, base, timeline = self.scrollable_size.width, self.ink("base"), self._timeline
         if timeline is None or not timeline.step_slots:
             return strip_of(self._notice(y), width, base)
+        if width != self._fitted:  # a scroll bar came or went, and nobody is told of another size
+            self.restyle()
         if y == 0:
             return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1

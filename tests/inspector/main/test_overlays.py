@@ -250,3 +250,14 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
     table.post_message(TreeTable.FoldClicked(99))
     table.post_message(TreeTable.RowClicked(99, True))
     await rig.pilot.pause()
+
+
+@pytest.mark.screen(size=(120, 40))
+async def test_what_a_screen_moved_is_shown_when_that_is_left(rig: Rig) -> None:
+    """A screen may move the cursor, as following the second model in lockstep does: the panels below follow."""
+    await branched(rig)
+    await rig.press("P")
+    timeline = rig.app.controller.timeline
+    timeline.select(timeline.step_slots[0])
+    await rig.press("escape")
+    await rig.until(lambda: "at step 1 " in rig.screen_text())
