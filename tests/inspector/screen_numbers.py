@@ -97,7 +97,9 @@ class Told:
         self.ahead: dict[int, LockstepSpan] = {}
         """What they make of what follows a node."""
         self.lanes: dict[int, Distribution] = {}
-        """What the next token of each lane of the last batch is drawn from; of one that has ended, its last."""
+        """What the next token of each lane of the last batch is drawn from."""
+        self.lasts: dict[int, Distribution] = {}
+        """What its last token was drawn from."""
         self.attention: dict[int, protocol.AttentionRead] = {}
         """By the token that looks."""
         self.end, self.next, self.kv = 0, None, None
@@ -149,10 +151,11 @@ class Told:
             case protocol.AttentionRead():
                 self.attention[record.node] = record
             case protocol.BatchOpened():
-                self.lanes = {}
+                self.lanes, self.lasts = {}, {}
             case protocol.LaneStarted():
                 self.lanes[record.lane] = record.next
             case protocol.BatchStep():
+                self.lasts |= {token.lane: self.lanes[token.lane] for token in record.tokens}
                 self.lanes |= {token.lane: token.next for token in record.tokens if token.next is not None}
             case protocol.Failure(command=Configure.kind):
                 self.refused = True
@@ -597,8 +600,9 @@ class ScreenNumbers:
         lines = self._lines_of(screen, screen.query_one(LaneDetail))
         if not lines or not (lane := re.search(r"Lane (\d+) ", lines[0])):
             return
-        choice = self._told.lanes.get(int(lane[1]))
         head = next((line for line in lines if "next token: " in line or "last token: " in line), "")
+        told = self._told.lasts if "last token: " in head else self._told.lanes
+        choice = told.get(int(lane[1]))
         if choice is None:
             assert not head, f"of a lane that has not begun: {lines}"
             return
