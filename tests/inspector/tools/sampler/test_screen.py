@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from inspector.tools.find.match_list import MatchList
 from textual.widgets import Input
 
 from engine import protocol
@@ -39,6 +38,7 @@ from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.replay.replay_backend import REFUSED
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
+from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.tool import TRIED
