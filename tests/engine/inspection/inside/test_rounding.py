@@ -18,8 +18,8 @@ import pytest
 
 from engine import protocol
 from engine.inspection.inside import split
-from engine.model import rounding, synthetic
-from engine.model.rounding import precision, product_error
+from engine.model import synthetic
+from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
@@ -128,7 +128,7 @@ def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any,
 
 
 def test_here_float32_is_float32(zoo: Zoo) -> None:
-    assert product_error() < rounding.COARSE / 10
+    assert product_error() < COARSE / 10
     assert precision("float32") == "float32"
     assert not any("TF32" in note for note in zoo.load("llama").facts.notes)
 
