@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from engine.model.light_import import import_mlx_lm
+from engine.libraries import import_mlx_lm
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")

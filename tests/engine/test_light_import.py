@@ -12,7 +12,7 @@ import pytest
 
 from engine import pocket
 
-LIGHT = "from engine.model.light_import import import_mlx_lm; import_mlx_lm()\nimport sys\n"
+LIGHT = "from engine.libraries import import_mlx_lm; import_mlx_lm()\nimport sys\n"
 HEAVY = "{'transformers', 'huggingface_hub', 'torch'} & sys.modules.keys()"
 
 
@@ -48,7 +48,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 CALLS = {
-    "ours": "from engine.model.light_import import fill_in; fill_in()\n",
+    "ours": "from engine.libraries import fill_in; fill_in()\n",
     "mlx_lm's own": "",
 }
 
@@ -95,8 +95,8 @@ def test_what_was_imported_before_is_used() -> None:
 @pytest.mark.slow
 def test_another_mlx_lm_that_needs_more_is_imported_as_ever() -> None:
     code = (
-        "from engine.model import light_import\n"
-        "del light_import._CLASSES['PreTrainedTokenizerFast']\n" + LIGHT + "import transformers\n"
+        "from engine import libraries\n"
+        "del libraries._CLASSES['PreTrainedTokenizerFast']\n" + LIGHT + "import transformers\n"
         "from mlx_lm import tokenizer_utils; print(tokenizer_utils.AutoTokenizer is transformers.AutoTokenizer)"
     )
     assert ran(code) == "True"
