@@ -47,10 +47,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-CALLS = {
-    "ours": "from engine.libraries import fill_in; fill_in()\n",
-    "mlx_lm's own": "",
-}
+CALLS = {"ours": "from engine.libraries import fill_in; fill_in()\n", "mlx_lm's own": ""}
 
 
 @pytest.mark.wide(1)

@@ -315,10 +315,7 @@ class Drawing:
         """Something is opened, something done in it, and it is left, or not."""
         chosen = self._random
         opens = [name for name in OPENS.split() if self._mode is None or name not in LOADS]
-        made = [
-            Action("key", (chosen.choice(opens),)),
-            *([Action("settle")] * (chosen.random() < 0.7)),
-        ]
+        made = [Action("key", (chosen.choice(opens),)), *([Action("settle")] * (chosen.random() < 0.7))]
         for _ in range(chosen.randint(0, 6)):
             made += chosen.choice((self._move, self._text, self._records, self._move, self._click))()
         made += map(_key, chosen.choice(((), ("enter",), ("enter", "enter"), ("ctrl+s",), ("escape",))))

@@ -72,10 +72,7 @@ def test_a_recurrent_state_is_constant(zoo: Zoo) -> None:
 def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
     session, readings = stepped(zoo, "gemma3", steps=20)
     assert session.facts.cache_kinds == ("rotating", "plain")
-    assert {group.kind: group.layers for group in readings[-1].groups} == {
-        "rotating": (0,),
-        "plain": (1,),
-    }
+    assert {group.kind: group.layers for group in readings[-1].groups} == {"rotating": (0,), "plain": (1,)}
 
 
 def test_trimming_gives_nothing_back(zoo: Zoo) -> None:

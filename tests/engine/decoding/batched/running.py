@@ -7,14 +7,7 @@ from typing import Any
 
 from engine import protocol
 from engine.model.load import Loaded
-from engine.protocol import (
-    BatchOpened,
-    LaneCompared,
-    LanePrompt,
-    LaneToken,
-    Record,
-    StartBatch,
-)
+from engine.protocol import BatchOpened, LaneCompared, LanePrompt, LaneToken, Record, StartBatch
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings

@@ -81,8 +81,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.wide(10)
 @pytest.mark.parametrize(
-    "family",
-    [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES],
+    "family", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES]
 )
 def test_what_is_shown_is_what_was_computed(models: Path, family: str) -> None:
     if family in METAL and not mx.metal.is_available():
