@@ -179,7 +179,6 @@ def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -
         failure, ended = Unthreaded().do(command)
     finally:
         del Command.kind
-    assert isinstance(failure, protocol.Failure)
     assert not failure.expected
     assert "no handler" in failure.message
     assert isinstance(ended, protocol.Ended)
@@ -218,7 +217,6 @@ def test_a_model_whose_code_wants_to_end_the_process_does_not(monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(type(engine.session), "step", lambda self: exit(3))
         failure, _ = engine.do(protocol.TakeStep())
-    assert isinstance(failure, protocol.Failure)
     assert "SystemExit" in failure.message
     assert isinstance(engine.do(protocol.TakeStep())[0], protocol.Step)
 
@@ -270,7 +268,6 @@ def test_a_model_is_freed_before_the_next_one_is_read() -> None:
     engine.do(protocol.FindTokens(4, "dog"))
     engine.do(protocol.SearchBeams(BeamSettings(2, max_tokens=6), steps=1))
     context = engine.context
-    assert context.loaded is not None
     old = [weakref.ref(context.session), weakref.ref(context.loaded.model)]
     alive: list[bool] = []
     emit = context.emit

@@ -301,11 +301,9 @@ class Drawing:
         return [Action("key", (name,))]
 
     def _of_mode(self) -> list[Action]:
-        assert self._mode is not None
         return [_key(self._random.choice(self._mode.keys.split()))]
 
     def _reopened(self) -> list[Action]:
-        assert self._mode is not None
         return [*[_key("escape")] * self._random.choice((1, 1, 2)), *self._mode.opens]
 
     def _move(self) -> list[Action]:

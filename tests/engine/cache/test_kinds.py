@@ -94,7 +94,6 @@ class StackedCache:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         self.append(mx.stack([keys, values], axis=1))
-        assert self.both is not None
         return self.both[:, 0], self.both[:, 1]
 
     def append(self, new: mx.array) -> None:
@@ -107,7 +106,6 @@ class StackedCache:
         return True
 
     def trim(self, count: int) -> int:
-        assert self.both is not None
         self.both = self.both[..., : self.offset - count, :]
         return count
 

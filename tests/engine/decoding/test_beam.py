@@ -471,7 +471,6 @@ def test_the_algorithm_on_a_table(
     asked = BeamSettings(width, penalty, early, limit)
     opened, *steps, end = search(stage, asked, table)
     assert isinstance(opened, protocol.BeamOpened)
-    assert isinstance(end, protocol.BeamEnded)
     # the same softmax: what is tried here is the order of things, and two roundings may order a tie in two ways
     expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least, log_softmax)
     assert [(each.ids, each.logprob, each.score) for each in end.ranking] == [
@@ -513,7 +512,6 @@ def test_end_of_sequence_is_barred_as_the_session_does_it(stage: Session) -> Non
     table = Table(1, 4, stage.facts.vocabulary)
     stage._set_node(stage.node, table.logits([]))
     *_, end = search(stage, BeamSettings(4, max_tokens=6), table)
-    assert isinstance(end, protocol.BeamEnded)
     assert_same(end.ranking, plain_beams(table.logits, [], 4, 1.0, False, 6, (0, 3), 2), 1e-5)
     assert min(each.length for each in end.ranking) >= 3
 
@@ -602,11 +600,8 @@ def test_a_search_in_parts_is_the_search_in_one(engine: Unthreaded) -> None:
     rest = engine.do(protocol.GoOnBeams())
     assert kinds(rest) == [*["BeamStep"] * 3, "BeamEnded", "Ended"]
     one, other = whole[-2], rest[-2]
-    assert isinstance(one, protocol.BeamEnded)
-    assert isinstance(other, protocol.BeamEnded)
     assert one.ranking == other.ranking
     failed = engine.do(protocol.GoOnBeams())
-    assert isinstance(failed[0], protocol.Failure)
     assert failed[0].message == "There is no beam search to go on with."
 
 

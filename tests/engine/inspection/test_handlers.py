@@ -105,7 +105,6 @@ def test_no_space_is_inserted_that_was_not_typed(spaced: Tokens, text: str) -> N
 
 def test_more_than_the_window_holds_is_refused_before_anything_is_taken(ready: Engine) -> None:
     failure, ended = ready.do(protocol.Insert(3, " dog" * 600))
-    assert isinstance(failure, protocol.Failure)
     assert failure.message == "600 tokens don't fit: 3 of the context window's 512 are taken there."
     assert failure.hint == "Type less, or go further back."
     assert ended == protocol.Ended("Insert")
@@ -129,7 +128,6 @@ def test_what_just_fits_is_taken(zoo: Zoo) -> None:
 @pytest.mark.parametrize(("node", "message"), [(0, "before the first token"), (99, "no token number 99")])
 def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, message: str) -> None:
     failure = ready.do(protocol.Insert(node, "x"))[0]
-    assert isinstance(failure, protocol.Failure)
     assert message in failure.message
 
 
@@ -234,7 +232,6 @@ def test_odd_pieces_taken_by_id_are_shown_as_they_are(ready: Engine) -> None:
 
 def pieces_of(ready: Engine, text: str) -> tuple[protocol.Piece, ...]:
     told = ready.do(protocol.Tokenize(text))[0]
-    assert isinstance(told, protocol.Tokenized)
     return told.pieces
 
 
@@ -270,7 +267,6 @@ def same(
     shown = engine.do(asked)[0]
     opened = engine.do(protocol.Prefill(text, chat, system, False, None, messages))[0]
     if isinstance(shown, protocol.Failure):
-        assert isinstance(opened, protocol.Failure)
         assert (opened.message, opened.hint) == (shown.message, shown.hint)
         return
     assert isinstance(shown, protocol.PromptPreview)

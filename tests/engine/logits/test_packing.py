@@ -148,7 +148,6 @@ def test_what_a_question_says_of_a_damaged_row(entries: list[Entry]) -> None:
     recorded = taken(damaged(entry.value) for entry in entries)
     for command in (protocol.Explain(4), protocol.FindTokens(4, "a"), protocol.WhatIf(Settings(), 5)):
         told = answer(recorded, command)
-        assert isinstance(told, protocol.Failure)
         assert told.message == "The logits recorded here are damaged."
 
 

@@ -162,7 +162,6 @@ def test_the_figures_belong_together(zoo: Zoo) -> None:
     assert decode.kv_bytes == held * (facts.kv_bytes_per_token or 0)
     assert decode.flops == 2 * facts.parameters + 4 * 4 * 32 * 2 * held  # heads, head size, layers
     assert decode.gbs == pytest.approx((decode.weight_bytes + decode.kv_bytes) / decode.ms / 1e6)
-    assert prefill is not None
     assert prefill.tokens == prefill.context == len(PROMPT)
     assert prefill.flops > 29 * decode.flops * 0.9
     assert prefill.intensity > 20 * decode.intensity

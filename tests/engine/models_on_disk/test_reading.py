@@ -33,7 +33,6 @@ def one(path: Path) -> DiskModel:
 def test_a_plain_model(tmp_path: Path) -> None:
     found = one(made_up.model(tmp_path / "tiny"))
     assert (found.name, found.family, found.layers, found.context) == ("tiny", "llama", 2, 2048)
-    assert found.weights is not None
     assert found.weights.parameters == made_up.PARAMETERS
     assert found.weights.size == 2 * made_up.PARAMETERS
     assert (found.bits, found.weights.bits_a_parameter) == ("bf16", 16)
@@ -48,7 +47,6 @@ def test_bits_are_those_of_the_arrays_whatever_the_config_claims(
     tmp_path: Path, bits: int, claim: Any
 ) -> None:
     found = one(made_up.model(tmp_path / "m", made_up.llama(bits=bits, group=32), quantization=claim))
-    assert found.weights is not None
     assert (found.weights.bits, found.weights.group_size) == ((bits,), 32)
     assert found.weights.parameters == made_up.PARAMETERS
     assert found.kv == KVSize(2 * made_up.KV_NUMBERS)
@@ -59,7 +57,6 @@ def test_weights_of_several_widths(tmp_path: Path) -> None:
     for layer in range(2):
         shapes |= made_up.packed(f"model.layers.{layer}.mlp.down_proj", 64, 128, 6, 64)
     found = one(made_up.model(tmp_path / "m", shapes))
-    assert found.weights is not None
     assert (found.weights.bits, found.bits) == ((4, 6), "4/6-bit")
     assert found.weights.parameters == made_up.PARAMETERS
 
@@ -70,11 +67,9 @@ def test_weights_of_several_widths(tmp_path: Path) -> None:
 def test_what_mlx_lm_loads_has_the_same_figures(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name).facts
     found = one(Path(loaded.path))
-    assert found.weights is not None
     assert found.weights.parameters == loaded.parameters
     assert found.weights.size == loaded.weight_bytes
     assert (found.layers, found.context) == (loaded.layers, loaded.context_window)
-    assert found.kv is not None
     assert found.kv.growing == (loaded.kv_bytes_per_token or 0)
     packed = f"{found.weights.bits[0]}-bit, group {found.weights.group_size}" if found.weights.bits else ""
     assert (loaded.quantization or "").startswith(packed)
@@ -82,7 +77,6 @@ def test_what_mlx_lm_loads_has_the_same_figures(zoo: Zoo, name: str) -> None:
 
 def test_layers_with_a_window_add_nothing_beyond_it(zoo: Zoo) -> None:
     found = one(zoo.path("gemma3"))
-    assert found.kv is not None
     assert (found.kv.windowed, found.kv.window) == (found.kv.growing, 32)
     assert found.kv.at(100) == found.kv.growing * (100 + 32)
 
@@ -97,7 +91,6 @@ def test_the_context_that_fits_is_the_largest(size: KVSize) -> None:
 
 def test_weights_and_context_share_the_memory(tmp_path: Path) -> None:
     found = one(made_up.model(tmp_path / "m"))
-    assert found.weights is not None
     weights = int(found.weights.size * 1.1)
     assert found.fits(weights) == 0
     assert found.fits(weights + 2 * made_up.KV_NUMBERS * 100) == 100

@@ -22,7 +22,6 @@ from engine.decoding.run import run
 from engine.errors import EngineError
 from engine.model import synthetic
 from engine.model.load import load
-from engine.protocol import BeamEnded
 from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
 from engine.session.session import Session
@@ -118,7 +117,6 @@ def _run(session: Session) -> list[int]:
 
 def _beams(found: list[Any]) -> Any:
     ended = found[-1]
-    assert isinstance(ended, BeamEnded)
     return [hypothesis.ids for hypothesis in ended.ranking]
 
 

@@ -49,7 +49,6 @@ def test_prompt_logprobs_equal_a_plain_forward(zoo: Zoo, chunk: int | None) -> N
     session = Session(zoo.load("llama", prefill_step_size=chunk), Settings())
     ids = session.tokens.encode(TEXT)
     *_, prefilled = session.prefill(TEXT, ids)
-    assert isinstance(prefilled, Prefilled)
     assert prefilled.unread == len(ids) - 1
     expected = plain_logprobs(session, ids)
     for token in prefilled.tokens:
@@ -96,7 +95,6 @@ def test_prompt_logprobs_are_on_up_to_2048_tokens_and_on_request_beyond(zoo: Zoo
 def test_without_prompt_logprobs_nothing_is_read_and_nothing_spent(zoo: Zoo) -> None:
     session = Session(zoo.load("llama"), Settings())
     *_, prefilled = session.prefill(TEXT, session.tokens.encode(TEXT), echo=False)
-    assert isinstance(prefilled, Prefilled)
     assert {token.logprob for token in prefilled.tokens} == {None}
     assert prefilled.unread == 0
     assert session.unread.read() is None
@@ -219,7 +217,6 @@ def test_what_is_read_after_the_first_token_takes_a_few_rows_at_a_time(tmp_path:
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     *_, prefilled = session.prefill("", ids)
-    assert isinstance(prefilled, Prefilled)
     kept = mx.get_peak_memory() - before
     assert kept < 600 * 50_000 * 4 / 4  # the logits of the prompt would be 120 MB
     assert prefilled.unread == len(session.unread) == 599
@@ -343,7 +340,6 @@ def test_no_mean_and_no_percentile_counts_a_cold_step(zoo: Zoo) -> None:
     slow = replace(first, total=10_000.0)
     assert slow.cold
     times = tpot(warm([slow, *later]))
-    assert times is not None
     assert (times.steps, times.p95) == (3, max(ms.total for ms in later))
     assert tpot(warm([slow])) is None
 

@@ -468,7 +468,6 @@ def test_looking_ahead_and_beams_follow_the_branch(zoo: Zoo) -> None:
         *_, ahead = look_ahead(session, here, (picked,), 4)
         assert list(ahead.lines[0].ids) == stepped[1:5]
     *_, ended = search(session, BeamSettings(2, max_tokens=4))
-    assert isinstance(ended, protocol.BeamEnded)
     best = ended.ranking[0]
     assert session.tree[best.node].held
     for _ in session.move_and_step(best.node):

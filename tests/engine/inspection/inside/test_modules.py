@@ -99,14 +99,11 @@ def test_the_pocket_model(zoo: Zoo) -> None:
     ]  # fmt: skip
     assert part(modules, "self_attn").heads == HeadFacts(4, 2, 64, 64)
     rope = part(modules, "self_attn.rope").rope
-    assert rope is not None
     assert (rope.dims, rope.base, rope.scale, rope.table) == (64, 10000.0, 1.0, False)
     assert rope.slowest == pytest.approx(2 * np.pi * 10000 ** (62 / 64))
     mlp = part(modules, "mlp").mlp
-    assert mlp is not None
     assert (mlp.inner, mlp.gated, mlp.activation) == (768, True, "SwiGLU")
     norm = part(modules, "input_layernorm").norm
-    assert norm is not None
     assert (norm.kind, norm.eps) == ("RMSNorm", 1e-5)
 
 
@@ -147,15 +144,11 @@ def test_norms_and_mlps_are_what_was_computed(
 
 def test_experts_are_counted_by_arrays_and_by_what_one_token_chose(zoo: Zoo) -> None:
     found = part(read(zoo, "mixtral"), "block_sparse_moe.switch_mlp")
-    assert found.experts is not None
     assert (found.experts.experts, found.experts.active) == (4, 2)
-    assert found.mlp is not None
     assert found.mlp.activation == "SwiGLU"
     clipped = part(read(zoo, "gpt-oss"), "mlp.experts")
-    assert clipped.mlp is not None
     assert clipped.mlp.activation == "SwiGLU, clipped"
     heads = part(read(zoo, "gpt-oss"), "self_attn").heads
-    assert heads is not None
     assert heads.sinks
 
 
@@ -216,11 +209,9 @@ def test_a_layer_that_does_something_else_is_not_explained() -> None:
 
 def test_an_activation_that_is_not_known_or_can_not_be_told_has_no_name() -> None:
     odd = mlp_facts([A], np.sin(A), 1e-5)
-    assert odd is not None
     assert (odd.gated, odd.activation) == (False, "")
     tiny = A * 1e-9  # SiLU and GELU are both x / 2 there
     near = mlp_facts([tiny, B], tiny / 2 * B, 1e-2)
-    assert near is not None
     assert (near.gated, near.activation) == (True, "")
     assert mlp_facts([A, B, C], A * B * C, 1e-5) is None
 

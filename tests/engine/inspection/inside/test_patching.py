@@ -275,8 +275,6 @@ def test_heads_can_be_swept_a_layer_at_a_time_after_the_parts(zoo: Zoo) -> None:
     whole = swept(session, 7, 9)
     *_, parts = sweep_heads(session, session.node, 7, 9, heads=())
     *_, heads = sweep_heads(session, session.node, 7, 9, heads=(1,), parts=False)
-    assert isinstance(parts, HeadsSwept)
-    assert isinstance(heads, HeadsSwept)
     assert {each.intervention.kind for each in parts.units} == {"attention", "mlp", "layer"}
     assert [(each.intervention.layer, each.intervention.head) for each in heads.units] == [
         (1, head) for head in range(4)

@@ -114,7 +114,6 @@ def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any,
     assert 1e-4 < product_error() < 1e-3
     inspected = Inspected(LoadSettings(model=str(zoo.path(family)), dtype="file"))
     loaded = inspected.context.loaded
-    assert loaded is not None
     assert any("TF32" in note and "MLX_ENABLE_TF32=0" in note for note in loaded.facts.notes)
     inspected.look()
     verified = inspected.do(protocol.Verify())[0]
