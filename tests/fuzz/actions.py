@@ -195,7 +195,7 @@ MODES: Mapping[str, Mode] = {
     "watcher": Mode("space r backspace end left right t w A"),
     "large": Mode("A I D X Y O ampersand tab down right left space r a s", _keys("A"), models=("large",)),
 }  # fmt: skip
-"""The kinds of sessions beyond the plain ones; `tests.fuzz.beginnings` has the application of each."""
+"""The kinds of sessions beyond the plain ones; `begin` of `tests.fuzz.pilot` makes the application of each."""
 
 
 def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:

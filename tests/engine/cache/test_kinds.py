@@ -27,8 +27,8 @@ from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
-from tests.engine.session.moving import go_back
 from tests.engine.session.test_walks import walk
+from tests.engine.sessions import begun, go_back
 from tests.zoo import BASE, CONFIGS, Zoo
 
 PROMPT = list(range(10, 30))
@@ -57,11 +57,7 @@ def with_caches(loaded: Loaded, make: Callable[[], Any]) -> Loaded:
 
 def opened(loaded: Loaded, steps: int = 10) -> Session:
     """A session some steps behind its prompt."""
-    session = Session(loaded, Settings(candidates=8))
-    list(session.prefill("", PROMPT, echo=False))
-    for _ in range(steps):
-        session.step()
-    return session
+    return begun(loaded, PROMPT, Settings(candidates=8), steps=steps)
 
 
 def walked(loaded: Loaded) -> None:

@@ -25,9 +25,10 @@ from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
-from tests.engine.grammar.vocabularies import PlainVocabulary
+from tests.engine import sessions
+from tests.engine.grammar.test_matcher import PlainVocabulary
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import go_back
 
 YES = Grammar("regex", "yes|no")
 
@@ -44,9 +45,8 @@ def loaded() -> Loaded:
 
 
 def begun(loaded: Loaded, **settings: object) -> Session:
-    session = Session(loaded, Settings(**{"grammar": YES, **settings}))  # type: ignore[arg-type]
-    list(session.prefill("", session.tokens.encode("Once upon a time")))
-    return session
+    own = Settings(**{"grammar": YES, **settings})  # type: ignore[arg-type]
+    return sessions.begun(loaded, "Once upon a time", own, echo=None)
 
 
 def completion(session: Session) -> str:

@@ -32,7 +32,7 @@ from engine.task import never
 from engine.trace import load, save_as
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import go_back
 from tests.zoo import Zoo
 
 PERSON = (

@@ -24,6 +24,7 @@ from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
 from tests.engine.session.test_walks import KINDS, Reference
+from tests.engine.sessions import begun
 from tests.engine.test_thread import Engine, kinds
 from tests.zoo import Zoo
 
@@ -114,8 +115,7 @@ def test_more_than_the_window_holds_is_refused_before_anything_is_taken(ready: E
 
 
 def test_what_just_fits_is_taken(zoo: Zoo) -> None:
-    session = Session(zoo.load("gpt2"), Settings())
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(zoo.load("gpt2"), PROMPT)
     check_room(session, session.node, [5] * 236)
     with pytest.raises(StepError, match="237 tokens don't fit: 20 of the context window's 256"):
         check_room(session, session.node, [5] * 237)
@@ -139,8 +139,7 @@ def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, messa
 def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: str, place: int) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    session = Session(loaded, Settings(candidates=4))
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(loaded, PROMPT, Settings(candidates=4))
     tip = session.node
     session.move(place)
     typed = [700, 701, 702]

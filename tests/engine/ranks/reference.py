@@ -20,9 +20,9 @@ from engine.ranks.handlers import RanksSpread
 from engine.ranks.hosts import LOOPBACK, RankHost, RankHosts
 from engine.ranks.mirror import join
 from engine.ranks.ring import RING
-from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from tests.engine.ranks.walks import PROMPT, model_at
+from tests.engine.sessions import begun
 
 NAME = "qwen2"
 
@@ -66,8 +66,7 @@ def main(folder: str, sharding: str) -> None:
     ]
     assert [process.wait(120) for process in started] == [0, 0]
     loaded = load(LoadSettings(str(path), ranks=2, shard=sharding), spread=RanksSpread())
-    session = Session(loaded, Settings())
-    list(session.prefill("", PROMPT))
+    session = begun(loaded, PROMPT, echo=None)
     largest = float(np.abs(session.logits - np.load(out)).max())
     print(json.dumps({"largest": largest, "ranks": loaded.settings.ranks}))
     RING.close()

@@ -25,7 +25,7 @@ from engine.errors import Cancelled
 from engine.ranks.ring import RING
 from engine.session.session import Session
 from tests.engine.ranks.walks import Compared, model_at, sessions
-from tests.engine.session.moving import go_back, go_forward
+from tests.engine.sessions import go_back, go_forward
 
 BOUND = 1e-4
 """Of a logit, in float32; the largest are about 6, and 1e-5 was seen."""

@@ -27,7 +27,7 @@ from engine.ranks.ring import RING
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import go_back
 from tests.families import FAMILIES
 
 PROMPT = [5, 9, 2, 77, 31, 8, 120, 44, 3, 17, 250, 6, 90, 11]

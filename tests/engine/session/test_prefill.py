@@ -22,6 +22,7 @@ from engine.session.uncached import open_session
 from engine.session.unread import PIECE_BYTES
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 TEXT = "Once upon a time there was a big dog. He liked to run and play in the park all day long."
@@ -158,8 +159,7 @@ def test_after_a_cancelled_prefill_another_prompt_begins_anew(zoo: Zoo) -> None:
 
 
 def test_a_prompt_longer_than_the_window_is_refused_and_nothing_lost(zoo: Zoo) -> None:
-    session = Session(zoo.load("pocket"), Settings())
-    list(session.prefill("", [5, 6, 7]))
+    session = begun(zoo.load("pocket"), [5, 6, 7], echo=None)
     with pytest.raises(PromptError, match="The prompt has 513 tokens, the model's context window holds 512"):
         list(session.prefill("", [5] * 513))
     assert session.step().position == 3

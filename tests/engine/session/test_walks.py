@@ -39,7 +39,7 @@ from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
 from inspector.state.timeline import Timeline
-from tests.engine.session.moving import go_back, go_forward
+from tests.engine.sessions import begun, go_back, go_forward
 from tests.zoo import Zoo
 
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2, "bfloat16": 0.25}
@@ -334,8 +334,7 @@ def test_twenty_thousand_steps_stay_within_their_memory_and_their_time(zoo: Zoo)
     assert session.kept_logits.nbytes <= session.kept_logits.budget
     assert session.mover.store.nbytes <= session.mover.store.budget
     # a recurrent state never grows, so that a session just begun is a fair measure for what became slower
-    new = Session(loaded, Settings(temp=1.0, candidates=20, max_tokens=10**9))
-    list(new.prefill("", [5, 6, 7], echo=False))
+    new = begun(loaded, [5, 6, 7], Settings(temp=1.0, candidates=20, max_tokens=10**9))
     pairs = [(session.step().ms.total, new.step().ms.total) for _ in range(500)]
     old_ms, new_ms = (statistics.median(each) for each in zip(*pairs, strict=True))
     assert old_ms < 1.3 * new_ms

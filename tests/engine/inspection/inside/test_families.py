@@ -15,9 +15,10 @@ from engine.inspection.inside.capture import FLOAT32, capture
 from engine.inspection.inside.lens import read_lens, residual_streams
 from engine.model.load import load
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from tests.engine.inspection.inside.looking import Look, loaded, look, opened
 from tests.engine.inspection.inside.reference_models import RESULTS, TINY, reference_session
+from tests.engine.sessions import begun
 from tests.families import FAMILIES
 
 USUAL = (
@@ -129,9 +130,7 @@ PROMPT = "Once upon a time, there was a little girl named"
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    session = Session(load(LoadSettings()), Settings())
-    for _ in session.prefill(PROMPT, session.encode(PROMPT)):
-        pass
+    session = begun(load(LoadSettings()), PROMPT, echo=None)
     session.step()
     return session
 

@@ -16,7 +16,8 @@ from engine.model.layers import calls, patched
 from engine.model.load import load
 from engine.protocol import ExpertsRead, HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 FORMS = (*CONFIGS, "pocket", "llama:4bit", "llama:bfloat16", "mixtral:4bit", "qwen3-next:4bit")
@@ -170,9 +171,7 @@ def test_a_recurrent_layer(zoo: Zoo) -> None:
 def test_looking_changes_neither_model_nor_classes(zoo: Zoo) -> None:
     loaded = zoo.load("mixtral")
     before = mx.fast.rope, mx.fast.rms_norm, mx.softmax, type(loaded.model).__call__
-    session = Session(loaded, Settings())
-    for _ in session.prefill("", [5, 6, 7], echo=False):
-        pass
+    session = begun(loaded, [5, 6, 7])
     logits = session.logits.copy()
     read(zoo, "mixtral")
     assert (mx.fast.rope, mx.fast.rms_norm, mx.softmax, type(loaded.model).__call__) == before
@@ -221,15 +220,6 @@ def test_an_activation_that_is_not_known_or_can_not_be_told_has_no_name() -> Non
 PROMPT = [5, 6, 7, 8, 9, 100]
 
 
-def begun(zoo: Zoo, name: str) -> Session:
-    session = Session(zoo.load(name), Settings())
-    for _ in session.prefill("", PROMPT, echo=False):
-        pass
-    session.step()
-    session.step()
-    return session
-
-
 def router_logits(session: Session) -> list[np.ndarray]:
     """What each layer's router says of the last token, in a forward over the whole path from nothing."""
     found = []
@@ -257,7 +247,7 @@ def expected(logits: np.ndarray, count: int) -> tuple[list[int], list[float]]:
 
 @pytest.mark.parametrize("name", ["mixtral", "gpt-oss", "qwen3-next", "mixtral:4bit"])
 def test_experts_and_weights_are_those_of_the_routers_logits(zoo: Zoo, name: str) -> None:
-    session = begun(zoo, name)
+    session = begun(zoo.load(name), PROMPT, steps=2)
     read = read_experts(session, session.node)
     assert read.facts.failed is None
     logits = router_logits(session)
@@ -273,7 +263,7 @@ def test_experts_and_weights_are_those_of_the_routers_logits(zoo: Zoo, name: str
 
 
 def test_a_shared_expert_beside_the_chosen_ones_does_not_disturb_the_reading(zoo: Zoo) -> None:
-    session = begun(zoo, "deepseek-v2")
+    session = begun(zoo.load("deepseek-v2"), PROMPT, steps=2)
     read = read_experts(session, session.node)
     (layer,) = read.layers
     # This router's weights are zeros: of 4 experts each has a share of 1/4, and nothing makes the chosen ones sum to 1.
@@ -281,7 +271,7 @@ def test_a_shared_expert_beside_the_chosen_ones_does_not_disturb_the_reading(zoo
 
 
 def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = begun(zoo, "mixtral")
+    session = begun(zoo.load("mixtral"), PROMPT, steps=2)
     whole = read_experts(session, session.node)
     monkeypatch.setattr(experts.mx, "eye", lambda *shape: mx.zeros(shape))  # a reading that reads nothing
     read = read_experts(session, session.node)
@@ -291,7 +281,7 @@ def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch
 
 
 def test_states_of_recurrent_layers(zoo: Zoo) -> None:
-    session = begun(zoo, "mamba2")
+    session = begun(zoo.load("mamba2"), PROMPT, steps=2)
     read = read_experts(session, session.node)
     states = tree_flatten([cache.state for cache in session.runner.kv.caches])
     caches = [array for _, array in states if isinstance(array, mx.array)]
@@ -313,12 +303,12 @@ def test_a_layer_without_a_state_is_left_out(zoo: Zoo) -> None:
 
 
 def read_states(zoo: Zoo, name: str) -> ExpertsRead:
-    session = begun(zoo, name)
+    session = begun(zoo.load(name), PROMPT, steps=2)
     return read_experts(session, session.node)
 
 
 def test_the_session_stays_as_it_is_and_a_model_without_either_says_so(zoo: Zoo) -> None:
-    session = begun(zoo, "llama")
+    session = begun(zoo.load("llama"), PROMPT, steps=2)
     before = session.kv_reading(), session.node, session.logits.copy()
     read = read_experts(session, session.node)
     assert (read.layers, read.states) == ((), ())
