@@ -108,15 +108,8 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 def test_facts() -> None:
     assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
     assert by_kind(lambda cls: cls.aside) == {
-        "Explain",
-        "WhatIf",
-        "FindTokens",
-        "Tokenize",
-        "PreviewPrompt",
-        "ReadGrammar",
-        "AddLanes",
-        "RemoveLane",
-    }
+        "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
+    }  # fmt: skip
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
         "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation", "FollowSecond",

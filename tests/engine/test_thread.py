@@ -16,6 +16,7 @@ from engine import protocol
 from engine.protocol import Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
+from tests.engine.unthreaded import kinds
 
 
 class Engine:
@@ -64,10 +65,6 @@ def ready(engine: Engine) -> Engine:
     engine.do(protocol.Configure(Settings(max_tokens=1000, min_tokens=1000)))
     engine.do(protocol.Prefill("Once upon a time", chat=False))
     return engine
-
-
-def kinds(found: list[Record]) -> list[str]:
-    return [type(record).__name__ for record in found]
 
 
 def test_a_session_from_load_to_step(engine: Engine) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import run_state_machine_as_test
 from mlx_lm.models import cache as caches
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, QuantizedKVCache, RotatingKVCache
 
@@ -27,7 +26,7 @@ from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
-from tests.engine.session.test_walks import walk
+from tests.engine.session.test_walks import run_walk, walk
 from tests.engine.sessions import begun, go_back
 from tests.zoo import BASE, CONFIGS, Zoo
 
@@ -62,14 +61,7 @@ def opened(loaded: Loaded, steps: int = 10) -> Session:
 
 def walked(loaded: Loaded) -> None:
     """Steps, moves, runs and beam searches in any order, each against mlx_lm with fresh caches."""
-    machine = walk(loaded, 1e-4)
-    health = list(HealthCheck)
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=health
-        ),
-    )
+    run_walk(walk(loaded, 1e-4), 8, 15)
 
 
 # ---- a kind of a test's own making --------------------------------------------------------------

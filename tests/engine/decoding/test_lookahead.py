@@ -20,31 +20,21 @@ from engine.protocol import AheadLine, LookedAhead
 from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.task import Task
+from tests.engine.decoding.test_beam import MODELS, PROMPT
 from tests.engine.sessions import Breaks, arrays, begun
 from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 TOLERANCE = 1e-4
 """Of a line's joint logprob against the sum of the steps', as the issue asks."""
-PROMPT = "Once upon a time, there was a little girl named Lily. She had a red ball and a"
 COUNT = 6
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    **MODELS,
     "pocket": ("pocket", {}),
-    "plain": ("llama", {}),
-    "weights of 4 bits": ("llama:4bit", {}),
     "float16": ("llama:float16", {}),
-    "sliding beside global": ("gemma3", {}),
-    "sliding with sinks": ("gpt-oss", {}),
-    "recurrent": ("mamba2", {}),
-    "hybrid": ("qwen3-next", {}),
-    "convolution": ("lfm2", {}),
-    "latent attention": ("deepseek-v2", {}),
-    "experts": ("mixtral", {}),
-    "quantized 8 bits": ("llama", {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}),
-    "quantized 4 bits": ("llama", {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}),
     "quantized on the way": ("llama", {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 28}),
-    "rotating before the wrap": ("phi3", {"max_kv_size": 64}),
+    "rotating window": ("phi3", {"max_kv_size": 64}),
     "rotating after the wrap": ("phi3", {"max_kv_size": 16}),
     "no kept KV": ("qwen3-next", {"kept_kv_mib": 0}),
     "no kept logits": ("llama", {"kept_logits_mib": 0}),

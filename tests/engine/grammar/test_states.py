@@ -8,11 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import settings as budget
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from hypothesis.stateful import run_state_machine_as_test as walk
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
@@ -32,6 +29,7 @@ from engine.task import never
 from engine.trace import load, save_as
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer
+from tests.engine.session.test_walks import run_walk
 from tests.engine.sessions import go_back
 from tests.zoo import Zoo
 
@@ -202,22 +200,12 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
 
 
 def test_the_mask_after_a_walk_is_that_of_a_fresh_matcher(zoo: Zoo) -> None:
-    walk(
-        machine(zoo.load("llama"), 60),
-        settings=budget(
-            max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_walk(machine(zoo.load("llama"), 60), 15, 15)
 
 
 @pytest.mark.slow
 def test_the_mask_after_a_long_walk_is_that_of_a_fresh_matcher(zoo: Zoo) -> None:
-    walk(
-        machine(zoo.load("llama"), 200),
-        settings=budget(
-            max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_walk(machine(zoo.load("llama"), 200), 100, 40)
 
 
 # ---- recorded ----------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
 from tests.engine.session.test_walks import KINDS, Reference
 from tests.engine.sessions import begun
-from tests.engine.test_thread import Engine, kinds
+from tests.engine.test_thread import Engine
+from tests.engine.unthreaded import kinds
 from tests.zoo import Zoo
 
 PROMPT = [433, 18, 97, 300, 41, 7, 1201, 355, 16, 90, 77, 512, 48, 999, 23, 640, 88, 3000, 15, 260]

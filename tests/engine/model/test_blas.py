@@ -67,22 +67,7 @@ class Library:
             found = value(alpha) * (left @ right) * self._factor
             out[:] = found + (rest * out if rest else 0)
 
-        kinds = (
-            whole,
-            whole,
-            whole,
-            whole,
-            whole,
-            whole,
-            scalar,
-            pointer,
-            whole,
-            pointer,
-            whole,
-            scalar,
-            pointer,
-            whole,
-        )
+        kinds = (*[whole] * 6, scalar, pointer, whole, pointer, whole, scalar, pointer, whole)
         return ctypes.CFUNCTYPE(None, *kinds)(gemm)
 
 

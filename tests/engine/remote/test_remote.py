@@ -15,8 +15,9 @@ from engine.remote import server
 from engine.remote.link import ProcessLink
 from engine.settings import LoadSettings, Settings
 from tests.engine.remote.far import PROGRAM, Far, Host, hosted
-from tests.engine.test_thread import Engine, kinds
+from tests.engine.test_thread import Engine
 from tests.engine.test_wire import lived, timeless
+from tests.engine.unthreaded import kinds
 
 SAMPLED = Settings(temp=0.8, seed=3, candidates=5, max_tokens=25, min_tokens=25)
 

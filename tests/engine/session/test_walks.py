@@ -250,6 +250,17 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
     return Walk
 
 
+def run_walk(machine: type[RuleBasedStateMachine], examples: int, rules: int) -> None:
+    """Run a machine so many times, with at most so many rules each."""
+    how = settings(
+        max_examples=examples,
+        stateful_step_count=rules,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=how)
+
+
 def bound(loaded: Loaded, tolerance: float) -> float:
     """The largest difference of a logit that rounding explains, where the model itself needs `tolerance`."""
     bits, fast = loaded.settings.kv_bits, bool(loaded.facts.blas)
@@ -262,15 +273,7 @@ def bound(loaded: Loaded, tolerance: float) -> float:
 def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    run_state_machine_as_test(
-        walk(loaded, bound(loaded, tolerance)),
-        settings=settings(
-            max_examples=6,
-            stateful_step_count=10 if kind in VARIANTS else 25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_walk(walk(loaded, bound(loaded, tolerance)), 6, 10 if kind in VARIANTS else 25)
 
 
 @pytest.mark.slow
@@ -278,12 +281,7 @@ def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
 def test_a_long_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    run_state_machine_as_test(
-        walk(loaded, bound(loaded, tolerance)),
-        settings=settings(
-            max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_walk(walk(loaded, bound(loaded, tolerance)), 30, 50)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
