@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from engine import pocket
+from tests.system import python
 
 LIGHT = "from engine.libraries import import_mlx_lm; import_mlx_lm()\nimport sys\n"
 HEAVY = "{'transformers', 'huggingface_hub', 'torch'} & sys.modules.keys()"
@@ -18,9 +17,7 @@ HEAVY = "{'transformers', 'huggingface_hub', 'torch'} & sys.modules.keys()"
 
 def ran(code: str, *arguments: str) -> str:
     """What a program prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = python(code, *arguments, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 import tomllib
@@ -17,6 +16,7 @@ from engine.protocol import Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from tests.engine.unthreaded import kinds
+from tests.system import python
 
 
 class Engine:
@@ -295,8 +295,8 @@ import {", ".join(sorted(FACE))}
 added = {{name.split(".")[0] for name in set(sys.modules) - before}}
 print(sorted(added - set(sys.stdlib_module_names) - {{"engine"}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    done = python(code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_the_contracts_name_the_same_face() -> None:
@@ -309,10 +309,8 @@ def test_the_engine_imports_no_screen() -> None:
         "import sys, engine.worker, engine.measuring.bench\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "[]\n"
-    )
+    done = python(code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 EXIT = """
@@ -339,7 +337,7 @@ sys.exit(0 if engine.close(10) else 3)
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", ["Loading", "ModelFacts", "PrefillChunk", "Step"])
 def test_a_process_that_closes_in_any_phase_exits_cleanly(phase: str) -> None:
-    done = subprocess.run([sys.executable, "-c", EXIT, phase], capture_output=True, text=True, timeout=60)
+    done = python(EXIT, phase)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -360,9 +358,9 @@ engine.close(10)
 
 
 def test_a_low_limit_of_open_files_is_called_what_it_is() -> None:
-    done = subprocess.run([sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=60)
-    assert "mlx_lm needs to be allowed 4,096 open files, and the hard limit here is 64." in done.stdout
-    assert "ulimit -Hn 4096" in done.stdout
+    told = python(FEW_FILES).stdout
+    assert "mlx_lm needs to be allowed 4,096 open files, and the hard limit here is 64." in told
+    assert "ulimit -Hn 4096" in told
 
 
 def test_a_bias_beyond_the_vocabulary_given_before_the_model_is_called_what_it_is(engine: Engine) -> None:

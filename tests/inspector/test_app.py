@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import NoReturn
@@ -22,6 +20,7 @@ from inspector.main.dialogs.help import HelpDialog
 from inspector.main.panels.text import TextPanel
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig, run
+from tests.system import python
 
 
 def test_the_engine_starts_after_the_first_paint_and_loads():
@@ -140,8 +139,7 @@ def test_an_application_that_never_started_closes_nothing():
 
 def test_the_screen_is_imported_without_mlx():
     code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers', 'numpy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert python(code).stdout.strip() == "set()"
 
 
 def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +19,7 @@ from engine.grammar.matcher import GrammarTokens, GrammarVocabulary, Matcher, tr
 from engine.grammar_settings import LONGEST, Grammar, GrammarKind, check_grammar, choices
 from engine.model.load import load
 from engine.settings import LoadSettings
+from tests.system import python
 
 
 class PlainVocabulary:
@@ -326,8 +325,8 @@ def test_nothing_is_written_where_the_screen_is() -> None:
         "        while ids := matcher.allowed_ids(): matcher.take(ids[0]); raise_at = matcher.forced()\n"
         "    except EngineError: pass\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    done = python(code, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(

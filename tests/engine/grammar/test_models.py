@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -29,6 +26,7 @@ from tests.engine import sessions
 from tests.engine.grammar.test_matcher import PlainVocabulary
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
 from tests.engine.sessions import go_back
+from tests.system import python
 
 YES = Grammar("regex", "yes|no")
 
@@ -273,10 +271,8 @@ def test_without_a_grammar_llguidance_is_not_imported() -> None:
         "list(session.prefill('', session.tokens.encode('Once upon a time'))); session.step()\n"
         "print(json.dumps([name for name in sys.modules if name.startswith('llguidance')]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert json.loads(done.stdout) == []
+    done = python(code, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_an_end_at_max_tokens_says_that_the_grammars_text_is_not_finished(loaded: Loaded) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
 from tests.broken_models.places import CLOSED
 from tests.engine.models_on_disk import made_up
+from tests.system import python
 from tests.zoo import Zoo
 
 
@@ -253,7 +252,5 @@ def test_neither_mlx_nor_numpy_is_imported(tmp_path: Path) -> None:
         "import sys; from engine.models_on_disk.places import listed; m = next(listed([sys.argv[1]]));"
         "print(m.known, [n for n in ('mlx', 'mlx_lm', 'numpy', 'transformers') if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
+    done = python(program, str(tmp_path))
     assert (done.stdout, done.stderr) == ("True []\n", "")

@@ -6,8 +6,6 @@ A GPU's products of several rows are the ones that differ; those of one row are 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +22,7 @@ from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from tests.engine.unthreaded import Unthreaded
+from tests.system import python
 from tests.zoo import BASE, Zoo
 
 Product = Callable[..., mx.array]
@@ -140,10 +139,8 @@ def test_mlx_is_told_to_multiply_in_float32_unless_the_person_said_otherwise(
     environment = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
     environment |= {"MLX_ENABLE_TF32": given} if given else {}
     seen = "import engine.frozen, os, sys; print('mlx' in sys.modules, os.environ['MLX_ENABLE_TF32'])"
-    done = subprocess.run(
-        [sys.executable, "-c", seen], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", there]
+    done = python(seen, env=environment)
+    assert (done.returncode, done.stdout.split()) == (0, ["False", there])
 
 
 @pytest.mark.parametrize("layers", [8, pytest.param(60, marks=pytest.mark.slow)])
