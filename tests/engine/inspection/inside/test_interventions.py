@@ -108,23 +108,18 @@ def assert_is(intervened: Intervened, row: Any) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_layer_switched_off_in_the_context_is_the_identity(zoo: Zoo, name: str) -> None:
+@pytest.mark.parametrize(
+    ("scope", "layer", "change"),
+    [("context", 1, identity), ("token", 0, identity_at_the_end)],
+    ids=["context", "token"],
+)
+def test_a_layer_switched_off_is_the_identity_in_the_context_or_for_this_token_alone(
+    zoo: Zoo, name: str, scope: Any, layer: int, change: Change
+) -> None:
     session = opened(zoo, name)
-    found = intervene(session, session.node, [Intervention("layer", 1)], "context")
+    found = intervene(session, session.node, [Intervention("layer", layer)], scope)
     model = session.runner.model
-    with swapped(decoder_layers(model)[1], identity):
-        reference = logits(model, IDS)
-    assert_is(found, reference)
-    assert found.largest_change > 1e-3
-    assert found.facts.failed is None
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_layer_switched_off_here_is_the_identity_for_this_token_alone(zoo: Zoo, name: str) -> None:
-    session = opened(zoo, name)
-    found = intervene(session, session.node, [Intervention("layer", 0)])
-    model = session.runner.model
-    with swapped(decoder_layers(model)[0], identity_at_the_end):
+    with swapped(decoder_layers(model)[layer], change):
         reference = logits(model, IDS)
     assert_is(found, reference)
     assert found.largest_change > 1e-3
