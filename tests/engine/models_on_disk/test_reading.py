@@ -1,4 +1,8 @@
-"""What headers tell of a model, held against an independent reading: MLX's own, and figures worked out by hand."""
+"""What headers tell of a model, held against an independent reading: MLX's own, and figures worked out by hand.
+
+And against a loaded model of each of mlx_lm's families: a figure is right, or there is none. A dozen families, of every
+way to keep keys and values, is in the usual suite; `-m slow` has the rest.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,26 @@ from typing import Any
 
 import pytest
 
+from engine.errors import LoadError
 from engine.models_on_disk import reading
-from engine.models_on_disk.facts import DiskModel, KVSize
+from engine.models_on_disk.facts import UNTOLD, DiskModel, KVSize
 from engine.models_on_disk.places import listed
 from inspector.state.disk_models import cells, facts
 from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
 from tests.broken_models.places import CLOSED
+from tests.engine.inspection.inside.looking import loaded
 from tests.engine.models_on_disk import made_up
+from tests.families import FAMILIES
 from tests.system import python
 from tests.zoo import Zoo
+
+USUAL = (
+    "cohere2", "deepseek_v2", "deepseek_v3", "exaone4", "falcon_h1", "gemma3n", "gemma4", "gpt_bigcode", "gpt_neox",
+    "gpt_oss", "kimi_linear", "longcat_flash", "mamba2", "nanbeige", "phi3", "qwen3_next", "recurrent_gemma", "rwkv7",
+)  # fmt: skip
+NO_FIGURE = {*UNTOLD, "deepseek_v41", "hunyuan"}
+"""Families of whose caches nothing is said."""
 
 
 def one(path: Path) -> DiskModel:
@@ -122,6 +136,28 @@ def test_an_unknown_family_is_said_to_be_so(tmp_path: Path) -> None:
     assert found.problem.startswith("mlx_lm has no family x\x1b")
     assert not found.spec
     assert one(made_up.model(tmp_path / "m", model_type="own", model_file="own.py")).problem == ""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models are written."""
+    return tmp_path_factory.mktemp("families")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES]
+)
+def test_the_figures_are_those_of_the_loaded_model(models: Path, family: str) -> None:
+    try:
+        facts = loaded(models, family).facts
+    except LoadError:
+        pytest.skip("mlx_lm runs it on Metal alone")
+    (found,) = listed([facts.path])
+    assert found.problem == ""
+    assert (found.weights.parameters, found.weights.size) == (facts.parameters, facts.weight_bytes)
+    assert found.context == facts.context_window
+    assert (found.kv is None) is (family in NO_FIGURE)
+    assert found.kv is None or found.kv.growing == (facts.kv_bytes_per_token or 0)
 
 
 # ---- what is not whole --------------------------------------------------------------------------------

@@ -49,21 +49,9 @@ def main(folder: str, sharding: str) -> None:
     """Print the difference."""
     path, out = model_at(Path(folder), NAME, 2), Path(folder) / f"logits-{sharding}.npy"
     hostfile = RankHosts((RankHost(LOOPBACK, (LOOPBACK,)),) * 2).meeting().files["MLX_HOSTFILE"]
-    started = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.engine.ranks.reference",
-                str(rank),
-                str(path),
-                sharding,
-                hostfile,
-                str(out),
-            ]
-        )
-        for rank in range(2)
-    ]
+    command = [sys.executable, "-m", "tests.engine.ranks.reference"]
+    given = [str(path), sharding, hostfile, str(out)]
+    started = [subprocess.Popen([*command, str(rank), *given]) for rank in range(2)]
     assert [process.wait(120) for process in started] == [0, 0]
     loaded = load(LoadSettings(str(path), ranks=2, shard=sharding), spread=RanksSpread())
     session = begun(loaded, PROMPT, echo=None)
