@@ -152,10 +152,9 @@ class EngineThread:
     def _serve(self) -> None:
         import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
 
-        from engine.model.light_import import import_mlx_lm
+        from engine.libraries import check_private, import_mlx_lm
 
         import_mlx_lm()  # before any module of ours does
-        from engine.libraries import check_private
         from engine.worker import Worker
 
         check_private()

@@ -38,12 +38,7 @@ NAMED = {
     "DrawMany": r"\b(DrawMany|DrawsCounted|DrawnToken)\b",
     "SweepHeads": r"\b(SweepHeads|HeadsSwept|SweptUnit)\b",
 }
-KEYS = {
-    "space": ("space",),
-    "choice": ("down", "enter"),
-    "what-if": ("s", "down", "1"),
-    "attention": ("A",),
-}
+KEYS = {"space": ("space",), "choice": ("down", "enter"), "what-if": ("s", "down", "1"), "attention": ("A",)}
 """What is pressed for each figure."""
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from engine import pocket
+from tests.system import python
 
-LIGHT = "from engine.model.light_import import import_mlx_lm; import_mlx_lm()\nimport sys\n"
+LIGHT = "from engine.libraries import import_mlx_lm; import_mlx_lm()\nimport sys\n"
 HEAVY = "{'transformers', 'huggingface_hub', 'torch'} & sys.modules.keys()"
 
 
 def ran(code: str, *arguments: str) -> str:
     """What a program prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = python(code, *arguments, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -47,10 +44,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-CALLS = {
-    "ours": "from engine.model.light_import import fill_in; fill_in()\n",
-    "mlx_lm's own": "",
-}
+CALLS = {"ours": "from engine.libraries import fill_in; fill_in()\n", "mlx_lm's own": ""}
 
 
 @pytest.mark.wide(1)
@@ -95,8 +89,8 @@ def test_what_was_imported_before_is_used() -> None:
 @pytest.mark.slow
 def test_another_mlx_lm_that_needs_more_is_imported_as_ever() -> None:
     code = (
-        "from engine.model import light_import\n"
-        "del light_import._CLASSES['PreTrainedTokenizerFast']\n" + LIGHT + "import transformers\n"
+        "from engine import libraries\n"
+        "del libraries._CLASSES['PreTrainedTokenizerFast']\n" + LIGHT + "import transformers\n"
         "from mlx_lm import tokenizer_utils; print(tokenizer_utils.AutoTokenizer is transformers.AutoTokenizer)"
     )
     assert ran(code) == "True"
