@@ -125,9 +125,6 @@ PRIVATE = (
         "8.2.8",
     ),
     PrivateName(
-        "textual.message_pump.MessagePump._parent", "styles below it may have changed with it", "8.2.8"
-    ),
-    PrivateName(
         "textual.drivers.linux_driver.LinuxDriver._writer_thread",
         "writes to the terminal until it has gone",
         "8.2.8",
