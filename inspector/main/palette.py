@@ -31,7 +31,7 @@ from inspector.main.key_table import KeyTable
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.widgets.actions import Action, ActionTable, KeyLine, note
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 from inspector.widgets.overlay import Overlay
 
 

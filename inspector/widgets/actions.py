@@ -22,7 +22,7 @@ from textual.widget import Widget
 
 from engine.frozen import frozen
 from inspector.keys import KEYS, names_of, shown, typed, with_keys
-from inspector.widgets.painting.laid_out import LaidOutOnce
+from inspector.widgets.painting import LaidOutOnce
 
 Result = TypeVar("Result")
 Run = Callable[[Any], Awaitable[None] | None]

@@ -22,8 +22,7 @@ from inspector.state.inside import checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.page_view import PageView
+from inspector.widgets.canvas import Canvas, PageView, Row, centred
 
 Answer = TypeVar("Answer", bound=Record)
 LOW, TALL = 16, 30

@@ -13,8 +13,7 @@ from inspector.display import token_text, unfinished, visible
 from inspector.state.session_tree import Item
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark
 from inspector.widgets.inks import panel_css
-from inspector.widgets.token_styles import heat_style, link_of
-from inspector.widgets.wrap import TextPiece, Wrap, WrappedLine
+from inspector.widgets.token_lines import TextPiece, Wrap, WrappedLine, heat_style, link_of
 
 STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares from which on a token has the next colour."""

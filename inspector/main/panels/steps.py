@@ -36,13 +36,13 @@ from inspector.widgets.canvas import (
     is_dark,
     looks_same,
     rgb_style,
+    set_line_count,
     strip_of,
     why_empty,
 )
 from inspector.widgets.charts import area, bar, window
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 _LABEL = 12
 

@@ -39,13 +39,12 @@ from inspector.widgets.canvas import (
     colourful,
     is_dark,
     looks_same,
+    set_line_count,
     strip_of,
     why_empty,
 )
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import TokenStyles, legend
-from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
+from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend
 
 OFF, BORDERS, IDS, BYTES = VIEWS
 TWO_ROWS = (IDS, BYTES)

@@ -11,10 +11,8 @@ from textual.content import Content
 from engine.protocol import RaceStep
 from inspector.display import truncate, visible
 from inspector.scales import milliseconds, ms, size
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.charts import area, axis, bar
-from inspector.widgets.curves import binned, round_top
-from inspector.widgets.fact_table import fact_rows
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
+from inspector.widgets.charts import area, axis, bar, binned, round_top
 from inspector.widgets.inks import panel_css
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]

@@ -9,9 +9,8 @@ from rich.segment import Segment
 from engine.protocol import RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.display import pad, truncate, visible
 from inspector.scales import milliseconds, size
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.charts import bar
-from inspector.widgets.fact_table import fact_rows
 
 Cells = dict[str, str]
 WIDTHS = {

@@ -18,8 +18,7 @@ from inspector.state.measured import Measured
 from inspector.tools.ranks.page import page
 from inspector.tools.ranks.tool import RANKS_SCREEN
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.page_view import PageView
+from inspector.widgets.canvas import Canvas, PageView, Row, centred
 
 
 class RanksScreen(ToolScreen[None]):

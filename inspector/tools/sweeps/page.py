@@ -12,9 +12,8 @@ from engine.sweep_settings import SweepName
 from inspector.display import visible
 from inspector.scales import amount, count, size
 from inspector.tools.sweeps.tables import PLACES, TITLES, UNITS, spread
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.charts import bar
-from inspector.widgets.fact_table import fact_rows
 
 _READABLE = 104
 _LEAST_BAR, _MOST_BAR = 6, 40

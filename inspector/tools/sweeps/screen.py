@@ -20,9 +20,8 @@ from inspector.tools.sweeps.control import SweepControl
 from inspector.tools.sweeps.page import sweeps_page
 from inspector.tools.sweeps.tool import NAMES, SWEEP_SCREEN
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.canvas import Canvas, PageView, Row, centred
 from inspector.widgets.charts import bar
-from inspector.widgets.page_view import PageView
 
 BAR = 16
 

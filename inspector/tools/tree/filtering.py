@@ -10,9 +10,8 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from inspector.tools.tree.pruning import TreeFilter
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 
 LABELS = ("all branches", "only bookmarked")
 

@@ -11,9 +11,8 @@ from textual.widget import Widget
 from textual.widgets import Label, Static
 
 from engine.protocol import Marked
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 
 FIELDS = (
     ("name", "name: shown in the tree"),

@@ -23,9 +23,8 @@ from inspector.state.timeline import Timeline
 from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
 from inspector.tools.tree.notes import beam_note, inner_note, signs_of
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Row, centred, strip_of, why_empty
+from inspector.widgets.canvas import Row, centred, set_line_count, strip_of, why_empty
 from inspector.widgets.inks import Inked
-from inspector.widgets.line_count import set_line_count
 
 _MARK, _LEAST_TEXT = 2, 30
 _TEXT = 8

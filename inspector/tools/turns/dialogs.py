@@ -16,9 +16,8 @@ from inspector.display import truncate, visible
 from inspector.state.timeline import Timeline
 from inspector.tools.turns.tool import TURN_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import Choice, TypedTextArea
 
 Differing = Literal["path", "template"]
 EXCERPT = 160

@@ -16,7 +16,7 @@ from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.dialogs import LessonsDialog
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
 from tests.inspector.rig import Rig
 

@@ -7,7 +7,7 @@ from textual.widgets import TextArea
 
 from engine.protocol import Prefill
 from inspector.main.opening import MOST_SHOWN, OpeningPanel
-from inspector.widgets.safety import MOST_IN_LINE, MOST_TYPED, SafeInput
+from inspector.widgets.fields import MOST_IN_LINE, MOST_TYPED, SafeInput
 from tests.inspector.rig import Rig, run
 
 LONG = "One day a little dog. " * 50_000

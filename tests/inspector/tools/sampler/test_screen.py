@@ -30,8 +30,7 @@ from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.widgets.choice import Choice
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.explanations import answered, explained
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import FakeEngine, Rig, addressed, run

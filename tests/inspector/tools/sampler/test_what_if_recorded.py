@@ -20,7 +20,7 @@ from inspector.session.replay.replay_backend import REFUSED
 from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.what_if import TRIED
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig

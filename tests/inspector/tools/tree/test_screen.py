@@ -14,7 +14,7 @@ from inspector.tools.registry import TOOLS
 from inspector.tools.tree.naming import NamingDialog
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.tool import TREE
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.inspector.rig import Rig, run
 
 

@@ -8,7 +8,7 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
 from inspector.state.roles import role_slots
 from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import TypedTextArea
 from tests.inspector.fakes import PROMPT
 from tests.inspector.rig import Rig, run
 
