@@ -12,8 +12,7 @@ from inspector.keys import key_for
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.branches import PROMPT
-from inspector.state.marks import counted
-from inspector.state.session_tree import SessionTree
+from inspector.state.session_tree import SessionTree, counted
 
 _LABEL = 24
 """Cells that a branch's text gets in an answer."""

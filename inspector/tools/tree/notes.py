@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.protocol import Marked
 from inspector.display import truncate, visible
 from inspector.state.beams import BeamNode
-from inspector.state.mark_words import NOTE, STAR
+from inspector.state.session_tree import NOTE, STAR
 
 _NAME = 24
 """Cells of a name further down in a branch."""

@@ -10,7 +10,7 @@ from inspector.keys import key_for
 from inspector.main.arrangement import Place
 from inspector.main.messages import ToolMessage
 from inspector.main.tool import BRANCH, LOOK, Host, PanelSpec, Tool, ToolActions
-from inspector.state.mark_words import written
+from inspector.state.session_tree import written
 from inspector.tools.tree.marking import Marking
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.pruning import TreeFilter, pruned

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
-from inspector.state.roles import role_slots
 from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
 from inspector.widgets.fields import TypedTextArea
 from tests.inspector.fakes import PROMPT
@@ -113,10 +112,10 @@ def test_without_a_conversation_or_an_answer_it_says_why():
 def test_roles_stand_where_messages_begin():
     async def test(rig: Rig) -> None:
         await chatting(rig)
-        assert role_slots(rig.timeline) == {0: "user", len(PROMPT): "assistant"}
+        assert rig.timeline.prompts.roles(rig.timeline.items) == {0: "user", len(PROMPT): "assistant"}
         lines = [line for line in rig.screen_text().splitlines() if "│" in line[:1]]
         assert any(line[2:4] == "A " for line in lines)
         await rig.ready()
-        assert role_slots(rig.timeline) == {}
+        assert rig.timeline.prompts.roles(rig.timeline.items) == {}
 
     run(test)
