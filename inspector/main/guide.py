@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from inspector.main.key_table import refusal
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.replay.player import Player
-from inspector.session.replay.stops import ELSEWHERE, Caption
+from inspector.session.player import Player
+from inspector.session.stops import ELSEWHERE, Caption
 from inspector.widgets.actions import Action
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, EngineClient, SessionHost
 from inspector.session.controller import Controller
 from inspector.session.going_live import GoingLive, LoadedModel
-from inspector.session.replay.player import Player
-from inspector.session.replay.replay_backend import ReplayBackend
-from inspector.session.replay.stops import Caption, Telling
+from inspector.session.player import Player
+from inspector.session.replay_backend import ReplayBackend
+from inspector.session.stops import Caption, Telling
 from inspector.session.transport import Transport
 from inspector.state.timeline import STATES
 

@@ -78,10 +78,10 @@ def _generation(speculation: SpeculationSettings | None) -> list[Command]:
 def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
     if request.jsonl:
-        from inspector.cli.writers.jsonl import JsonLines
+        from inspector.cli.writers.generation import JsonLines
 
         return JsonLines(out, request)
-    from inspector.cli.writers.plain import PlainText
+    from inspector.cli.writers.generation import PlainText
 
     return PlainText(out, err, request)
 

@@ -25,9 +25,8 @@ from engine.protocol import (
 from inspector.display import quoted, token_label, visible
 from inspector.scales import KL_BITS, bits, count, percent, signed
 from inspector.state.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.divergence import Divergences, mean
 from inspector.state.inside import Looks, checks_words, interventions_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 from inspector.state.session_tree import Item
 from inspector.tools.export.markup import element, hint, millionths, number, row, table
 from inspector.tools.export.recording import Figure, Recording

@@ -23,7 +23,7 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits, percent
-from inspector.state.divergence import Divergences, mean
+from inspector.state.lockstep import Divergences, mean
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.tool import LOCKSTEP_SCREEN, LockstepControl

@@ -10,7 +10,7 @@ from inspector.lessons.catalogue import Listed, shipped
 from inspector.lessons.expressions import expression
 from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.play import LessonPhase
-from inspector.lessons.scope import Scope
+from inspector.lessons.quantities import Scope
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen

@@ -10,8 +10,8 @@ import pytest
 
 from engine.settings import LoadSettings
 from inspector.demo import LESSON
-from inspector.lessons.authors.check import OWN_DTYPES, check_live, read_checked
 from inspector.lessons.catalogue import ORDER, Listed, shipped
+from inspector.lessons.check import OWN_DTYPES, check_live, read_checked
 from inspector.lessons.headless import (
     go_through,
     live_play,

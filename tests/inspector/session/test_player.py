@@ -12,8 +12,8 @@ from engine.errors import EngineError, TraceError
 from engine.protocol import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
 from engine.trace import Entry, Journal, TraceReader, save_as
 from inspector.recordings import sessions
-from inspector.session.replay import player as module
-from inspector.session.replay.player import LONGEST_PAUSE, SPEEDS, Player
+from inspector.session import player as module
+from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
 

@@ -48,7 +48,7 @@ from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session, recording
-from inspector.lessons.scope import Scope
+from inspector.lessons.quantities import Scope
 from inspector.session import requests
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import KEPT, Job, Latest, Replies

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import BeamStep, Marked, Measuring, RaceOpened, RaceStep, Record, Step
 from engine.trace import Entry, save_as
-from inspector.session.replay.player import Player
+from inspector.session.player import Player
 from inspector.state.beams import BeamHistory
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.keys import with_keys
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.draws.screen import DrawsScreen
 from tests.inspector.rig import Rig

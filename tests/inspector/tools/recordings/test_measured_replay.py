@@ -9,7 +9,7 @@ from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.keys import with_keys
 from inspector.main.caption import CaptionLine
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen

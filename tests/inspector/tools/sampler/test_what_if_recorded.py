@@ -16,7 +16,7 @@ from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.keys import with_keys
 from inspector.session.playback import Opening
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.what_if import TRIED
