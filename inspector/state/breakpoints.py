@@ -15,14 +15,10 @@ LONGEST_TEXT = 24
 
 
 class BreakpointState:
-    """The breakpoints of runs.
+    """The breakpoints of runs."""
 
-    Args:
-        points: Those that are set at first.
-    """
-
-    def __init__(self, points: Breakpoints | None = None) -> None:
-        self.points = points or Breakpoints()
+    def __init__(self) -> None:
+        self.points = Breakpoints()
         self.hit: protocol.BreakpointHit | None = None
         """Where the last run stopped, until something else is done."""
         self.skipping = False

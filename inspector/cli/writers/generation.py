@@ -25,6 +25,11 @@ ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""
 
 
+def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> PlainText | JsonLines:
+    """The writer that a request asks for."""
+    return JsonLines(out, request) if request.jsonl else PlainText(out, err, request)
+
+
 # ---- as text ------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
-from inspector.cli.subcommands.generate import text_writer
+from inspector.cli.writers.generation import text_writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]

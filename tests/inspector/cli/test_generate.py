@@ -16,8 +16,7 @@ import pytest
 from engine.protocol import LogitsRow, Step
 from engine.trace import load
 from inspector.cli import main as cli
-from inspector.cli.subcommands.generate import text_writer
-from inspector.cli.writers.generation import JsonLines, PlainText
+from inspector.cli.writers.generation import JsonLines, PlainText, text_writer
 from tests.inspector.cli.scripted import Run
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
