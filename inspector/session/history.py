@@ -12,9 +12,8 @@ from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
-from inspector.session.runs import Runs
 from inspector.session.sampler_queries import SamplerQueries
-from inspector.session.setup import Setup
+from inspector.session.setup import Runs, Setup
 from inspector.state.branches import ROOT
 from inspector.state.breakpoints import conditions
 from inspector.state.inside import interventions_words

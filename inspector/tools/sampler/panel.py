@@ -20,8 +20,8 @@ from inspector.state.timeline import Phase, StageExplanation, Timeline, other
 from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
 from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
+from inspector.widgets.charts import ruler
 from inspector.widgets.inks import panel_css
-from inspector.widgets.ruler import ruler
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4

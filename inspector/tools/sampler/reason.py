@@ -12,7 +12,7 @@ from inspector.display import quoted, token_label, visible
 from inspector.state.grammar import sentences
 from inspector.state.session_tree import Item
 from inspector.tools.sampler.stage_table import PENALTIES
-from inspector.widgets.ruler import places
+from inspector.widgets.charts import places
 
 SHAPING = ("logit-bias", *PENALTIES)
 """Stages that change logits and cut nothing."""
