@@ -71,11 +71,9 @@ class BreakpointState:
 
 def conditions(points: Breakpoints) -> str:
     """The conditions that are set, on one line; printable, empty for none."""
-    return (" and " if points.all_of else ", ").join(_short(condition) for condition in points.conditions)
-
-
-def _short(condition: str) -> str:
-    return truncate(visible(condition), LONGEST_TEXT)
+    return (" and " if points.all_of else ", ").join(
+        truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions
+    )
 
 
 def marker(points: Breakpoints, room: int) -> str:

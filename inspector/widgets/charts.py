@@ -61,7 +61,10 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
         The lines, the highest first. A value above nothing shows at least one eighth of a line.
     """
     levels = [_eighths(value, height, top) for value in values]
-    return ["".join(HEIGHTS[_clamp(level - 8 * row)] for level in levels) for row in reversed(range(height))]
+    return [
+        "".join(HEIGHTS[max(0, min(8, level - 8 * row))] for level in levels)
+        for row in reversed(range(height))
+    ]
 
 
 def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
@@ -144,10 +147,6 @@ def _eighths(value: float | None, height: int, top: float) -> int:
     if value is None or value <= 0 or top <= 0:
         return 0
     return max(1, min(8 * height, round(value / top * 8 * height)))
-
-
-def _clamp(level: int) -> int:
-    return max(0, min(8, level))
 
 
 # ---- curves in braille dots ---------------------------------------------------------------------

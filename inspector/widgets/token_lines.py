@@ -247,13 +247,9 @@ def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = Fal
 def swatches(edges: Sequence[float], dark: bool, colourful: bool) -> Content:
     """Where each heat step begins, on its own colour."""
     return Content("").join(
-        Content.styled(f" {edge:g} ", _swatch(step, dark, colourful))
+        Content.styled(f" {edge:g} ", ContentStyle.from_rich_style(heat_style(step, dark, colourful)))
         for step, edge in enumerate(edges, start=1)
     )
-
-
-def _swatch(step: int, dark: bool, colourful: bool) -> ContentStyle:
-    return ContentStyle.from_rich_style(heat_style(step, dark, colourful))
 
 
 class TokenStyles:
