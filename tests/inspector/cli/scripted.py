@@ -19,6 +19,10 @@ from inspector.cli.writers.generation import text_writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
+Events = Callable[..., list[dict[str, Any]]]
+"""The fixture `events`."""
+Complaint = Callable[..., str]
+"""The fixture `complaint`."""
 
 
 class Terminal(io.StringIO):

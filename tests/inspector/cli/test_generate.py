@@ -17,7 +17,7 @@ from engine.protocol import LogitsRow, Step
 from engine.trace import load
 from inspector.cli import main as cli
 from inspector.cli.writers.generation import JsonLines, PlainText, text_writer
-from tests.inspector.cli.scripted import Run
+from tests.inspector.cli.scripted import Events, Run
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
@@ -201,7 +201,9 @@ def test_rows_without_a_trace_are_said_to_have_no_effect(capsys: pytest.CaptureF
     assert "--record-logits has no effect without a trace: give -o TRACE." in capsys.readouterr().err
 
 
-def test_a_draft_changes_the_time_and_not_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_changes_the_time_and_not_the_text(
+    capsys: pytest.CaptureFixture[str], events: Events
+) -> None:
     flags = [*STORY, "--max-tokens", "24", "--temp", "1", "--seed", "3", "--candidates", "3"]
     assert cli.main(["generate", *flags]) == 0
     plain = capsys.readouterr().out
@@ -210,11 +212,8 @@ def test_a_draft_changes_the_time_and_not_the_text(capsys: pytest.CaptureFixture
     assert told.out == plain
     for name in ("draft       lookup, 3 tokens a draft", "rounds", "accepted", "a token", "speed"):
         assert name in told.err
-    assert (
-        cli.main(["generate", *flags, "--draft-model", "pocket", "--num-draft-tokens", "2", "--jsonl"]) == 0
-    )
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    rounds, end = [event for event in events if event["event"] == "round"], events[-1]
+    found = events("generate", *flags, "--draft-model", "pocket", "--num-draft-tokens", "2", "--jsonl")
+    rounds, end = [event for event in found if event["event"] == "round"], found[-1]
     assert end["text"] == plain.rstrip("\n")
     assert sum(each["taken"] for each in rounds) == end["speculation"]["taken"] == 24 - 9
     assert {draft["fate"] for each in rounds for draft in each["drafts"]} <= {"accepted", "unseen"}
