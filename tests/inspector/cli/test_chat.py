@@ -195,16 +195,8 @@ def test_a_configuration_that_is_no_object(config: str) -> None:
 
 @pytest.mark.parametrize("command", [GENERATE, BEAM, SCORE, TOKENS, SCREEN])
 def test_every_command_with_a_prompt_takes_the_flags(command: Any) -> None:
-    argv = (
-        "--chat-template-config",
-        "{}",
-        "--use-default-chat-template",
-        "--prefill-response",
-        "x",
-        "--messages",
-        "f",
-    )
-    args = parsed(command.parser(), argv)
+    argv = "--chat-template-config {} --use-default-chat-template --prefill-response x --messages f"
+    args = parsed(command.parser(), argv.split())
     assert (args.chat_template_config, args.prefill_response, args.messages) == ("{}", "x", "f")
 
 
