@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.tokens import Score, score_writer
 from inspector.tools.export.recording import read, totals
 from tests.inspector import fakes
-from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, Terminal, answer
+from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, Terminal, answer, interrupted
 from tests.inspector.cli.test_main import run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
@@ -265,18 +262,7 @@ def test_more_than_the_window_says_so(file: Path) -> None:
 
 def test_ctrl_c_in_the_middle(file: Path) -> None:
     file.write_text("Once upon a time there was a dog. " * 50)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "inspector", "score", str(file), "--jsonl", "--prefill-step-size", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-    )  # fmt: skip
-    assert process.stdout is not None
-    line = b""
-    while b'"token"' not in line:
-        line = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    end = json.loads(out.splitlines()[-1])
-    assert (process.returncode, err) == (130, b"")
+    end = interrupted("token", "score", str(file), "--prefill-step-size", "1")
     assert (end["event"], end["complete"]) == ("score", False)
 
 
