@@ -29,7 +29,8 @@ from inspector.cli.flags import (
     flag_errors,
     whole,
 )
-from inspector.cli.inputs import add_cache_file, add_grammar, decoded, read_file, read_stdin, unescaped
+from inspector.cli.inputs import add_cache_file, add_grammar, read_file, read_stdin, unescaped
+from inspector.texts import decoded
 
 if TYPE_CHECKING:
     from engine.protocol import Command
