@@ -9,8 +9,8 @@ from textual.screen import Screen
 from inspector.main.key_table import KeyTable, refusal
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.replay.player import Player
-from inspector.session.replay.stops import ELSEWHERE, Caption
+from inspector.session.player import Player
+from inspector.session.stops import ELSEWHERE, Caption
 from inspector.widgets.actions import Action
 
 

@@ -10,7 +10,7 @@ from inspector.main.actions import BRANCHING, LOOKING, SETTING_UP, TRANSPORT, sc
 from inspector.main.arrangement import PanelPlace, Place
 from inspector.main.tool import GROUPS, LOOK, Tool, ToolActions
 from inspector.session.controller import Controller
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 

@@ -30,7 +30,7 @@ from inspector.keys import key_for
 from inspector.main.screen import MainScreen
 from inspector.main.tool_screen import ToolScreen
 from inspector.widgets.actions import Action, ActionTable, KeyLine, note
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 from inspector.widgets.overlay import Overlay
 
 

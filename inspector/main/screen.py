@@ -47,7 +47,7 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
-from inspector.session.runs import PACES
+from inspector.session.setup import PACES
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.overlay import Overlay, shown
 

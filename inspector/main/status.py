@@ -16,7 +16,7 @@ from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.inside import interventions_words
-from inspector.state.mark_words import STAR, written
+from inspector.state.session_tree import STAR, written
 from inspector.state.timeline import Phase, Timeline
 
 

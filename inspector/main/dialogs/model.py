@@ -27,11 +27,10 @@ from inspector.main.actions import MODEL_KEYS, Downloads
 from inspector.scales import size
 from inspector.state.disk_models import COLUMNS, cells, facts, matches
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fact_table import fact_rows
-from inspector.widgets.pick_list import PickDialog, PickList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import PickDialog, PickList
 
 WAYS = "Type to filter by name, family or bits, or a directory or a hub id."
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."

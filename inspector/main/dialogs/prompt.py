@@ -28,10 +28,9 @@ from inspector.session.prompts import Draft, PromptHistory, edited, is_conversat
 from inspector.session.requests import Latest
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
+from inspector.widgets.fields import MOST_TYPED, Choice, SafeInput, SafeTextArea
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_TYPED, SafeInput, SafeTextArea
 
 MODES = ("raw", "through the chat template", "the whole conversation")
 RAW, CHAT, WHOLE = range(3)

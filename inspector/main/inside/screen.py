@@ -23,12 +23,10 @@ from inspector.state.inside import CHECKS, checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import KeyLine, pressing
-from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
-from inspector.widgets.page_view import PageView
-from inspector.widgets.token_styles import heat_style, link_of
-from inspector.widgets.wrap import TextPiece, Wrap, WrappedLine
+from inspector.widgets.token_lines import TextPiece, Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
 Notice = list[tuple[str, Style]]

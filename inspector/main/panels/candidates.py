@@ -23,9 +23,8 @@ from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import CONCEALED, Canvas, Row, centred, why_empty
-from inspector.widgets.charts import bar
+from inspector.widgets.charts import bar, places
 from inspector.widgets.inks import panel_css
-from inspector.widgets.ruler import places
 
 END = "‹end›"
 """Marks where the text would end."""

@@ -26,7 +26,7 @@ from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.main.tool import SlotSelected
-from inspector.state.mark_words import explained, signs
+from inspector.state.session_tree import explained, signs
 from inspector.state.timeline import Timeline, other
 from inspector.widgets.canvas import (
     CONCEALED,
@@ -37,13 +37,13 @@ from inspector.widgets.canvas import (
     is_dark,
     looks_same,
     rgb_style,
+    set_line_count,
     strip_of,
     why_empty,
 )
 from inspector.widgets.charts import area, bar, window
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 _LABEL = 12
 
@@ -299,7 +299,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         row, timeline = self.scroll_offset.y + event.y - 1, self._timeline
         lines = []
         if timeline is not None and event.y >= 1 and row < self._shown[1]:
-            lines = explained(timeline, timeline.step_slots[row])
+            lines = explained(timeline.tree, timeline.items[timeline.step_slots[row]].node)
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
@@ -357,7 +357,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         segments = [
             Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-            *self._marked(timeline, step, words, self._token_cells(width), timeline.step_slots[row]),
+            *self._marked(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
         if cells := self._bar_cells(width):
@@ -365,9 +365,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             segments += [Segment("  "), Segment(bar(step.prob, cells), heat)]
         return strip_of(segments, width, base)
 
-    def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int, slot: int) -> Row:
+    def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
         """The token, and at the end of its column the signs of its marks."""
-        marks = signs(timeline, slot)
+        marks = signs(timeline.tree, step.node)
         if not marks:
             return self._token(timeline, step, words, cells)
         room = max(1, cells - cell_len(marks) - 1)

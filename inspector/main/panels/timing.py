@@ -18,9 +18,8 @@ from inspector.keys import key_for
 from inspector.main.panels.steps import StepMs, step_shown
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows, why_empty
 from inspector.widgets.charts import area, axis, shares, window
-from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 TIMES = 2.0

@@ -17,7 +17,7 @@ from inspector.state.session_tree import Item
 from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style, wrapped
 from inspector.widgets.charts import bar
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 # ---- a share as a colour or a glyph -------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from engine.protocol import Attribute, AttributedToken, AttributionRead, Command
 from inspector.display import pad, quoted, token_label, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.scales import count, percent
+from inspector.scales import count, percent, signed
 from inspector.session.requests import Replies
 from inspector.state.contributions import ContributionRow, compared, head_rows, heads_of, ranked, rows_of
 from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN, AttributionChoices
@@ -183,12 +183,6 @@ DIRECT = (
 )
 SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 """Words of a narrow view."""
-
-
-def signed(value: float) -> str:
-    """Logits with their sign, and a true minus; nothing is neither: `+1.20`, `−0.31`, `0.00`."""
-    text = f"{value:+.2f}".replace("-", "−")
-    return text if any(char in "123456789" for char in text) else text[1:]
 
 
 def plain(value: float) -> str:

@@ -37,12 +37,11 @@ from inspector.state.batch import BatchSoFar, LaneSoFar
 from inspector.tools.batch.tool import BATCH_SCREEN, BatchControl
 from inspector.tools.batch.words import compared_words, difference_words, ending, held_words, totals_words
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, note
-from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
 from inspector.widgets.charts import FREE, bar
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fact_table import fact_rows
+from inspector.widgets.fields import TypedTextArea
 from inspector.widgets.inks import panel_css
-from inspector.widgets.typed_area import TypedTextArea
 
 # ---- the lanes ----------------------------------------------------------------------------------
 

@@ -43,9 +43,8 @@ from inspector.tools.beams.entries import (
 from inspector.tools.beams.panels import BeamTable, BeamTextPanel, BeamTree
 from inspector.tools.beams.tool import BEAM_FORM, BEAM_SCREEN, BeamControl
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 
 # ---- the settings -------------------------------------------------------------------------------
 

@@ -18,10 +18,8 @@ from engine.errors import SettingsError
 from inspector.display import visible
 from inspector.tools.breakpoints.tool import BREAKPOINT_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
-from inspector.widgets.one_line import escaped, unescaped
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),

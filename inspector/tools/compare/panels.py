@@ -33,7 +33,7 @@ from inspector.tools.compare.comparison import (
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark, strip_of
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 # ---- the columns of a half ----------------------------------------------------------------------
 
@@ -344,12 +344,6 @@ _ROOMY = 40
 """Cells from which a panel uses its long texts."""
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """A number with its sign, and a true minus; nothing is neither: `+1.20`, `−0.31`, `0.00`."""
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return text if any(char in "123456789" for char in text) else text[1:]
-
-
 @frozen
 class Halves:
     """The lines of a chart above and below its zero line."""
@@ -414,7 +408,7 @@ class GapChart(Canvas):
         step = min(max(1, self.step), len(comparison.gap))
         one, other = (cumulative[step - 1] for cumulative in comparison.cumulative)
         both = f"{one:.1f} less {other:.1f} = ".replace("-", "−") if roomy else ""
-        return f"after {scales.count(step)}: {both}{signed(comparison.gap[step - 1], 1)}"
+        return f"after {scales.count(step)}: {both}{scales.signed(comparison.gap[step - 1], 1)}"
 
     def _chart(self, values: Sequence[float], marked: Sequence[bool], height: int) -> list[Row]:
         parts, accent = halves(values, height), self.ink("accent")
@@ -459,9 +453,9 @@ def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
     top, bottom = max(0.0, *values), min(0.0, *values)
     labels = {parts.above - 1: "0"} if parts.above else {}
     if top:
-        labels[parts.above - min(parts.above, math.ceil(top / parts.line))] = signed(top, 1)
+        labels[parts.above - min(parts.above, math.ceil(top / parts.line))] = scales.signed(top, 1)
     if bottom:
-        labels[parts.above + min(parts.below, math.ceil(-bottom / parts.line)) - 1] = signed(bottom, 1)
+        labels[parts.above + min(parts.below, math.ceil(-bottom / parts.line)) - 1] = scales.signed(bottom, 1)
     return labels
 
 
@@ -541,7 +535,7 @@ class TotalsPanel(Canvas):
         one, other = figure.value(left), figure.value(right)
         texts = ("–" if value is None else figure.format(value) for value in (one, other))
         numbers = "".join(pad(text, cells, True) for text in texts)
-        differs = "" if one is None or other is None else signed(one - other, figure.digits)
+        differs = "" if one is None or other is None else scales.signed(one - other, figure.digits)
         return [
             Segment(pad(name, named), self.ink("muted")),
             Segment(numbers),

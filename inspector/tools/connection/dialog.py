@@ -14,9 +14,8 @@ from inspector.keys import with_keys
 from inspector.session.connection import EngineConnection
 from inspector.tools.connection.tool import CONNECTION_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import ActionButton, Dialog
-from inspector.widgets.fact_table import fact_rows
 
 _STAGES = {
     "starting": "is being made",

@@ -15,7 +15,7 @@ from inspector.tools.copy.tool import COPY_KEYS, Copyable
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog, PickList
+from inspector.widgets.lists import PickDialog, PickList
 
 WHERE = (
     "To the clipboard of this terminal (OSC 52), and of a Mac where its Terminal takes none. Where that has no effect, "

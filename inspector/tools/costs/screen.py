@@ -33,11 +33,8 @@ from inspector.scales import amount, count, milliseconds, size
 from inspector.tools.costs.tables import by_layer, by_role, works
 from inspector.tools.costs.tool import COST_SCREEN, LAYERS, PARTS, CostControl
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.charts import bar
-from inspector.widgets.curves import curves
-from inspector.widgets.fact_table import fact_rows
-from inspector.widgets.page_view import PageView
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
+from inspector.widgets.charts import bar, curves
 
 PAGES = ("Parts of a step", "Layers", "Roofline", "KV cache at fewer bits")
 SHORT = ("Parts", "Layers", "Roofline", "Bits")

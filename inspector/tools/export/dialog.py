@@ -16,9 +16,8 @@ from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.tool import Wanted
 from inspector.widgets.actions import ActionTable, dialog_table, fields, taking
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 
 PICTURE = "svg"
 LESSON = "lesson"

@@ -23,11 +23,10 @@ from engine.protocol import (
     SweptUnit,
 )
 from inspector.display import quoted, token_label, visible
-from inspector.scales import KL_BITS, bits, count, percent
+from inspector.scales import KL_BITS, bits, count, percent, signed
 from inspector.state.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.divergence import Divergences, mean
 from inspector.state.inside import Looks, checks_words, interventions_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 from inspector.state.session_tree import Item
 from inspector.tools.export.markup import element, hint, millionths, number, row, table
 from inspector.tools.export.recording import Figure, Recording
@@ -104,12 +103,6 @@ def _explained(says: str, facts: CaptureFacts, *shown: Element | None) -> Elemen
     return element("div", *shown, hint(says, f"Checked: {checks_words(facts)}." if facts.checks else ""))
 
 
-def _signed(value: float) -> str:
-    """Logits with their sign and a true minus; nothing is neither."""
-    text = f"{value:+.2f}".replace("-", "−")
-    return text if any(digit in text for digit in "123456789") else text[1:]
-
-
 # ---- attention and lens -------------------------------------------------------------------------
 
 
@@ -178,12 +171,12 @@ def contributions(read: AttributionRead) -> Titled:
     low, high = min(0.0, *(part.value for part in kept)), max(0.0, *(part.value for part in kept))
     rows = [_writer(part, low, high) for part in kept]
     if len(parts) > len(kept):
-        rows.append(row(f"{count(len(parts) - len(kept))} others", "", _signed(others), class_="others"))
+        rows.append(row(f"{count(len(parts) - len(kept))} others", "", signed(others), class_="others"))
     logit = "the logit before the softcap" if read.softcap else "the logit"
-    rows.append(row("sum", "", _signed(read.total), class_="taken"))
+    rows.append(row("sum", "", signed(read.total), class_="taken"))
     unit = f"logits of {names[0]} less those of {names[1]}" if len(names) > 1 else f"logits of {names[0]}"
     says = (
-        f"In {unit}; the model's own {logit.removeprefix('the ')} is {_signed(read.reached)}. Direct effect alone: "
+        f"In {unit}; the model's own {logit.removeprefix('the ')} is {signed(read.reached)}. Direct effect alone: "
         "what a part does through later layers is in their bars."
     )
     bars = table("", ("writer", "", "adds"), rows, class_="figured bars")
@@ -200,14 +193,14 @@ def _writer(part: ContributionRow, low: float, high: float) -> Element:
         element("rect", class_="axis", x=f"{-low / span * 100 - 0.2:.2f}", y=0, width=0.4, height=10),
         viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
     )  # fmt: skip
-    return row(part.name, drawn, _signed(part.value))
+    return row(part.name, drawn, signed(part.value))
 
 
 def _heads(read: AttributionRead, parts: Sequence[ContributionRow]) -> Element | None:
     """The heads that add or take most."""
     every = (head for part in parts for head in head_rows(read, part) if math.isfinite(head.value))
     found = sorted(every, key=lambda head: -abs(head.value))[:STRONGEST]
-    words = ", ".join(f"{head.name} {_signed(head.value)}" for head in found)
+    words = ", ".join(f"{head.name} {signed(head.value)}" for head in found)
     return element("p", element("b", "Heads: "), words, class_="heads-said") if words else None
 
 
@@ -222,7 +215,7 @@ def sweep(swept: HeadsSwept) -> Titled:
         return heading, None
     strongest = sorted(units, key=lambda each: -each.kl_bits)[:STRONGEST]
     rows = [
-        row(each.intervention.label, bits(each.kl_bits), _signed(each.logit_change),
+        row(each.intervention.label, bits(each.kl_bits), signed(each.logit_change),
             f"{token_label(each.top_text)} {percent(each.top_prob)}")
         for each in strongest
     ]  # fmt: skip
@@ -291,7 +284,7 @@ def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Elemen
 
 def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
     step = _step(unit)
-    said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {_signed(unit.logit_change)}"
+    said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
     side = {"x": x, "y": y, "width": width - 1, "height": _CELL - 1, "rx": 1.5}
     return element("rect", element("title", said), class_=f"cell heat{step}", **side)
 
@@ -301,7 +294,7 @@ def effect(tried: Intervened) -> Titled:
     scope = "in the whole context" if tried.scope == "context" else "in this token's forward"
     rows = [
         row(_label(each.before), percent(each.before.prob), percent(each.after.prob),
-            _signed(each.logit_change))
+            signed(each.logit_change))
         for each in tried.candidates
     ]  # fmt: skip
     says = (

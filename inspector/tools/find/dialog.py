@@ -27,8 +27,8 @@ from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog, PickList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import PickDialog, PickList
 
 LIMIT = 100
 """Matches that are shown at most."""

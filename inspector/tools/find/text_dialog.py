@@ -23,12 +23,10 @@ from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
 from inspector.tools.find.tool import TEXT_KEYS, TextPlace, TextSearch
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.around import around
-from inspector.widgets.canvas import Row
-from inspector.widgets.choice import Choice
+from inspector.widgets.canvas import Row, around
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog, PickList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.lists import PickDialog, PickList
 
 SCOPES = ("this path", "all branches")
 HELP = "What stands in the text: #339 finds an id, 0x e2 9c bytes. A capital letter makes case matter."

@@ -20,9 +20,8 @@ from inspector.session.requests import Latest
 from inspector.state.grammar import allows
 from inspector.tools.grammar.tool import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
-from inspector.widgets.safety import SafeTextArea
+from inspector.widgets.fields import Choice, SafeTextArea
 
 LABELS: dict[GrammarKind, str] = {
     "regex": "regex", "json-schema": "JSON schema", "choices": "one of", "lark": "Lark", "gbnf": "GBNF",

@@ -15,7 +15,7 @@ from inspector.display import pad, truncate
 from inspector.main.inside.screen import part_shown
 from inspector.tools.interventions.tool import Column, UnitMeasure, column_of, place, strongest
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 LABEL = 5
 """Cells of a layer's name."""

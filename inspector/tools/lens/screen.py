@@ -20,7 +20,7 @@ from inspector.tools.lens.tool import LENS_SCREEN, LensChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, wrapped
 from inspector.widgets.charts import bar
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 TOP = 10
 """Tokens of a cell's list."""

@@ -30,7 +30,7 @@ from inspector import places
 from inspector.display import visible
 from inspector.driver import TerminalDriver
 from inspector.keys import key_for
-from inspector.widgets.safety import ControlFilter
+from inspector.widgets.fields import ControlFilter
 
 VERSION = 1
 LONGEST = 64 * 1024

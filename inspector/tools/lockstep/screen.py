@@ -23,7 +23,7 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits, percent
-from inspector.state.divergence import Divergences, mean
+from inspector.state.lockstep import Divergences, mean
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.tool import LOCKSTEP_SCREEN, LockstepControl
@@ -31,8 +31,7 @@ from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
-from inspector.widgets.token_styles import heat_style, swatches
-from inspector.widgets.wrap import TextPiece, Wrap
+from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, swatches
 
 # ---- the text, coloured by how far the two are apart --------------------------------------------
 

@@ -10,7 +10,7 @@ from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import LOOK, Tool, ToolActions
 from inspector.state.branches import Branch, Branches
-from inspector.state.mark_words import CAPTION, NOTE, STAR, written
+from inspector.state.session_tree import CAPTION, NOTE, STAR, written
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 

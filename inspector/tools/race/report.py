@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from engine.protocol import RaceOpened, RaceStep
 from inspector.scales import milliseconds, ms, size
-from inspector.widgets.charts import bar
-from inspector.widgets.curves import curves, round_top
+from inspector.widgets.charts import bar, curves, round_top
 
 BAR = 16
 WINDOWS = 12

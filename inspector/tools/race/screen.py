@@ -22,10 +22,8 @@ from inspector.scales import milliseconds, ms, size
 from inspector.tools.race.report import progress
 from inspector.tools.race.tool import RACE_SCREEN, RaceControl
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.charts import area, axis, bar
-from inspector.widgets.curves import binned, round_top
-from inspector.widgets.fact_table import fact_rows
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
+from inspector.widgets.charts import area, axis, bar, binned, round_top
 from inspector.widgets.inks import panel_css
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]

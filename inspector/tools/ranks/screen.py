@@ -28,10 +28,8 @@ from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.tools.ranks.tool import RANKS_SCREEN
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar
-from inspector.widgets.fact_table import fact_rows
-from inspector.widgets.page_view import PageView
 
 Cells = dict[str, str]
 WIDTHS = {

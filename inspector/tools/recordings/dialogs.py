@@ -23,10 +23,9 @@ from inspector.main.dialogs.destination import Destination
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.actions import ActionTable, list_table
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.option_list import SafeOptionList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.lists import SafeOptionList
 
 LOGITS = ("without logits", "with those that are kept")
 LOGITS_HELP = (

@@ -20,8 +20,8 @@ from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, StageExplanation, Timeline, other
 from inspector.tools.sampler.reason import PENALTIES, Reason, label_of, penalised, xtc
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
+from inspector.widgets.charts import ruler
 from inspector.widgets.inks import panel_css
-from inspector.widgets.ruler import ruler
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
 """Columns that are no stage; the last one is shown while other settings are tried."""

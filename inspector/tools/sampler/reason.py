@@ -11,7 +11,7 @@ from inspector import scales
 from inspector.display import quoted, token_label, visible
 from inspector.state.grammar import sentences
 from inspector.state.session_tree import Item
-from inspector.widgets.ruler import places
+from inspector.widgets.charts import places
 
 PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)

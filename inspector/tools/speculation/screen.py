@@ -25,9 +25,8 @@ from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof,
 from inspector.state.timeline import Timeline
 from inspector.tools.speculation.tool import SPECULATION_SCREEN, SpeculationControl
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred, wrapped
+from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar, shares
-from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
@@ -217,11 +216,11 @@ class SpeculationTotalsView(Canvas):
                 level = getattr(totals.rates, name.replace(" ", "_"))
                 drawn = bar(level, 12)
                 row = [
-                    Segment(f"{name:<{NAME}} ", muted),
+                    Segment(f"{name:<{FACT_NAME}} ", muted),
                     Segment(drawn, self.data(0.5)),
                     Segment(f" {value:>7}  "),
                 ]
-                room = width - NAME - 1 - 12 - 10
+                room = width - FACT_NAME - 1 - 12 - 10
                 rows.append([*row, Segment(truncate(what, max(0, room)), self.ink("faint"))])
         return rows[:height]
 

@@ -23,10 +23,8 @@ from inspector.scales import amount, count, size, time_left
 from inspector.tools.sweeps.tables import BAR, PLACES, TITLES, UNITS, spread
 from inspector.tools.sweeps.tool import NAMES, SWEEP_SCREEN, SweepControl
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar
-from inspector.widgets.fact_table import fact_rows
-from inspector.widgets.page_view import PageView
 
 _READABLE = 104
 _LEAST_BAR, _MOST_BAR = 6, 40

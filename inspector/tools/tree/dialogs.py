@@ -13,9 +13,8 @@ from textual.widgets import Input, Label, Static
 
 from engine.protocol import Marked
 from inspector.tools.tree.view import TreeFilter
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 
 # ---- which branches are shown -------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolMessage
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch
-from inspector.state.mark_words import written
-from inspector.state.marks import counted
+from inspector.state.session_tree import counted, written
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.table import TreeTable, sums_phrase
 from inspector.tools.tree.view import TreeFilter, TreeView

@@ -21,13 +21,12 @@ from inspector.keys import key_for
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.state.branches import Branch, Branches, Sums
 from inspector.state.conditions import conditions
-from inspector.state.mark_words import NOTE, STAR
+from inspector.state.session_tree import NOTE, STAR
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Row, centred, strip_of, why_empty
+from inspector.widgets.canvas import Row, centred, set_line_count, strip_of, why_empty
 from inspector.widgets.inks import Inked
-from inspector.widgets.line_count import set_line_count
 
 _MARK, _LEAST_TEXT = 2, 30
 _TEXT = 8

@@ -14,9 +14,7 @@ from inspector.main.tool import BRANCH, LOOK, Host, PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.branches import PROMPT
-from inspector.state.mark_words import written
-from inspector.state.marks import counted
-from inspector.state.session_tree import SessionTree
+from inspector.state.session_tree import SessionTree, counted, written
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.view import TreeFilter, pruned
 from inspector.widgets.actions import Action, ActionTable, Needs, both

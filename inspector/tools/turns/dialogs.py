@@ -15,9 +15,8 @@ from inspector.display import truncate, visible
 from inspector.state.timeline import Timeline
 from inspector.tools.turns.tool import TURN_KEYS, Typed
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import Choice, TypedTextArea
 
 EXCERPT = 160
 """Cells of each text where they differ."""

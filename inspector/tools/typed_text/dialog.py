@@ -19,8 +19,8 @@ from inspector.state.timeline import Timeline
 from inspector.tools.typed_text.tool import OWN_TEXT_KEYS, OwnText, label_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import TypedTextArea
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.typed_area import TypedTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import stat
 import threading
@@ -179,23 +178,20 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtim
 HEADINGS = ("Step and run", "Branch", "In a lesson", "While presenting")
 
 
-def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:
+async def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:
     ended = threading.Event()
 
     def pages() -> Iterator[NotesPage]:
         yield PAGE
         ended.wait(60)
 
-    async def body() -> None:
-        app = NotesApp(pages)
+    app = NotesApp(pages)
 
-        async def until(words: str) -> None:
-            while words not in str(app.query_one("#notes-body", Static).content):
-                await pilot.pause(0.01)
+    async def until(words: str) -> None:
+        while words not in str(app.query_one("#notes-body", Static).content):
+            await pilot.pause(0.01)
 
-        async with app.run_test(size=(60, 20)) as pilot:
-            await until("A number picks")
-            ended.set()
-            await until("has ended")
-
-    asyncio.run(body())
+    async with app.run_test(size=(60, 20)) as pilot:
+        await until("A number picks")
+        ended.set()
+        await until("has ended")

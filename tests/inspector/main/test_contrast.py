@@ -15,7 +15,7 @@ from textual.theme import BUILTIN_THEMES
 from engine.settings import Settings
 from inspector.scales import STEPS, heat
 from inspector.scales import contrast as ratio
-from inspector.widgets.readable import LEAST, contrast, readable
+from inspector.widgets.inks import LEAST, contrast, readable
 from tests.inspector.main.test_overlays import OVERLAYS, branched
 from tests.inspector.rig import Rig
 

@@ -20,9 +20,8 @@ from inspector.main.dialogs.topics import TOPICS, TopicPages, page
 from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.widgets.one_line import escaped, unescaped
-from inspector.widgets.option_list import SafeOptionList
-from inspector.widgets.safety import SafeInput, SafeTextArea, editable
+from inspector.widgets.fields import SafeInput, SafeTextArea, editable, escaped, unescaped
+from inspector.widgets.lists import SafeOptionList
 from tests.inspector.fakes import facts
 from tests.inspector.main.test_prompt_dialog import previewed
 from tests.inspector.rig import Rig, run

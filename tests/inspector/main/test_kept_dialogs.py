@@ -15,8 +15,8 @@ from textual.widgets import TextArea
 
 from engine.breakpoints import Breakpoints
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
+from inspector.widgets.fields import SafeInput
 from inspector.widgets.overlay import Overlay
-from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 

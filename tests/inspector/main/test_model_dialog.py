@@ -15,7 +15,7 @@ from engine.models_on_disk import places
 from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.facts import DiskModel
 from inspector.main.dialogs.model import ModelDialog, ModelList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
 

@@ -21,7 +21,7 @@ from inspector.tools.find.dialog import FindDialog
 from inspector.tools.recordings import dialogs as dialog
 from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.table import TreeTable
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run
 
 OVERLAYS = [

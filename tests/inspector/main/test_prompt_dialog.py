@@ -28,10 +28,9 @@ from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
 from inspector.main.opening import MOST_SHOWN, OpeningPanel
 from inspector.session.prompts import PromptHistory, edited, transcript
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import MOST_IN_LINE, MOST_TYPED, Choice, SafeInput
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_IN_LINE, MOST_TYPED, SafeInput
 from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
 

@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 
 from engine.protocol import Deleted, Marked
+from inspector.display import carried
 from inspector.main.panels.steps import StepsPanel, StepsTable
 from inspector.main.panels.text import BYTES, VIEWS, TextPanel, facts, under
 from inspector.main.tool import SlotSelected
 from inspector.state.timeline import Timeline
-from inspector.state.token_bytes import carried
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session
 from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at

@@ -19,7 +19,7 @@ from inspector.tools.attention.tool import (
     telling,
     weights_of,
 )
-from inspector.widgets.page_view import PageView
+from inspector.widgets.canvas import PageView
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, shown
 from tests.inspector.tools.attention.heads import on, read, scores, triangle

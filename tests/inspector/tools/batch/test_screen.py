@@ -18,7 +18,7 @@ from engine.protocol import (
     Take,
 )
 from inspector.tools.batch.screen import BatchDialog, BatchScreen, TypedPrompts, laid_out
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import TypedTextArea
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws, step
 

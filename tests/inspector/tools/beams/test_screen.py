@@ -16,7 +16,7 @@ from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.beams.entries import settings_phrase
 from inspector.tools.beams.screen import BeamScreen, parsed
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.inspector.fake_beams import search
 from tests.inspector.rig import Rig
 

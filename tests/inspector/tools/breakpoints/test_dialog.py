@@ -16,9 +16,8 @@ from inspector.cli import flags, screen
 from inspector.config.preferences import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.rig import Rig
 
 SET = Breakpoints(entropy_above=3, prob_below=0.05)

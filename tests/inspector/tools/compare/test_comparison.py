@@ -31,7 +31,7 @@ from inspector.tools.compare.comparison import (
     summary,
     totals,
 )
-from inspector.tools.compare.panels import FORMS, TOKEN_CELLS, axis, columns, fitting, halves, signed
+from inspector.tools.compare.panels import FORMS, TOKEN_CELLS, axis, columns, fitting, halves
 from tests.inspector.fakes import Session, next_step, session
 
 IDS = st.lists(st.integers(0, 3), max_size=24)
@@ -327,7 +327,3 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
     assert shown[-1] == steps - 1
     if steps <= cells:
         assert sorted(set(shown)) == list(range(steps))
-
-
-def test_signs_are_told_but_of_nothing() -> None:
-    assert [signed(value) for value in (1.234, -0.5, 0.0, -0.001)] == ["+1.23", "−0.50", "0.00", "0.00"]

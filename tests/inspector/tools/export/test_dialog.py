@@ -12,8 +12,7 @@ from textual.widgets import Static
 from inspector.lessons.catalogue import shipped
 from inspector.tools.export.dialog import ExportDialog, stem
 from inspector.tools.export.lesson_page import page
-from inspector.widgets.choice import Choice
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.rig import Rig
 
 

@@ -12,7 +12,7 @@ from engine.protocol import Candidate, Ended, Failure, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.find.dialog import HELP, LIMIT, FindDialog, MatchList, answer_sentence
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.painting import Terminal, painting
 from tests.inspector.rig import Rig, run

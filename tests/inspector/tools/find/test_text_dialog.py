@@ -8,8 +8,7 @@ from engine import protocol
 from engine.protocol import Deleted
 from inspector.tools.find.dialog import FindDialog
 from inspector.tools.find.text_dialog import LIMIT, PlaceList, TextSearchDialog, excerpt, search
-from inspector.widgets.choice import Choice
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, token_id
 from tests.inspector.rig import Rig
 from tests.inspector.tools.marks.test_marks import forked

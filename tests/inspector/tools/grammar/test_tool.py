@@ -13,9 +13,8 @@ from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, 
 from engine.settings import Settings
 from inspector.state.grammar import sentences, share, warning
 from inspector.tools.grammar.dialog import EXAMPLES, GrammarDialog
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.safety import SafeTextArea
+from inspector.widgets.fields import Choice, SafeTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 

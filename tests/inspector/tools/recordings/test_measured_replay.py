@@ -11,7 +11,7 @@ from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.keys import with_keys
 from inspector.main.narration import CaptionLine
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.beams.screen import BeamScreen

@@ -13,7 +13,7 @@ from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
 from inspector.tools.sampler.panel import SamplerPanel, columns, fitting, trial_summary
 from inspector.tools.sampler.reason import Reason, penalised, xtc
-from inspector.widgets.ruler import places, ruler
+from inspector.widgets.charts import places, ruler
 from tests.inspector.explanations import answered, candidate, distribution, explained
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at

@@ -36,14 +36,13 @@ from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.tool import TRIED
-from inspector.widgets.choice import Choice
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained
 from tests.inspector.fakes import HOSTILE, Session

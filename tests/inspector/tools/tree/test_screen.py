@@ -18,7 +18,7 @@ from inspector.tools.registry import TOOLS
 from inspector.tools.tree.dialogs import NamingDialog
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.tool import TREE
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.inspector.rig import Rig
 from tests.inspector.state.from_tokens import branches_of
 from tests.inspector.tools.sampler.test_what_if_real import until

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
-from inspector.state.roles import role_slots
 from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import TypedTextArea
 from tests.inspector.fakes import PROMPT
 from tests.inspector.rig import Rig
 
@@ -95,8 +94,8 @@ async def test_without_a_conversation_or_an_answer_it_says_why(rig: Rig) -> None
 
 async def test_roles_stand_where_messages_begin(rig: Rig) -> None:
     await chatting(rig)
-    assert role_slots(rig.timeline) == {0: "user", len(PROMPT): "assistant"}
+    assert rig.timeline.prompts.roles(rig.timeline.items) == {0: "user", len(PROMPT): "assistant"}
     lines = [line for line in rig.screen_text().splitlines() if "│" in line[:1]]
     assert any(line[2:4] == "A " for line in lines)
     await rig.ready()
-    assert role_slots(rig.timeline) == {}
+    assert rig.timeline.prompts.roles(rig.timeline.items) == {}

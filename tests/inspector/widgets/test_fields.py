@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.widgets.choice import Choice
+from inspector.widgets.fields import Choice
 from tests.inspector.panels_app import on_screen, screen, shown
 
 LABELS = ["Text", "Next token", "Steps", "KV cache", "Time", "Why this token", "Tree", "Grammar"]

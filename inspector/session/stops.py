@@ -14,8 +14,8 @@ from engine import protocol
 from engine.frozen import frozen
 from engine.protocol import Marked, Moved, Prefilled, PromptOpened, PromptReadings, Step
 from engine.trace import Entry, Kept, Unknown
-from inspector.state.capabilities import STATES
 from inspector.state.capability import ReplayStop
+from inspector.state.timeline import STATES
 
 Telling = tuple[type, ...]
 """Classes of records that change what is looked at, where that is the screen of a tool."""

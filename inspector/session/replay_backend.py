@@ -25,8 +25,7 @@ from engine.token_texts import TokenQuery, read_query
 from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
-from inspector.state.capabilities import STATES
-from inspector.state.timeline import Timeline
+from inspector.state.timeline import STATES, Timeline
 
 REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
 _FAILED = (

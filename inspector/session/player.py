@@ -18,8 +18,8 @@ from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
 from engine.trace import Entry, Kept, TraceReader, Unknown, in_use
 from engine.trace.file import uncollected
 from inspector.recordings.recorder import UNFIT, unfit
-from inspector.session.replay.replay_backend import RecordedQuestions
-from inspector.session.replay.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
+from inspector.session.replay_backend import RecordedQuestions
+from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
 
 LOOK_SECONDS = 2.0
 """Between two looks whether a program still appends to the file."""

@@ -1,12 +1,12 @@
-"""The reference in the author's page, made from the tables: `inspector/help/lessons.md` from its heading on.
+"""The reference in the authors' page, made from the tables: `inspector/help/lessons.md` from its heading on.
 
-python -c 'from inspector.lessons.authors.reference import current as c; from pathlib import Path
-p = Path("inspector/help/lessons.md"); p.write_text(c(p.read_text()))'
+`python -m tests.inspector.lessons.reference` writes it anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from engine.settings import FIELDS
 from inspector.lessons.actions import VERBS
@@ -15,6 +15,7 @@ from inspector.lessons.quantities import FUNCTIONS, Function
 from inspector.lessons.values import FORMS
 
 HEADING = "## Reference"
+PAGE = Path("inspector/help/lessons.md")
 
 
 def current(page: str) -> str:
@@ -60,3 +61,7 @@ def _function(function: Function, told: dict[tuple[str, ...], str]) -> Iterator[
     told[names] = function.name
     first = (kind.default, *(name for name in names if name != kind.default))
     yield "; ".join(f"`.{name}` {kind.fields[name][0].replace(';', ',')}" for name in first) + "."
+
+
+if __name__ == "__main__":
+    PAGE.write_text(current(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
