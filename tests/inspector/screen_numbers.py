@@ -25,6 +25,7 @@ from engine.protocol import Configure, Distribution, KVReading, Load, LockstepSp
 from engine.settings import FIELDS, Settings
 from inspector import scales
 from inspector.app import InspectorApp
+from inspector.display import token_label
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
@@ -178,6 +179,7 @@ class Told:
         for token in record.tokens:
             self.tokens.setdefault(token.node, token)
             self.parents[token.node], self.end = self.end, token.node
+            self.kv_at.pop(token.node, None)  # it is read anew, or its KV stands before another rest
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
         for token in tokens:
@@ -422,13 +424,15 @@ class ScreenNumbers:
 
     def _steps(self, path: Sequence[int]) -> None:
         lines = self.lines(StepsPanel)
-        steps = {step.index: step for node in path if isinstance(step := self._told.tokens[node], Step)}
+        steps = [step for node in path if isinstance(step := self._told.tokens[node], Step)]
         if len(lines) < 3 or not (heads := columns(lines[1], STEP_CELLS)):
             return
         for line in lines[2:-1]:
             if not (shown := re.match(r".[▶ ] +(\d+) ", line)):
                 continue
-            step = steps[int(shown[1]) - 1]
+            same = [step for step in steps if step.index == int(shown[1]) - 1]
+            # two have one number where a prompt was shortened, or reaches over a completion: the row names the token
+            step = next((step for step in same if token_label(step.text, step.raw)[:4] in line), same[-1])
             rows = self._told.rows.get(step.parent, [])
             cells = {head: line[begin:end].strip() for head, (begin, end) in heads.items()}
             prob = min((float(softmax(row)[step.id]) for row in rows), key=lambda each: abs(each - step.prob),
@@ -448,7 +452,7 @@ class ScreenNumbers:
             if "KV" in cells:
                 self._same(cells["KV"], scales.size(step.kv.used_bytes), line)
         if steps and (shown := re.search(r"([\d.]+) bits a token", lines[-1])):
-            mean = float(np.mean([step.surprisal_bits for step in steps.values()]))
+            mean = float(np.mean([step.surprisal_bits for step in steps]))
             self._equal(shown[1], mean, lines[-1])
 
     def _time(self, item: Item) -> None:
