@@ -37,13 +37,13 @@ def _compile(kind: type) -> None:
     """Give a class, or the one that it is derived from, the methods that dataclasses writes for it."""
     cls = next(each for each in kind.__mro__ if "__dataclass_fields__" in vars(each))
     own = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    written = make_dataclass(
-        cls.__name__,
-        [(each.name, each.type, each) for each in fields(cls)],
-        namespace=own,
-        frozen=True,
-        slots=True,
-    )
+    listed = [(each.name, each.type, each) for each in fields(cls)]
+    try:
+        written = make_dataclass(cls.__name__, listed, namespace=own, frozen=True, slots=True)
+    except (
+        RuntimeError
+    ) as error:  # Python 3.11's, for whatever comes while a field is told its name: Ctrl-C, too
+        raise error.__cause__ or error from None
     for name in COMPILED:
         if vars(cls).get(name) is _METHODS[name]:
             setattr(cls, name, vars(written)[name])

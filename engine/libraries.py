@@ -1,4 +1,4 @@
-"""MLX, mlx_lm, llguidance and Textual as the program uses them: private names, and what another version lacks.
+"""MLX, mlx_lm, llguidance and Textual as the program uses them: private names, what another version lacks, imports.
 
 What the program uses of them in public is read from its own source once something has failed in them, so that no list
 of it can be out of date: half a second, and nothing at the start. What it touches that is private is in one list, which
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +18,7 @@ from inspect import isfunction
 from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
+from typing import Any, ClassVar
 
 from engine.frozen import frozen
 
@@ -60,8 +62,134 @@ PRIVATE = (
     PrivateName(
         "llguidance._tokenizer.TokenizerWrapper", "a vocabulary made of the tokens' bytes alone", "1.9.1"
     ),
+    PrivateName(
+        "rich.console._is_jupyter", "a picture is the same where a notebook runs the program", "15.0.0"
+    ),
+    PrivateName("textual._compositor.CompositorMap", "the type of where everything was laid out", "8.2.8"),
+    PrivateName(
+        "textual._compositor.Compositor._full_map",
+        "what the last layout placed: what went since is painted over",
+        "8.2.8",
+    ),
+    PrivateName("textual._compositor.Compositor._dirty_regions", "what is painted next", "8.2.8"),
+    PrivateName("textual._types.CallbackType", "the type of what a message calls", "8.2.8"),
+    PrivateName(
+        "textual._xterm_parser.XTermParser",
+        "what a terminal sends, as keys: pasted texts are read before it",
+        "8.2.8",
+    ),
+    PrivateName("textual.app.App._exit", "whether the program is being left", "8.2.8"),
+    PrivateName("textual.app.App._filters", "how dim colours are made readable", "8.2.8"),
+    PrivateName(
+        "textual.app.App._handle_exception",
+        "an error of the screen is told in a few lines, and where its trace is",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.command.CommandPalette._placeholder",
+        "the palette's own field, with the line of keys below it",
+        "8.2.8",
+    ),
+    PrivateName("textual.command.CommandPalette._stop_busy_countdown", "its clocks end with it", "8.2.8"),
+    PrivateName(
+        "textual.command.CommandPalette._stop_no_matches_countdown", "its clocks end with it", "8.2.8"
+    ),
+    PrivateName(
+        "textual.css.stylesheet.Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE",
+        "rules are found once for all widgets of a path",
+        "8.2.8",
+    ),
+    PrivateName("textual.dom.DOMNode._id", "part of such a path", "8.2.8"),
+    PrivateName("textual.dom.DOMNode._selector_names", "part of such a path", "8.2.8"),
+    PrivateName(
+        "textual.css.styles.RenderStyles._updates", "changes of a style since it was computed", "8.2.8"
+    ),
+    PrivateName("textual.driver.Driver._loop", "signals are handed to the event loop", "8.2.8"),
+    PrivateName("textual.driver.Driver._debug", "a driver is made as Textual makes it", "8.2.8"),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._disable_line_wrap", "as Textual starts a terminal", "8.2.8"
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._enable_bracketed_paste",
+        "as Textual starts a terminal",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._enable_mouse_support",
+        "as Textual starts a terminal",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._must_signal_resume",
+        "a program that was stopped goes on",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.drivers.linux_driver.LinuxDriver._writer_thread",
+        "writes to the terminal until it has gone",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.message_pump.MessagePump._dispatch_message",
+        "messages that ask for a layout that there was are dropped",
+        "8.2.8",
+    ),
+    PrivateName("textual.message_pump.MessagePump._parent", "the path of a widget", "8.2.8"),
+    PrivateName("textual.screen.Screen._compositor", "where widgets are, and what is painted", "8.2.8"),
+    PrivateName(
+        "textual.screen.Screen._compositor_refresh", "painting is timed: steps record what it took", "8.2.8"
+    ),
+    PrivateName("textual.screen.Screen._dirty_widgets", "those that are painted next", "8.2.8"),
+    PrivateName(
+        "textual.screen.Screen._get_breakpoint_classes",
+        "classes by the size, before the first layout",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.screen.Screen._layout_widgets", "whether something besides the scrolling changed", "8.2.8"
+    ),
+    PrivateName("textual.screen.Screen._on_timer_update", "when a screen is painted", "8.2.8"),
+    PrivateName(
+        "textual.screen.Screen._refresh_layout", "a screen is laid out once for all that asked", "8.2.8"
+    ),
+    PrivateName("textual.screen.Screen._screen_resized", "an overlay is laid out once for its size", "8.2.8"),
+    PrivateName(
+        "textual.widget.Widget._clear_arrangement_cache",
+        "a layout has what was asked for just before",
+        "8.2.8",
+    ),
+    PrivateName("textual.widget.Widget._layout_required", "whether a widget asks for a layout", "8.2.8"),
+    PrivateName(
+        "textual.widget.Widget._layout_updates", "a layout has what was asked for just before", "8.2.8"
+    ),
+    PrivateName("textual.widget.Widget._pruning", "whether a widget is going", "8.2.8"),
+    PrivateName("textual.widget.Widget._styles_cache", "rows that are drawn as they are painted", "8.2.8"),
+    PrivateName("textual.widget.Widget._repaint_required", "whether a widget is to be painted", "8.2.8"),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._index_to_line", "whether a list was laid out", "8.2.8"
+    ),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._move_page",
+        "the highlight moves by a page where the list was laid out",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._on_click",
+        "an option is selected if it is still there",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.widgets._option_list.OptionList._update_lines",
+        "options are laid out where there is room",
+        "8.2.8",
+    ),
+    PrivateName(
+        "textual.widgets._text_area.TextArea._on_key",
+        "keys of a dialog come before those of its text",
+        "8.2.8",
+    ),
 )
-"""All that the engine touches; those of Textual, which the screen touches, have their place here too."""
+"""All that engine and screen touch."""
 _SUSPECT = (ImportError, AttributeError, TypeError)
 """What a name raises that is gone or means something else."""
 
@@ -107,7 +235,7 @@ def _wanted(name: str) -> tuple[str, str, bool] | None:
 
 
 def check_private() -> None:
-    """Hold `PRIVATE` against the libraries that are imported; takes some microseconds.
+    """Hold `PRIVATE` against the libraries that are imported; takes half a millisecond.
 
     Raises:
         AttributeError: One of them isn't there: `unsupported` says so.
@@ -196,3 +324,101 @@ def _exists(name: str) -> bool:
                 return True
         found = getattr(found, part, None)
     return True
+
+
+# ---- mlx_lm without transformers and huggingface_hub -------------------------------------------
+
+# mlx_lm's package imports both, which takes three quarters of a start (measured: 2.2 s of 2.6 s; without them 0.6 s),
+# and neither is needed for a model that lies in a directory and whose tokenizer is a plain `tokenizer.json`. While
+# mlx_lm is imported, placeholders stand in their place: five names, four of them classes. What needs the real ones gets
+# them: the first use of a placeholder fills them in, in every module of mlx_lm that has one. Nothing is changed where
+# either was imported before, and both are imported as usual by whoever asks for them afterwards.
+
+_registered: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+"""Arguments of each `AutoTokenizer.register` while mlx_lm was imported."""
+
+
+class _Placeholder:
+    """Stands for a class of transformers."""
+
+    HOME: ClassVar[str] = "transformers"
+
+
+class _AutoTokenizer(_Placeholder):
+    @staticmethod
+    def register(*given: Any, **named: Any) -> None:
+        _registered.append((given, named))
+
+    @staticmethod
+    def from_pretrained(*given: Any, **named: Any) -> Any:
+        fill_in()
+        return importlib.import_module("transformers").AutoTokenizer.from_pretrained(*given, **named)
+
+
+class _TokenizerBase(_Placeholder):
+    HOME: ClassVar[str] = "transformers.tokenization_utils_base"
+
+
+class _SlowTokenizer(_Placeholder):
+    pass
+
+
+class _FastTokenizer(_Placeholder):
+    """mlx_lm derives a tokenizer of its own from it."""
+
+
+def _snapshot_download(*given: Any, **named: Any) -> Any:
+    return importlib.import_module("huggingface_hub").snapshot_download(*given, **named)
+
+
+_CLASSES: dict[str, type[_Placeholder]] = {
+    "AutoTokenizer": _AutoTokenizer,
+    "PreTrainedTokenizer": _SlowTokenizer,
+    "PreTrainedTokenizerBase": _TokenizerBase,
+    "PreTrainedTokenizerFast": _FastTokenizer,
+}
+
+
+def import_mlx_lm() -> None:
+    """Import `mlx_lm`, without transformers if neither has been imported yet."""
+    absent = not {"mlx_lm", "transformers", "huggingface_hub"} & sys.modules.keys()
+    if absent and "MLXLM_USE_MODELSCOPE" not in os.environ:
+        made = _modules()
+        sys.modules.update(made)
+        try:
+            importlib.import_module("mlx_lm.utils")
+            return
+        except (ImportError, AttributeError, TypeError):  # another mlx_lm, which needs more of them
+            for name in [name for name in sys.modules if name.partition(".")[0] == "mlx_lm"]:
+                del sys.modules[name]
+        finally:
+            for name, module in made.items():
+                if sys.modules.get(name) is module:
+                    del sys.modules[name]
+    importlib.import_module("mlx_lm.utils")
+
+
+def _modules() -> dict[str, ModuleType]:
+    modules = {name: ModuleType(name) for name in ("transformers", _TokenizerBase.HOME, "huggingface_hub")}
+    for name, placeholder in _CLASSES.items():
+        setattr(modules[placeholder.HOME], name, placeholder)
+    modules["huggingface_hub"].snapshot_download = _snapshot_download  # type: ignore[attr-defined]
+    modules["transformers"].__path__ = []  # a package: it has the other one in it
+    return modules
+
+
+def fill_in() -> None:
+    """Give mlx_lm's modules the real classes, if they have placeholders; it imports transformers."""
+    real = {
+        placeholder: getattr(importlib.import_module(placeholder.HOME), name)
+        for name, placeholder in _CLASSES.items()
+    }
+    for module in [each for name, each in sys.modules.items() if name.partition(".")[0] == "mlx_lm"]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, type) and value in real:
+                setattr(module, name, real[value])
+    for derived in _FastTokenizer.__subclasses__():
+        derived.__bases__ = (real[_FastTokenizer],)
+    while _registered:
+        given, named = _registered.pop()
+        real[_AutoTokenizer].register(*given, **named)

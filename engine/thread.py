@@ -144,21 +144,17 @@ class EngineThread:
             self._serve()
         except Exception as error:  # the import itself failed: answer every command with a failure
             self._fail_commands(error)
+        finally:
+            if (mlx := sys.modules.get("mlx.core")) is not None:
+                # MLX requires it of every thread that used it: without it the interpreter's exit aborts.
+                mlx.clear_streams()
 
     def _serve(self) -> None:
-        import mlx.core as mx
+        import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
 
-        try:
-            self._run_commands()
-        finally:
-            # MLX requires it of every thread that used it: without it the interpreter's exit aborts.
-            mx.clear_streams()
-
-    def _run_commands(self) -> None:
-        from engine.model.light_import import import_mlx_lm
+        from engine.libraries import check_private, import_mlx_lm
 
         import_mlx_lm()  # before any module of ours does
-        from engine.libraries import check_private
         from engine.worker import Worker
 
         check_private()

@@ -51,10 +51,10 @@ from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program
+from inspector.widgets.fields import ControlFilter
+from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
-from inspector.widgets.painting.style_sheet import RememberingStylesheet
-from inspector.widgets.readable import readable
-from inspector.widgets.safety import ControlFilter
+from inspector.widgets.painting import RememberingStylesheet
 
 if TYPE_CHECKING:
     from inspector.session.connection import EngineConnection

@@ -33,6 +33,12 @@ def count(value: int) -> str:
     return f"{value:,}".replace(",", "\u2009")
 
 
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, and a true minus; nothing is neither: `+1.20`, `−0.31`, `0.00`."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if any(char in "123456789" for char in text) else text[1:]
+
+
 def time_left(left_ms: float | None) -> str:
     """An estimated time to the end, as the end of a line: `, about 40 s left`; empty where it isn't known."""
     if left_ms is None:

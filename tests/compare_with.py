@@ -60,12 +60,7 @@ SUBCOMMANDS: dict[str, list[str]] = {
     "score-jsonl": [
         "score",
         "text.txt",
-        "--jsonl",
-        "--candidates",
-        "4",
-        "--output",
-        "score.jsonl",
-        "--force",
+        *["--jsonl", "--candidates", "4", "--output", "score.jsonl", "--force"],
     ],
     "error-flag": ["generate", "--prompt", "x", "--temp", "-1"],
     "error-file": ["score", "none.txt"],

@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from engine.model.light_import import import_mlx_lm
+from engine.libraries import import_mlx_lm
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -63,7 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             families[item.nodeid.partition("[")[0]].append(item)
     for cases in families.values():
         mark = cases[0].get_closest_marker("wide")
-        assert mark is not None
         last, gaps = len(cases) - 1, max(1, mark.args[0] - 1)
         kept = {round(place * last / gaps) for place in range(mark.args[0])}
         for place, item in enumerate(cases):

@@ -30,7 +30,7 @@ from engine.grammar_settings import Grammar
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from inspector.app import InspectorApp
-from inspector.cli.connect import own_process
+from inspector.cli.flags import own_process
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
 from inspector.demo import LESSON as DEMONSTRATIONS_LESSON

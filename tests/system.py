@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def peak(who: int = resource.RUSAGE_SELF) -> int:
@@ -66,6 +67,14 @@ sys.meta_path.insert(0, Block())
 """
 
 
+def python(
+    program: str, *arguments: str, timeout: float = 60, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """What a process of its own made of a program in Python."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
+
+
 def without_mlx(program: str, *arguments: str, also: tuple[str, ...] = ()) -> list[str]:
     """The lines that a program prints where MLX and what reads models is not there: it asks for none, not even in vain.
 
@@ -76,8 +85,7 @@ def without_mlx(program: str, *arguments: str, also: tuple[str, ...] = ()) -> li
     """
     names = {"mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "torch", *also}
     code = BLOCKED.replace("{BLOCKED}", repr(names)) + program + "\nprint(*asked)"
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = python(code, *arguments, timeout=600)
     assert done.returncode == 0, done.stderr
     *lines, asked = done.stdout.splitlines()
     assert asked == ""

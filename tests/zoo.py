@@ -34,11 +34,7 @@ def _config(model_type: str, **more: Any) -> dict[str, Any]:
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": _config("llama"),
-    "llama-sliding": _config(
-        "llama",
-        sliding_window=32,
-        layer_types=["sliding_attention", "full_attention"],
-    ),
+    "llama-sliding": _config("llama", sliding_window=32, layer_types=["sliding_attention", "full_attention"]),
     "qwen2": _config("qwen2"),
     "qwen3": _config("qwen3"),
     "gemma3": _config("gemma3_text", query_pre_attn_scalar=32, sliding_window=32, sliding_window_pattern=2),

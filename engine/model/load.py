@@ -22,13 +22,11 @@ from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
 from engine.frozen import frozen
-from engine.libraries import unsupported
+from engine.libraries import fill_in, unsupported
 from engine.model import blas, directory, source
 from engine.model.facts import CacheProbe, Whole, facts_of, fingerprint, first_of, probe_cache, whole_of
-from engine.model.forward import FirstUses, MakeKV, Runner
+from engine.model.forward import FirstUses, MakeKV, Runner, tf32_note
 from engine.model.layers import Tail
-from engine.model.light_import import fill_in
-from engine.model.rounding import tf32_note
 from engine.model.source import Emit
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.model.weights import (

@@ -277,7 +277,7 @@ def _claimed_bits(config: Mapping[str, Any]) -> int:
 # ---- bytes of the KV cache a token, from the shapes of the weights that make keys and values ----
 # A layer that attends has them, a recurrent one has not, so that hybrids come out right. How wide a fused projection's
 # keys are, which layers keep a window alone, and which share the cache of another one, the config tells. Where neither
-# does, there is no figure. tests/engine/models_on_disk/test_kv.py compares it with the caches of mlx_lm's families.
+# does, there is no figure. tests/engine/models_on_disk/test_reading.py holds it against caches of mlx_lm's families.
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d{1,6})\.(.+)$")
 _OTHER_TOWER = re.compile(r"vision|visual|audio|image|(^|\.)mtp\.|speech")

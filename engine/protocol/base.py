@@ -55,6 +55,8 @@ class Cancel(Command):
 class Record:
     """Base of what the engine emits, and of a person's marks on the tree. Equal records of two commands are equal."""
 
+    lasting: ClassVar[bool] = True
+    """Whether a recording shows it: what answered a question of the moment, and progress, is for who asked alone."""
     request: int = field(default=0, compare=False, repr=False, kw_only=True, metadata={"traced": False})
     """`Command.id` of the command during which the engine emitted it. 0 for what belongs to none: what the engine does
     in idle time, a person's marks, and a recording, which does not keep it, since an id means something in the sending
@@ -108,6 +110,7 @@ class Failure(Record):
 class Measuring(Record):
     """The progress of a measurement."""
 
+    lasting: ClassVar[bool] = False
     command: str
     """`Command.kind`."""
     done: int

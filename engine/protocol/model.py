@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NewType
+from typing import Annotated, ClassVar, Literal, NewType
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
@@ -80,6 +80,7 @@ class ModelFacts(Record):
 class Loading(Record):
     """The progress of loading."""
 
+    lasting: ClassVar[bool] = False
     stage: Literal["import", "download", "ranks", "weights", "tokenizer"]
     done: int
     total: int

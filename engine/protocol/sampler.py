@@ -84,6 +84,7 @@ class WhatIfStep:
 class WhatIfAnswered(Record):
     """The steps of a path under other settings: each after the unchanged path before it."""
 
+    lasting: ClassVar[bool] = False
     tip: int
     steps: tuple[WhatIfStep, ...]
     """Those whose logits are kept, in the path's order."""

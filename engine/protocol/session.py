@@ -245,5 +245,6 @@ class Verified(Record):
 class Recalled(Record):
     """The logits after some nodes were recomputed and are kept."""
 
+    lasting: ClassVar[bool] = False
     nodes: tuple[int, ...]
     ms: float

@@ -66,6 +66,7 @@ RoundStage = Literal["proposed", "verified", "taken"]
 class DraftLoading(Record):
     """The draft's model is being loaded."""
 
+    lasting: ClassVar[bool] = False
     name: str
     done: int
     total: int

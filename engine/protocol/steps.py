@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
@@ -49,6 +49,7 @@ def conversation(text: str, system: str | None) -> tuple[Message, ...]:
 class TurnDiffers(Record):
     """The template gives the conversation another text than the path has: a turn was not added. The person decides."""
 
+    lasting: ClassVar[bool] = False
     at: int
     """Characters that both texts share at the beginning."""
     path: str
@@ -332,6 +333,7 @@ class Finished(Record):
 class Restoring(Record):
     """How much of the path the model has run."""
 
+    lasting: ClassVar[bool] = False
     done: int
     total: int
     """Tokens."""

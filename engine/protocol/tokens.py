@@ -92,6 +92,7 @@ class ReadLogits(Command):
 class TokensFound(Record):
     """Tokens of the vocabulary that a search found, with what model and sampler make of them after one node."""
 
+    lasting: ClassVar[bool] = False
     node: int
     query: str
     matches: tuple[Candidate, ...]
@@ -119,6 +120,7 @@ class Piece:
 class Tokenized(Record):
     """A text was cut into tokens; nothing was taken."""
 
+    lasting: ClassVar[bool] = False
     text: str
     pieces: tuple[Piece, ...]
 
@@ -127,6 +129,7 @@ class Tokenized(Record):
 class PromptPreview(Record):
     """A prompt as it would be prefilled, the chat template filled and cut into tokens; nothing was taken."""
 
+    lasting: ClassVar[bool] = False
     tokens: int
     """Of the prompt."""
     special: int
@@ -156,6 +159,7 @@ class ExpectedBeginning:
 class GrammarExpected(Record):
     """A grammar that can be used, and what it expects after a node."""
 
+    lasting: ClassVar[bool] = False
     node: int
     reading: GrammarReading | None
     """None before the grammar begins, and where the logits were dropped."""

@@ -16,8 +16,7 @@ from engine import protocol
 from engine.cache.moves import MoveCost, Mover
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.model.forward import Runner
-from engine.model.rounding import rounding_of
+from engine.model.forward import Runner, rounding_of
 from engine.protocol import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_records import memory

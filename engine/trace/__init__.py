@@ -26,9 +26,8 @@ from engine.protocol import (
 from engine.trace.candidates import pack
 from engine.trace.file import TraceReader, save_as, uncollected
 from engine.trace.journal import Journal, in_use
-from engine.trace.lines import Entry, Header, Unknown
+from engine.trace.lines import Entry, Header, Unknown, placed
 from engine.trace.schema import Kept
-from engine.trace.tree import placed
 from engine.trace.values import INSIDE_LIMIT
 
 __all__ = [

@@ -19,8 +19,7 @@ from engine.errors import PathError, TraceError
 from engine.files import PRIVATE, open_regular, replacing, told
 from engine.trace.decode import Decoder
 from engine.trace.encode import Encoder
-from engine.trace.lines import END, MAGIC, VERSION, Entry, Header, unsealed, whole
-from engine.trace.tree import KnownNodes
+from engine.trace.lines import END, MAGIC, VERSION, Entry, Header, KnownNodes, unsealed, whole
 from engine.trace.values import (
     FIRST_LIMIT,
     LINE_LIMIT,

@@ -15,15 +15,8 @@ from engine.errors import PromptError
 from engine.frozen import frozen
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
-from inspector.cli.inputs import (
-    cached_from,
-    chat_from,
-    decoded,
-    grammar_from,
-    read_file,
-    read_stdin,
-    unescaped,
-)
+from inspector.cli.inputs import cached_from, chat_from, grammar_from, read_file, read_stdin, unescaped
+from inspector.texts import decoded
 
 if TYPE_CHECKING:
     from engine.protocol import ChatOptions, Message

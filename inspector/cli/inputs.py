@@ -14,8 +14,7 @@ from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, read_at_most, shorter, typed
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, check_grammar, choices
-from inspector.texts import decoded as decoded
-from inspector.texts import read_text_file
+from inspector.texts import decoded, read_text_file
 
 if TYPE_CHECKING:
     from engine.protocol import ChatOptions, Message

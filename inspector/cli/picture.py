@@ -16,7 +16,6 @@ from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.session.client import IdleBackend
 from inspector.state.timeline import Timeline
-from inspector.tools.export import figures
 from inspector.tools.export.documents import alone
 from inspector.tools.export.recording import Recording
 
@@ -71,7 +70,7 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
         client.requests.clear()
         client.timeline = _timeline(recording)
         app.main.show()
-        before, heading, made = "", figures.heading(recording), recording.made
+        before, heading, made = "", recording.heading, recording.made
         for _ in range(SETTLING):
             await pilot.pause()
             drawn = app.export_screenshot(title=heading)

@@ -18,9 +18,17 @@ from engine.breakpoints import CONDITIONS, Breakpoints, Condition
 from engine.errors import EngineError, SettingsError
 from engine.settings import Settings
 from inspector.cli.arguments import given, known, load_values, request_from
-from inspector.cli.connect import needs_process, own_process, screens_engine
 from inspector.cli.exit import flush, leave_at_once, note
-from inspector.cli.flags import Parser, Subcommand, add_generation, add_theme, command_parser
+from inspector.cli.flags import (
+    Parser,
+    Subcommand,
+    add_generation,
+    add_theme,
+    command_parser,
+    needs_process,
+    own_process,
+    screens_engine,
+)
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from

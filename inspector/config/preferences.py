@@ -57,14 +57,10 @@ class StoredPreferences:
 
 
 class SavedPreferences:
-    """Keeps them from one start to the next.
+    """Keeps them from one start to the next, in `screen.json` of the user's configuration directory."""
 
-    Args:
-        path: The file; None for `screen.json` in the user's configuration directory. It need not exist.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or places.config() / "screen.json"
+    def __init__(self) -> None:
+        self.path = places.config() / "screen.json"
         what, mend = "The look of the screen", "Mend the file, or delete it."
         self._file = TableFile(self.path, "screen", "NAME: VALUE", what, mend)
 

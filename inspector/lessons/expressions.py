@@ -21,8 +21,7 @@ from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
-from inspector.lessons.quantities import FUNCTIONS
-from inspector.lessons.scope import Scope
+from inspector.lessons.quantities import FUNCTIONS, Scope
 from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
 
 LONGEST, DEEPEST = 200, 12

@@ -20,8 +20,8 @@ from inspector.lessons.stages import LiveStage, RecordedStage
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, IdleBackend
 from inspector.session.controller import Controller
-from inspector.session.replay.player import Player
-from inspector.session.replay.replay_backend import ReplayBackend
+from inspector.session.player import Player
+from inspector.session.replay_backend import ReplayBackend
 from inspector.state.timeline import Phase as SessionPhase
 from inspector.version import program
 

@@ -16,7 +16,7 @@ from enum import Enum
 from inspector.lessons.catalogue import LessonProgress
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Beat, Lesson, Option
-from inspector.lessons.scope import Scope, Unanswered
+from inspector.lessons.quantities import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value
 from inspector.session.controller import Controller

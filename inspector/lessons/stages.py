@@ -27,7 +27,7 @@ from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
 from inspector.session.client import Request
 from inspector.session.controller import Controller
-from inspector.session.replay.player import Player
+from inspector.session.player import Player
 
 _UNSEEN = BeatReached | Ended | LogitsRow | ModelVocabulary
 """Entries of a recording that change nothing on show."""

@@ -1,4 +1,4 @@
-"""What a person may open next is imported while nobody waits, so that opening it doesn't take the time."""
+"""Imports ahead: modules that a person may need next, while nobody waits, so that opening them takes no time."""
 
 from __future__ import annotations
 

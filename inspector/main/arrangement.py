@@ -1,4 +1,4 @@
-"""Which panels are on screen: by the size of the terminal, and by what a person looked at last. Pure."""
+"""The panels on screen, by the size of the terminal and by the panel that a person looked at last. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MINIMUM = (40, 10)
 
 
 class Layout(Enum):
-    """How the panels are arranged; the value is the style class of the screen."""
+    """A kind of layout; the value is the style class of the screen."""
 
     TINY = "tiny"
     """Too small for anything but saying so."""
@@ -45,7 +45,7 @@ def layout_for(width: int, height: int, enlarged: bool = False, alone: bool = Fa
 
 
 class Place(Enum):
-    """Where a panel goes."""
+    """The place of a panel."""
 
     TEXT = "text"
     UPPER = "upper"

@@ -28,7 +28,7 @@ class Clipboard:
 
     @property
     def selected(self) -> str:
-        """What is selected with the mouse; empty where nothing is."""
+        """The text that is selected with the mouse; empty where none is."""
         return self._screen.get_selected_text() or ""
 
     def copy(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""How the room of the panels is divided: the grid's rows and columns, and where the dividers are. Pure."""
+"""The division of the panels' room: the grid's rows and columns, and the places of the dividers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_LINES = 4
 WHOLE, HALF = 1000, 500
 """The width, and the left column's share of it as long as no divider was moved."""
 LEAST_SHARE, MOST_SHARE = 200, 800
-"""What the left column has of it at least and at most."""
+"""The least and the largest share of the left column."""
 NEARLY_LINES, NEARLY_PART = 2, 10
 """Fewer lines than this, or a smaller part of the width than one in so many, are nearly none: the panel is hidden."""
 STRETCH = "1fr"

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from inspector.main.key_table import refusal
-from inspector.main.tool import Tool
+from textual.screen import Screen
+
+from inspector.main.key_table import KeyTable, refusal
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.replay.player import Player
-from inspector.session.replay.stops import ELSEWHERE, Caption
+from inspector.session.player import Player
+from inspector.session.stops import ELSEWHERE, Caption
 from inspector.widgets.actions import Action
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 
 class CaptionGuide:
     """Follows the captions as they speak.
 
     Args:
-        screen: The main screen; its panels, tools and playback are used.
+        screen: The main screen.
+        host: What it does for its tools.
+        table: All keys.
+        actions: The actions of the tools, by id.
     """
 
-    def __init__(self, screen: MainScreen) -> None:
-        self._screen = screen
+    def __init__(
+        self, screen: Screen[None], host: Host, table: KeyTable, actions: Mapping[str, ToolActions]
+    ) -> None:
+        self._screen, self._host, self._table, self._actions = screen, host, table, actions
         self._told: Caption | None = None
         self._due = False
         """Whether what the caption points at has not been gone to: a race may begin after it."""
         self._opened: ToolScreen[object] | None = None
         """The screen that was opened for a caption."""
         self._pictures, self._at = 0, 0
-        """How many changes of the main screen, and how many entries, were on show then."""
+        """Number of changes of the main screen, and of entries, that were on show then."""
 
     def follow(self) -> None:
         """Go where the caption that speaks now points; leave what was opened for the one before."""
-        told = self._screen.controller.transport.telling
+        told = self._host.controller.transport.telling
         if told is not self._told:
             self._told, self._due = told, told is not None and bool(told.tool)
         if self._opened is not None and self._is_over(self._opened):
@@ -52,13 +56,13 @@ class CaptionGuide:
 
     @property
     def _shown(self) -> int:
-        """How many changes of the main screen are on show."""
+        """Number of changes of the main screen that are on show."""
         player = self._player
         return player.file.stops.pictures(player.position) if player is not None else 0
 
     @property
     def _player(self) -> Player | None:
-        playback = self._screen.host.playback
+        playback = self._host.playback
         return playback.player if playback is not None else None
 
     def _leave(self, opened: ToolScreen[object]) -> None:
@@ -69,9 +73,9 @@ class CaptionGuide:
     def _go(self, place: str) -> None:
         """Go to a panel, or open the screen of a tool as soon as it has something to show."""
         screen, top = self._screen, self._screen.app.screen
-        if any(panel.id == place for panel in screen.arrangement.panels):
+        if any(panel.id == place for panel in self._host.arrangement.panels):
             self._due = False
-            screen.host.go_to(place)
+            self._host.go_to(place)
         elif isinstance(top, ToolScreen) and place == top.TOOL:
             self._due = False
         elif (action := self._action(place)) is not None and (top is screen or getattr(top, "left", False)):
@@ -80,26 +84,21 @@ class CaptionGuide:
 
     def _action(self, place: str) -> Action | None:
         """The action that opens a tool's screen on what was recorded."""
-        screen = self._screen
-        tool = next((tool for tool in screen.table.tools if tool.id == place), None)
-        return recorded_action(tool, screen) if tool is not None and tool.screen else None
+        tool = next((tool for tool in self._table.tools if tool.id == place), None)
+        return recorded_action(tool, self._actions[place]) if tool is not None and tool.screen else None
 
     async def _open(self, action: Action, place: str) -> None:
-        screen = self._screen
-        if self._told is None or self._told.tool != place or not screen.is_active:
+        if self._told is None or self._told.tool != place or not self._screen.is_active:
             return  # it went on meanwhile
-        if action.run is not None and (done := action.run(screen.actions[place])) is not None:
+        if action.run is not None and (done := action.run(self._actions[place])) is not None:
             await done
-        top = screen.app.screen
+        top = self._screen.app.screen
         if isinstance(top, ToolScreen):
             self._opened, self._pictures = top, self._shown
             self._at = self._player.position if self._player is not None else 0
 
 
-def recorded_action(tool: Tool, screen: MainScreen) -> Action | None:
+def recorded_action(tool: Tool, own: ToolActions) -> Action | None:
     """The first action of a tool that has something to show without an engine; None where none has."""
-    own = screen.actions[tool.id]
-    found = (
-        each for each in tool.actions if each.recorded(own) and not refusal(each, screen.controller, own)
-    )
+    found = (each for each in tool.actions if each.recorded(own) and not refusal(each, own.controller, own))
     return next(found, None)

@@ -6,15 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from inspector.keys import key_for, with_keys
-from inspector.main.actions.branching import BRANCHING
-from inspector.main.actions.looking import LOOKING
-from inspector.main.actions.screen import screen_tool
-from inspector.main.actions.setup import SETTING_UP
-from inspector.main.actions.transport import TRANSPORT
+from inspector.main.actions import BRANCHING, LOOKING, SETTING_UP, TRANSPORT, screen_tool
 from inspector.main.arrangement import PanelPlace, Place
 from inspector.main.tool import GROUPS, LOOK, Tool, ToolActions
 from inspector.session.controller import Controller
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
@@ -106,7 +102,7 @@ class KeyTable:
 
     @property
     def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Where actions hold together, as the end of a sentence, and their usual keys by their ids."""
+        """Places where actions hold together, as the end of a sentence, and their usual keys by their ids."""
         yield "on the main screen", {each.id: each.usual for each in self.actions}
         for table in self.tables:
             where = f"{table.title[0].lower()}{table.title[1:]}"
@@ -117,7 +113,7 @@ class KeyTable:
         return self._by_id[id][0]
 
     def at(self, key: str, owners: Mapping[str, ToolActions]) -> Action | None:
-        """What a key does now.
+        """The action of a key now.
 
         Args:
             key: As Textual names it.
@@ -129,7 +125,7 @@ class KeyTable:
         return next(found, self._by_key.get(key))
 
     def now(self, id: str, owners: Mapping[str, ToolActions]) -> tuple[Offered, Offered]:
-        """What an action does now, and what it does otherwise, which says what it needs: each with whose it is.
+        """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
 
         Args:
             id: Of the action.
@@ -145,7 +141,7 @@ class KeyTable:
         return now, usual or now
 
     def levels(self, owners: Mapping[str, ToolActions]) -> Iterator[list[Offered]]:
-        """What holds now, the topmost first: the contexts, and under them the main screen's own."""
+        """The actions that hold now, the topmost first: the contexts, and under them the main screen's own."""
         yield from self._contexts(owners)
         yield [(owners[tool.id], each) for tool in self.tools for each in tool.actions]
 
@@ -169,7 +165,7 @@ def available(action: Action, controller: Controller) -> bool:
 
 
 def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
-    """Why an action can do nothing now, and what to do about it; printable, empty where it can.
+    """The reason that an action can do nothing now, with advice; printable, empty where it can.
 
     Args:
         action: That is wanted.
@@ -197,7 +193,7 @@ def _has_distribution(action: Action, controller: Controller) -> bool:
 
 
 def _not_yet(action: Action, timeline: Timeline) -> str:
-    """What an action waits for."""
+    """The event that an action waits for, in a sentence."""
     match timeline.phase:
         case Phase.RETURNING:
             return f"{action.shown} works once the session is live. Esc stops going live"

@@ -1,4 +1,7 @@
-"""What is told beside the panels: a lesson's card. Whoever narrates is asked first about each key of the screens."""
+"""Narration beside the panels: a lesson's card, and the line that speaks to an audience.
+
+Whoever narrates is asked first about each key of the screens.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,12 @@ MORE = Hint((Action("lesson.read_on"),), "more", 10)
 """Of a card that is longer than its room."""
 
 
+# ---- what is told -------------------------------------------------------------------------------
+
+
 @frozen
 class Narration:
-    """What the card says now."""
+    """The contents of the card now."""
 
     title: str
     """For its frame; printable."""
@@ -29,7 +35,7 @@ class Narration:
     spotlight: str = ""
     """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
     hidden: frozenset[str] = frozenset()
-    """What the panels conceal: see `Timeline.concealed`."""
+    """Parts that the panels conceal: see `Timeline.concealed`."""
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
     blank: bool = False
@@ -48,13 +54,16 @@ class Narrator(Protocol):
     """Tells something beside the panels."""
 
     def narration(self) -> Narration | None:
-        """What the card says now; None for no card."""
+        """The contents of the card now; None for no card."""
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
 
     def refuses(self, action: Action) -> str:
-        """Why an action of the main screen has to wait, and what to do first; printable, empty where it need not."""
+        """The reason that an action of the main screen has to wait, with advice; printable, empty where it need not."""
+
+
+# ---- where it is shown --------------------------------------------------------------------------
 
 
 class NarrationCard(VerticalScroll, can_focus=False):
@@ -123,3 +132,24 @@ class NarrationCard(VerticalScroll, can_focus=False):
         more = (MORE,) if self.overflows and not taken else ()
         width = min(self.app.size.width, self._room or self.app.size.width)
         self.border_subtitle = line((*more, *self._hints), max(10, width - 6))
+
+
+class CaptionLine(Static):
+    """A few lines; where there is room on the main screen they stay, so that nothing jumps as captions come and go."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._shown = ""
+
+    def put(self, text: str, held: bool = False) -> None:
+        """Show a text.
+
+        Args:
+            text: Printable; empty for none.
+            held: Whether room is kept where there is no text.
+        """
+        self.set_class(held, "-held")
+        self.set_class(bool(text), "-told")
+        if text != self._shown:
+            self._shown = text
+            self.update(Content.assemble(("▌ ", "bold $primary"), text) if text else "")

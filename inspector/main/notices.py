@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from engine.frozen import frozen
 from engine.protocol import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
 from inspector.config.files import log_crash
 from inspector.display import visible_lines
 from inspector.keys import key_for
-
-Severity = Literal["information", "warning", "error"]
+from inspector.session.client import Severity
 
 
 @frozen
@@ -23,7 +20,7 @@ class Notice:
 
 
 def notice(record: Record) -> Notice | None:
-    """What to tell of a record, None for most."""
+    """The notice on a record, None for most."""
     match record:
         case Failure(
             command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt", expected=True

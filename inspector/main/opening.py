@@ -1,4 +1,4 @@
-"""What stands in the place of the text while there is none: loading, no prompt, or what went wrong."""
+"""The message in the place of the text while there is none: loading, no prompt, or a failure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _empty(setup: Setup) -> list[Content]:
 
 
 def _offers() -> Content:
-    """What a stranger can look at meanwhile."""
+    """Advice to a stranger on things to look at meanwhile."""
     offers = (
         ("tour", "a tour of the panels"),
         ("lessons", "lessons: predict, do it, and see"),
@@ -115,7 +115,7 @@ def _prompt(setup: Setup, label: str) -> list[Content]:
 
 
 def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> Content:
-    """What went wrong, why, and the actions that help; `what` is printable."""
+    """A failure, its reason, and the actions that help; `what` is printable."""
     lines = [
         Content.styled(what, "bold $text-error"),
         Content(),

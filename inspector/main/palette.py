@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar
 
 import platformdirs
 from textual.app import App, ComposeResult
@@ -27,11 +27,10 @@ from engine import confinement
 from engine.frozen import frozen
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.key_table import KeyTable
-from inspector.main.tool import Host
+from inspector.main.screen import MainScreen
 from inspector.main.tool_screen import ToolScreen
 from inspector.widgets.actions import Action, ActionTable, KeyLine, note
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 from inspector.widgets.overlay import Overlay
 
 
@@ -85,26 +84,13 @@ def save_picture(app: App[Any]) -> None:
         app.notify(visible(path), title="Saved a picture of the screen", markup=False)
 
 
-class _HasKeys(Protocol):
-    """The application."""
-
-    main: _Main
-
-
-class _Main(Protocol):
-    """The main screen."""
-
-    table: KeyTable
-    host: Host
-
-
 WORD, BEGINNING, TOLD, INITIALS, SCATTERED = 1.0, 0.8, 0.4, 0.3, 0.01
-"""How well a word that was typed fits: a whole word of a name, its beginning, one of the sentence; letters alone."""
+"""The fit of a word that was typed: a whole word of a name, its beginning, one of the sentence; letters alone."""
 SYNONYMS = {
     "Screenshot": "picture image capture svg print",
     "Theme": "dark light colors colours appearance",
 }
-"""What else a person may call what the application has beyond keys."""
+"""Other names for what the application has beyond keys."""
 PASSED = frozenset(
     ["a", "an", "the", "of", "to", "in", "and", "or", "is", "it", "my", "me", "how", "what", "with", "for"]
 )
@@ -113,7 +99,7 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 def fit(typed: str, name: str, told: str, also: str = "") -> float:
-    """How well a command fits what was typed: 0 for not at all. Every word that was typed has to be somewhere in it.
+    """The fit of a command to what was typed: 0 for none. Every word that was typed has to be somewhere in it.
 
     Args:
         typed: Words, or the initials of the name's.
@@ -170,11 +156,15 @@ class KeyCommands(Provider):
             if score > 0:
                 yield Hit(score, matcher.highlight(each.name), each.callback, each.name, each.help)
 
+    @property
+    def _main(self) -> MainScreen:
+        return next(each for each in self.app.screen_stack if isinstance(each, MainScreen))
+
     def _entries(self) -> Iterator[_Entry]:
-        main, screen = cast(_HasKeys, self.app).main, self.screen
+        main, screen = self._main, self.screen
         if isinstance(screen, ToolScreen):
             yield from self._own(screen)
-        if isinstance(screen, ToolScreen) or screen is cast(object, main):
+        if isinstance(screen, ToolScreen) or screen is main:
             for action in main.table.actions:
                 yield _entry(action, partial(self._do, action))
         for name, told, callback, _ in self.app.get_system_commands(screen):
@@ -190,7 +180,7 @@ class KeyCommands(Provider):
         """Do what an action of the main screen does, once the tool's own screen is left."""
         if isinstance(self.screen, ToolScreen):
             self.screen.leave()
-        cast(_HasKeys, self.app).main.host.press(action.id)
+        self._main.host.press(action.id)
 
 
 def _entry(action: Action, callback: Callable[[], Any]) -> _Entry:

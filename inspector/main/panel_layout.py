@@ -1,13 +1,16 @@
-"""Puts the panels of the main screen where the arrangement has them, for the size of the terminal."""
+"""The places of the panels for the size of the terminal, and the changes that a person makes to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from textual import events
+from textual.containers import Container
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
 
+from inspector.keys import key_for
 from inspector.main.arrangement import Arrangement, Layout, Place, layout_for
 from inspector.main.division import (
     HALF,
@@ -26,6 +29,10 @@ BELOW, BELOW_LOW, LAST, LAST_LOW = 16, 12, 8, 5
 """Lines of the panels below, and of those below one that has the whole width; the latter of each on a low terminal."""
 TALL = 32
 """Rows from which a terminal is not low."""
+ALONE = "Text and candidates alone. 0 brings the other panels back"
+
+
+# ---- where the panels are -----------------------------------------------------------------------
 
 
 class PanelLayout:
@@ -50,7 +57,7 @@ class PanelLayout:
 
     @property
     def now(self) -> Layout:
-        """How the panels are arranged now."""
+        """The kind of the layout now."""
         return layout_for(*self._screen.app.size, self.arrangement.enlarged, self.arrangement.alone)
 
     @property
@@ -220,7 +227,7 @@ class PanelLayout:
         return "lower", area.bottom - present["lower"]
 
     def _regions(self) -> dict[str, Region]:
-        """Where the panels on screen are; the text's place has something else in it while there is no text."""
+        """Regions of the panels on screen; the text's place has something else in it while there is no text."""
         text = "opening" if self.waiting else self.arrangement.text
         widgets = {
             id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown
@@ -250,3 +257,164 @@ class PanelLayout:
         name = "opening" if self.waiting and current == self.arrangement.text else current
         if focused is None or focused.id != name:
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
+
+
+# ---- what a person changes about it -------------------------------------------------------------
+
+
+class PanelRoom:
+    """Hides, enlarges and sizes panels.
+
+    Args:
+        layout: Puts them in their places.
+        answer: Answers the last key, and has everything shown again.
+    """
+
+    def __init__(self, layout: PanelLayout, answer: Callable[..., None]) -> None:
+        self._layout, self._answer = layout, answer
+
+    def hide(self, panels: Collection[str]) -> None:
+        """Hide panels, and name the keys that bring them back; a tool's is closed."""
+        arrangement = self._layout.arrangement
+        if not panels:
+            self._answer()
+            return
+        places = [(place + 1, panel) for place, panel in enumerate(arrangement.panels) if panel.id in panels]
+        going = [(key, panel) for key, panel in places if panel.id != arrangement.text]
+        for _, panel in going:
+            if arrangement.is_tool(panel.id):
+                arrangement.close(panel.id)
+            else:
+                arrangement.hide(panel.id)
+        names, keys = _listed([panel.label for _, panel in going]), _listed([str(key) for key, _ in going])
+        again = "shows it again" if len(going) == 1 else "show them again"
+        self._answer(
+            f"{names} hidden. {keys} {again}, \\ all panels at their usual sizes"
+            if going
+            else "Text stays. 2, 3, 4 and 5 go to panels that can be hidden, 0 hides all but the candidates"
+        )
+
+    def dragged(self, panels: Collection[str]) -> None:
+        """Say which panels letting go of the mouse would hide, and have everything shown again."""
+        going = [panel for panel in self._layout.arrangement.panels if panel.id in panels]
+        stays = "" if self._layout.now is Layout.BESIDE else self._layout.arrangement.text
+        names = [panel.label for panel in going if panel.id != stays]
+        self._answer(f"Let go to hide {_listed(names)}" if names else "")
+
+    def let_go(self, panels: Collection[str]) -> None:
+        """Hide panels that a divider left no room; where one is shown at a time, none takes its place."""
+        layout, arrangement = self._layout.now, self._layout.arrangement
+        left = self._layout.shown - set(panels)
+        if layout is Layout.BESIDE and len(left) == 1:
+            arrangement.go(next(iter(left)), layout)
+            arrangement.enlarged = True
+            self._answer(
+                f"{arrangement.panels[arrangement.number].label} alone. {key_for('enlarge')} or esc "
+                "brings the other panel back"
+            )
+        elif panels and layout is Layout.STACK and left == arrangement.top:
+            arrangement.set_alone(True)
+            self._answer(ALONE)
+        else:
+            self.hide(panels)
+
+    def show_alone(self) -> None:
+        """Show the text and the candidates alone, or all panels again."""
+        self._layout.arrangement.set_alone(not self._layout.arrangement.alone)
+        self._answer(ALONE if self._layout.arrangement.alone else "")
+
+    def enlarge(self) -> None:
+        """Give the current panel the whole screen, or back."""
+        self._layout.arrangement.enlarged = not self._layout.arrangement.enlarged
+        enlarged = self._layout.arrangement.enlarged
+        self._answer(
+            f"Enlarged: {key_for('enlarge')} or esc goes back, tab to the next panel" if enlarged else ""
+        )
+
+    def resize(self, across: int, down: int) -> None:
+        """Move the divider between the columns, or the line under the current panel, by so many steps."""
+        if self._layout.nudge(across, down):
+            self._answer()
+        else:
+            self._answer(
+                f"No divider can be moved here. {key_for('enlarge')}, {key_for('alone')} or "
+                f"{key_for('usual_room')} bring back a layout that has one"
+            )
+
+    def usual_layout(self) -> None:
+        """Show all panels again, at their usual sizes."""
+        self._layout.arrangement.set_alone(False)
+        self._layout.arrangement.hidden = frozenset()
+        self._layout.sizes.clear()
+        self._answer("All panels, at their usual sizes")
+
+
+def _listed(words: Sequence[str]) -> str:
+    """`Candidates, KV cache and Time`."""
+    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
+
+
+# ---- dividers that are dragged ------------------------------------------------------------------
+
+
+class PanelArea(Container):
+    """Moves dividers; a panel that is left nearly no room is hidden.
+
+    Args:
+        layout: Puts the panels in their places.
+        dragged: Has everything shown again, while the button is pressed with the panels that letting go would hide.
+        hide: Hides panels.
+        id: Of the widget.
+    """
+
+    def __init__(
+        self,
+        layout: PanelLayout,
+        dragged: Callable[[Collection[str]], None],
+        hide: Callable[[Collection[str]], None],
+        id: str | None = None,
+    ) -> None:
+        super().__init__(id=id)
+        self._layout, self._dragged, self._hide = layout, dragged, hide
+        self._grip: Grip | None = None
+        """The divider under the pressed button."""
+        self._sizes: dict[str, int] = {}
+        """Those before it was moved: a panel that is shown again has its room back."""
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Take hold of the divider under the mouse."""
+        self._grip = self._layout.grip(int(event.screen_x), int(event.screen_y))
+        if self._grip is not None:
+            self._sizes = dict(self._layout.sizes)
+            self.capture_mouse()
+            self.screen.clear_selection()  # the toolkit began one with the press
+            event.stop()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Move the divider along."""
+        x, y = int(event.screen_x), int(event.screen_y)
+        if self._grip is not None:
+            self._layout.drag(self._grip.divider, x, y)
+            self._dragged(self._grip.squeezed(x, y))
+            event.stop()
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Let go."""
+        if self._grip is None:
+            return
+        squeezed = self._grip.squeezed(int(event.screen_x), int(event.screen_y))
+        self._let_go()
+        event.stop()
+        if squeezed:
+            self._layout.sizes = self._sizes
+        self._hide(squeezed)
+
+    def on_resize(self) -> None:
+        """Let go: the panels are not where they were when the divider was taken hold of."""
+        if self._grip is not None:
+            self._let_go()
+            self._dragged(())  # nothing is about to be hidden any more
+
+    def _let_go(self) -> None:
+        self._grip = None
+        self.release_mouse()

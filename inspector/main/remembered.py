@@ -1,4 +1,4 @@
-"""How a person left the screen, found again at the next start: theme, metric, pace and the panels' room."""
+"""The state of the screen as a person left it, for the next start: theme, metric, pace and the panels' room."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Remembered:
         self._file = SavedPreferences() if given is None else None
         stored = self._file.read() if self._file is not None else None
         self.problems = [visible(problem) for problem in stored.problems] if stored is not None else []
-        """What is invalid in the file, one sentence each; printable."""
+        """Faults of the file, one sentence each; printable."""
         self.values = stored.values if stored is not None else given or Preferences()
-        """What the screen begins with."""
+        """The state that the screen begins with."""
         self._theme = ""
 
     def begin(self, app: App[int], theme: str, pinned: bool) -> None:

@@ -16,14 +16,14 @@ from inspector.keys import key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.inside import interventions_words
-from inspector.state.mark_words import STAR, written
+from inspector.state.session_tree import STAR, written
 from inspector.state.timeline import Phase, Timeline
 
 
 def situation(
     controller: Controller, panel: str = "", candidate: Candidate | None = None, narrated: str = ""
 ) -> str:
-    """What is going on, and the keys that matter now; printable.
+    """The state of the session, and the keys that matter now; printable.
 
     Args:
         controller: Knows it.
@@ -60,7 +60,7 @@ def situation(
 
 
 def picture_words(timeline: Timeline) -> str:
-    """What a picture of a recording tells its reader, who can press no key; printable."""
+    """The words under a picture of a recording, whose reader can press no key; printable."""
     steps = f" of {len(timeline.steps):,} steps" if timeline.steps else ""
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
@@ -114,7 +114,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _mark(timeline: Timeline, node: int) -> str:
-    """What a person wrote there; a recording's caption has lines of its own above."""
+    """The marks of a person there; a recording's caption has lines of its own above."""
     mark = timeline.tree.marks.of.get(node)
     if mark is None:
         return ""
@@ -145,7 +145,7 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _past(timeline: Timeline) -> str:
-    """What goes on past the end."""
+    """The keys that go on past the end."""
     picked = _picked(timeline)
     past = (
         f"{key_for('step').capitalize()} takes {_name(picked)} past it, {key_for('run')} runs on"

@@ -1,4 +1,4 @@
-"""What a tool is: a value that the main screen takes its keys, panel, help and refusals from.
+"""A tool is a value that the main screen takes its keys, panel, help and refusals from.
 
 A tool is one line in `inspector.tools.registry` (or in the tuple that an application is given). The main screen makes
 its actions once, with itself as their host, and knows no tool by name.
@@ -7,8 +7,9 @@ its actions once, with itself as their host, and knows no tool by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
+from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -16,7 +17,6 @@ from engine.frozen import frozen
 from engine.protocol import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
-from inspector.main.messages import ToolMessage
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -26,14 +26,16 @@ from inspector.widgets.actions import Action, ActionTable
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
-
 STEP, BRANCH, LOOK, SET_UP, SCREEN = "Step and run", "Branch", "Look around", "Set up", "Screen"
 GROUPS = (STEP, BRANCH, LOOK, SET_UP, SCREEN)
 """In the order of the help."""
 
 
+# ---- what the main screen does for it -----------------------------------------------------------
+
+
 class Host(Protocol):
-    """What the main screen does for the tools."""
+    """The services of the main screen to the tools."""
 
     @property
     def controller(self) -> Controller:
@@ -45,7 +47,7 @@ class Host(Protocol):
 
     @property
     def arrangement(self) -> Arrangement:
-        """Which panels are on screen."""
+        """The arrangement of the panels."""
 
     @property
     def clipboard(self) -> Clipboard:
@@ -61,11 +63,11 @@ class Host(Protocol):
 
     @property
     def caption(self) -> str:
-        """What is told to an audience now, on every screen; printable, empty for nothing."""
+        """The caption for an audience now, on every screen; printable, empty for none."""
 
     @property
     def stages(self) -> Sequence[tuple[str, str]]:
-        """Where a caption can be shown now: ids and titles of the panels, and of tools whose screen has something."""
+        """Places for a caption now: ids and titles of the panels, and of tools whose screen has something."""
 
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
@@ -159,6 +161,9 @@ class Host(Protocol):
         """
 
 
+# ---- a tool -------------------------------------------------------------------------------------
+
+
 @frozen
 class PanelSpec:
     """A panel that a tool brings to the main screen."""
@@ -191,7 +196,7 @@ class ToolActions:
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.host.controller.timeline
 
     def open_screen(
@@ -248,11 +253,11 @@ class Tool:
     """Those of the main screen."""
     panel: PanelSpec | None = None
     contexts: tuple[ActionTable, ...] = ()
-    """What keys of the main screen mean for a while, the first before the others: given the tool's actions."""
+    """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
     owners: tuple[ActionTable, ...] = ()
     """The actions of its own screens and dialogs, which are imported once they are opened."""
     situation: str = ""
-    """What the status line says while the tool's panel is the current one; `{step}` in it is the key of that action."""
+    """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     family: str = ""
     """The same for tools that look at one thing: their screens lead to one another. Their first actions open them."""
     screen: bool = False
@@ -267,3 +272,43 @@ def live(word: str) -> Callable[[ToolActions], str]:
 def replayed(word: str) -> Callable[[ToolActions], str]:
     """A word for the line of keys while a recording is shown."""
     return lambda own: word if own.timeline.recorded else ""
+
+
+# ---- what panels say to its actions -------------------------------------------------------------
+
+
+class ToolMessage(Message):
+    """Base of what a panel says to a tool's actions."""
+
+    tool: ClassVar[str]
+    """Id of the tool."""
+
+
+class CandidateChosen(ToolMessage):
+    """The highlighted candidate was clicked: take it."""
+
+    tool = "branching"
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        super().__init__()
+
+
+class CandidateClicked(ToolMessage):
+    """Another candidate was clicked: highlight it."""
+
+    tool = "branching"
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        super().__init__()
+
+
+class SlotSelected(ToolMessage):
+    """A token was clicked: look at it."""
+
+    tool = "looking"
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        super().__init__()

@@ -1,4 +1,4 @@
-"""What the full screens of tools have in common: records, repainting once, the theme and the help."""
+"""The base of the full screens of tools: records, repainting once, the theme and the help."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from textual.widgets import Static
 
 from engine.protocol import Record
 from inspector.keys import key_for
-from inspector.main.caption import CaptionLine
-from inspector.main.narration import NarrationCard
+from inspector.main.narration import CaptionLine, NarrationCard
 from inspector.main.tool import Host
 from inspector.session.requests import Job
 from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs
@@ -49,7 +48,7 @@ class ToolScreen(Overlay[Result]):
     TOOL: ClassVar[str]
     """Id of the tool that opens it: its help is this screen's."""
     MEASURES: ClassVar[str] = ""
-    """What its keys start, at the beginning of a sentence; empty where they start nothing."""
+    """The work that its keys start, at the beginning of a sentence; empty where they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
 
@@ -147,7 +146,7 @@ class ToolScreen(Overlay[Result]):
         status.set_class(bool(self.said) or failed, "-answer")
 
     def situation(self) -> str:
-        """What is going on, and what to do about it; printable."""
+        """The state of the work, and the keys that matter now; printable."""
         return ""
 
     def say(self, answer: str = "") -> None:
@@ -164,7 +163,7 @@ class ToolScreen(Overlay[Result]):
 
     @property
     def needs_model(self) -> str:
-        """What a key that starts something says in a replay."""
+        """The answer of a key that starts something in a replay."""
         return f"{self.MEASURES} needs a live model: esc, then {key_for('go_live')}"
 
     @property
@@ -208,7 +207,7 @@ class ToolScreen(Overlay[Result]):
         return told is None or action.names[0] not in told.keys
 
     def offers(self, action: Action) -> bool:
-        """What would start something is not offered in a replay, and no key that whoever narrates takes."""
+        """Offer nothing that would start something in a replay, and no key that the narrator takes."""
         return not (self.recorded and Needs.ENGINE in action.needs) and self.keeps(action)
 
     async def perform(self, action: Action) -> None:

@@ -95,14 +95,10 @@ def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
 
-def recent_models(directory: Path | None = None) -> list[str]:
-    """Directories of the models of the last sessions, the latest first, each once.
-
-    Args:
-        directory: Where sessions are kept; None for their usual place.
-    """
+def recent_models() -> list[str]:
+    """Directories of the models of the last sessions, the latest first, each once."""
     paths: dict[str, None] = {}
-    for _, path in _newest(directory or folder())[:RECENT]:
+    for _, path in _newest(folder())[:RECENT]:
         try:
             place = peek(path, lines=PEEKED).model_path
         except (TraceError, OSError):

@@ -10,9 +10,8 @@ from engine.speculation_settings import SpeculationSettings
 from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
 from inspector.session.navigation import Navigation
-from inspector.session.runs import PrefillControl, Runs
 from inspector.session.sampler_queries import SamplerQueries
-from inspector.session.setup import Setup
+from inspector.session.setup import PrefillControl, Runs, Setup
 from inspector.session.transport import LiveTransport, Transport
 from inspector.state.timeline import Phase, Timeline
 

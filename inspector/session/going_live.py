@@ -15,7 +15,7 @@ from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import Backend, Request
 from inspector.session.controller import Controller
-from inspector.session.replay.player import Player
+from inspector.session.player import Player
 from inspector.state.beams import BeamHistory
 from inspector.state.timeline import Timeline
 

@@ -50,11 +50,8 @@ def transcript(messages: Sequence[Message]) -> str:
     """The messages that are not edited elsewhere, each with its role: the system prompt and the user's last one are."""
     own = {last_user(messages), 0 if system_of(messages) else None}
     rest = [message for place, message in enumerate(messages) if place not in own]
-    return "\n".join(f"{message.role}: {message.content}{_more(message)}" for message in rest)
-
-
-def _more(message: Message) -> str:
-    return f" {message.more}" if message.more else ""
+    more = (f" {message.more}" if message.more else "" for message in rest)
+    return "\n".join(f"{each.role}: {each.content}{other}" for each, other in zip(rest, more, strict=True))
 
 
 # ---- typed ------------------------------------------------------------------------------------

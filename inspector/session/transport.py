@@ -12,9 +12,8 @@ from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.session.client import EngineClient
-from inspector.session.replay.stops import Caption, Telling
-from inspector.session.runs import PrefillControl, Runs, pace_text
-from inspector.session.setup import Setup
+from inspector.session.setup import PrefillControl, Runs, Setup, pace_text
+from inspector.session.stops import Caption, Telling
 from inspector.state.timeline import Phase
 
 MAX_QUEUED_STEPS = 8

@@ -14,6 +14,7 @@ from engine.protocol import (
     BatchStep,
     BatchTotals,
     Distribution,
+    DrawMany,
     DrawsCounted,
     LaneCompared,
     LaneEnded,
@@ -26,6 +27,7 @@ from engine.protocol import (
     LaneToken,
     PromptOpened,
     Record,
+    StartBatch,
 )
 from inspector.state.capability import CapabilityState, ReplayStop
 
@@ -159,6 +161,7 @@ class Batches(CapabilityState):
         BatchOpened, LanesAdded, LanesJoined, LanesPrefilled, LaneStarted, BatchStep, LaneEnded, BatchEnded,
         LaneCompared, BatchCompared, DrawsCounted, PromptOpened,
     )  # fmt: skip
+    FAILS = StartBatch, DrawMany
     STOPS: ClassVar = {
         BatchOpened: ReplayStop.BEGINS,
         BatchStep: ReplayStop.FIRST,

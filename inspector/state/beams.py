@@ -13,9 +13,11 @@ from engine.protocol import (
     BeamStep,
     Ended,
     Failure,
+    GoOnBeams,
     Hypothesis,
     PromptOpened,
     Record,
+    SearchBeams,
 )
 from inspector.state.branches import Token
 from inspector.state.capability import CapabilityState, ReplayStop
@@ -80,6 +82,7 @@ class BeamHistory(CapabilityState):
     """
 
     TAKES = PromptOpened, BeamOpened, BeamStep, BeamEnded, Failure, Ended
+    FAILS = SearchBeams, GoOnBeams
     STOPS: ClassVar = {BeamOpened: ReplayStop.BEGINS, BeamStep: ReplayStop.FIRST, BeamEnded: ReplayStop.EACH}
     SHOWN_BY: ClassVar = {
         BeamStep: "A beam search is here: {beams} shows it",

@@ -15,14 +15,10 @@ LONGEST_TEXT = 24
 
 
 class BreakpointState:
-    """The breakpoints of runs.
+    """The breakpoints of runs."""
 
-    Args:
-        points: Those that are set at first.
-    """
-
-    def __init__(self, points: Breakpoints | None = None) -> None:
-        self.points = points or Breakpoints()
+    def __init__(self) -> None:
+        self.points = Breakpoints()
         self.hit: protocol.BreakpointHit | None = None
         """Where the last run stopped, until something else is done."""
         self.skipping = False
@@ -75,11 +71,9 @@ class BreakpointState:
 
 def conditions(points: Breakpoints) -> str:
     """The conditions that are set, on one line; printable, empty for none."""
-    return (" and " if points.all_of else ", ").join(_short(condition) for condition in points.conditions)
-
-
-def _short(condition: str) -> str:
-    return truncate(visible(condition), LONGEST_TEXT)
+    return (" and " if points.all_of else ", ").join(
+        truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions
+    )
 
 
 def marker(points: Breakpoints, room: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import ClassVar
 
-from engine.protocol import Record
+from engine.protocol import Command, Record
 from inspector.state.branches import Token
 
 MOST = 1e15
@@ -34,6 +34,8 @@ class CapabilityState:
     """The records that change it."""
     STOPS: ClassVar[Mapping[type[Record], ReplayStop]] = {}
     """What a replay does at its records."""
+    FAILS: ClassVar[tuple[type[Command], ...]] = ()
+    """Commands whose failure its screen shows: a recording fails them. It answers others in the status line."""
     SHOWN_BY: ClassVar[Mapping[type[Record], str]] = {}
     """What is said where a replay stops at a record, the key that shows it by its id in braces: see `with_keys`."""
 

@@ -1,11 +1,17 @@
-"""Two models in lockstep as the records told it, live or recorded: what both made of the tokens of the tree. Pure."""
+"""Two models in lockstep as the records told it, live or recorded, and the figures of both over one text. Pure.
+
+The figures are named and computed as llama.cpp's perplexity tool with --kl-divergence does. P is the first model
+("base" there), Q the second. KL is in bits, as on every screen. Standard errors are those of a mean over the tokens as
+if these were independent; those of what is made of two means take in that both are about the same tokens.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from engine.frozen import frozen
 from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
@@ -18,6 +24,8 @@ from engine.protocol import (
 )
 from inspector.state.capability import MOST, CapabilityState, within
 from inspector.state.session_tree import Item
+
+PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
 @dataclass(slots=True)
@@ -92,3 +100,185 @@ class LockstepSoFar(CapabilityState):
                 count = max(1, min(span.tokens, slot + 1))
                 found[slot + 1 - count : slot + 1] = [span] * count
         return found
+
+
+# ---- the figures --------------------------------------------------------------------------------
+
+
+@frozen
+class Mean:
+    """A mean and its standard error."""
+
+    value: float
+    error: float
+    """0 where there is but one value."""
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """The mean of some values.
+
+    Args:
+        values: At least one.
+    """
+    count = len(values)
+    middle = math.fsum(values) / count
+    if count < 2 or not math.isfinite(middle):
+        return Mean(middle, 0.0)
+    spread = math.fsum((value - middle) ** 2 for value in values) / count
+    return Mean(middle, math.sqrt(spread / (count - 1)))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which a share of some lies, between two of them by their distance.
+
+    Args:
+        values: At least one, in rising order.
+        share: 0 to 1.
+    """
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    if values[low] == values[high]:  # two infinite ones have no distance
+        return values[low]
+    return values[low] + (place - low) * (values[high] - values[low])
+
+
+class Divergences:
+    """Takes in spans, and has the figures of all so far."""
+
+    def __init__(self) -> None:
+        self.spans: list[LockstepSpan] = []
+        self.kl: list[float] = []
+        """Bits, at each place where both distributions are over the same tokens."""
+        self.logprobs: list[float] = []
+        """Of whole spans in P."""
+        self.other_logprobs: list[float] = []
+        """Of the same spans in Q."""
+        self.changes: list[float] = []
+        """Q's probability of the true token less P's."""
+        self.tops: list[bool] = []
+        self.bytes = 0
+        """Of the whole spans."""
+        self._tokens = self._other_tokens = 0
+        self._totals = [0.0, 0.0]
+        self._scored = [0, 0]
+
+    def add(self, spans: Iterable[LockstepSpan]) -> None:
+        """Take in spans of the text."""
+        for span in spans:
+            self._add(span)
+
+    def _add(self, span: LockstepSpan) -> None:
+        self.spans.append(span)
+        for side, (logprob, scored) in enumerate(
+            ((span.logprob, span.scored), (span.other_logprob, span.other_scored))
+        ):
+            self._totals[side] += logprob or 0.0
+            self._scored[side] += scored
+        if span.kl_bits is not None and span.tokens:
+            self.kl.append(span.kl_bits)
+        if span.same_top is not None and span.tokens:
+            self.tops.append(span.same_top)
+        if not span.whole or span.logprob is None or span.other_logprob is None:
+            return
+        self.logprobs.append(span.logprob)
+        self.other_logprobs.append(span.other_logprob)
+        self.bytes += len(span.raw)
+        self._tokens += span.tokens
+        self._other_tokens += span.other_tokens
+        if span.rank is not None:
+            self.changes.append(math.exp(span.other_logprob) - math.exp(span.logprob))
+
+    # ---- totals -----------------------------------------------------------------------------
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """Logprob of all scored tokens in P, and in Q: what each model's own score is."""
+        return self._totals[0], self._totals[1]
+
+    @property
+    def scored(self) -> tuple[int, int]:
+        """Scored tokens of P, and of Q."""
+        return self._scored[0], self._scored[1]
+
+    @property
+    def by_ids(self) -> bool:
+        """Whether the spans are single tokens of both, so that perplexities are over the same tokens."""
+        return bool(self.changes)
+
+    # ---- perplexity -------------------------------------------------------------------------
+
+    @property
+    def perplexities(self) -> tuple[Mean, Mean]:
+        """Of Q and of P, over the tokens that both score; at least one."""
+        made = []
+        for logprobs in (self.other_logprobs, self.logprobs):
+            log = mean([-value for value in logprobs])
+            value = math.exp(log.value) if log.value < 700 else math.inf
+            made.append(Mean(value, value * log.error))
+        return made[0], made[1]
+
+    @property
+    def correlation(self) -> float | None:
+        """Of the two models' surprisals, token by token; None where one of them has no spread."""
+        mine, theirs = mean(self.logprobs), mean(self.other_logprobs)
+        both = mine.error * theirs.error
+        return self._covariance() / both if both and math.isfinite(both) else None
+
+    @property
+    def log_ratio(self) -> Mean:
+        """ln(PPL(Q)/PPL(P)): the mean of the differences of surprisal, in nats a token."""
+        return mean([one - other for one, other in zip(self.logprobs, self.other_logprobs, strict=True)])
+
+    @property
+    def ratio(self) -> Mean:
+        """PPL(Q)/PPL(P)."""
+        log = self.log_ratio
+        value = math.exp(log.value) if log.value < 700 else math.inf
+        return Mean(value, value * log.error)
+
+    @property
+    def perplexity_change(self) -> Mean:
+        """PPL(Q)-PPL(P)."""
+        theirs, mine = self.perplexities
+        squared = theirs.error**2 + mine.error**2 - 2 * theirs.value * mine.value * self._covariance()
+        return Mean(theirs.value - mine.value, math.sqrt(max(0.0, squared)))
+
+    def _covariance(self) -> float:
+        """Of the means of both models' surprisals."""
+        count = len(self.logprobs)
+        if count < 2:
+            return 0.0
+        one, other = mean(self.logprobs).value, mean(self.other_logprobs).value
+        pairs = zip(self.logprobs, self.other_logprobs, strict=True)
+        return math.fsum((a - one) * (b - other) for a, b in pairs) / count / (count - 1)
+
+    @property
+    def bits_per_byte(self) -> tuple[Mean, Mean, Mean]:
+        """Of P, of Q, and Q's less P's, over the spans that both score; at least one with bytes."""
+        scale = len(self.logprobs) / self.bytes / math.log(2)
+        pairs = list(zip(self.logprobs, self.other_logprobs, strict=True))
+        sums: tuple[Callable[[tuple[float, float]], float], ...] = (
+            lambda pair: -pair[0],
+            lambda pair: -pair[1],
+            lambda pair: pair[0] - pair[1],
+        )
+        means = [mean([take(pair) for pair in pairs]) for take in sums]
+        first, second, change = (Mean(each.value * scale, each.error * scale) for each in means)
+        return first, second, change
+
+    # ---- tokens -----------------------------------------------------------------------------
+
+    @property
+    def rms_change(self) -> Mean:
+        """Root of the mean square of the true token's change of probability; at least one token."""
+        square = mean([change**2 for change in self.changes])
+        root = math.sqrt(square.value)
+        return Mean(root, square.error / (2 * root) if root else 0.0)
+
+    @property
+    def same_top(self) -> Mean:
+        """Share of places where both have the same most probable token; at least one place."""
+        count = len(self.tops)
+        share = sum(self.tops) / count
+        return Mean(share, math.sqrt(share * (1 - share) / (count - 1)) if count > 1 else 0.0)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from engine.protocol import (
     KVCompared,
+    Measure,
     ModelFacts,
     Profiled,
     PromptOpened,
@@ -17,6 +18,7 @@ from engine.protocol import (
     RanksMeasured,
     Record,
     RooflineMeasured,
+    Sweep,
     Swept,
 )
 from inspector.state.capability import CapabilityState, ReplayStop, measurable
@@ -63,6 +65,7 @@ class Measured(CapabilityState):
         RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, Swept, RanksLoaded, RanksMeasured,
         ModelFacts, PromptOpened,
     )  # fmt: skip
+    FAILS = Measure, Sweep
     STOPS: ClassVar = {
         RaceOpened: ReplayStop.BEGINS,
         RaceStep: ReplayStop.FIRST,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from engine.protocol import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
+from inspector.state.branches import ROOT
 from inspector.state.session_tree import Item
 
 
@@ -119,6 +121,18 @@ class Prompts:
         end = next((item.node for item in reversed(path) if item.node in self.by_end), None)
         self.current = self.by_end[end] if end is not None else self.current
 
+    def roles(self, path: Sequence[Item]) -> dict[int, str]:
+        """The role of each message of a path by the slot of its first token; empty for raw text.
+
+        A message that the template leaves out, or writes in another way, has no slot.
+        """
+        starts: dict[int, str] = {}
+        for slot, item in enumerate(path):
+            if (read := self.by_end.get(item.node)) is not None and read.opened.messages:
+                starts |= _roles_of(read.opened)
+                starts[slot + 1] = "assistant"
+        return starts
+
     # ---- at one moment ----------------------------------------------------------------------
 
     def snapshot(self) -> Prompts:
@@ -126,3 +140,22 @@ class Prompts:
         reads = {end: replace(read, chunks=list(read.chunks)) for end, read in self.by_end.items()}
         current = next((reads[end] for end, read in self.by_end.items() if read is self.current), None)
         return replace(self, by_end=reads, current=current, kv=dict(self.kv))
+
+
+def _roles_of(opened: PromptOpened) -> dict[int, str]:
+    """The messages that are in a prompt's own text: of a turn the last one alone."""
+    ends = list(accumulate(len(token.text) for token in opened.tokens))
+    places = opened.starts or _only_places(opened)
+    return {
+        opened.tokens[bisect_right(ends, at)].position: message.role
+        for message, at in zip(opened.messages, places, strict=False)
+        if 0 <= at < ends[-1]
+    }
+
+
+def _only_places(opened: PromptOpened) -> list[int]:
+    """Where messages are that are once in the text: all that can be said of a recording from before `starts`."""
+    contents = [message.content.strip() for message in opened.messages]
+    if opened.parent != ROOT:
+        contents[:-1] = [""] * (len(contents) - 1)
+    return [opened.text.find(each) if each and opened.text.count(each) == 1 else -1 for each in contents]

@@ -16,11 +16,26 @@ from engine import protocol
 from engine.frozen import frozen
 from engine.protocol import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
+from inspector.state.batch import Batches
+from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
-from inspector.state.capabilities import STATES
 from inspector.state.capability import CapabilityState
+from inspector.state.inside import Looks
+from inspector.state.lockstep import LockstepSoFar
+from inspector.state.measured import Measured
 from inspector.state.prompts import Prompts
 from inspector.state.session_tree import Item, SessionTree
+from inspector.state.speculation import Speculation
+
+STATES: tuple[type[CapabilityState], ...] = (
+    BeamHistory,
+    Batches,
+    Looks,
+    Measured,
+    Speculation,
+    LockstepSoFar,
+)
+"""The states of all capabilities that come with the program."""
 
 
 @frozen
@@ -286,7 +301,7 @@ class Timeline:
         """The token of a slot and its siblings, as nodes, oldest first."""
         if not 0 <= slot < len(self.items):
             return []
-        return self.tree.children.get(self.tree.parent[self.items[slot].node], [])
+        return self.tree.siblings(self.items[slot].node)
 
     def visit(self, node: int) -> None:
         """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""

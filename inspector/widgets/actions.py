@@ -22,7 +22,7 @@ from textual.widget import Widget
 
 from engine.frozen import frozen
 from inspector.keys import KEYS, names_of, shown, typed, with_keys
-from inspector.widgets.painting.laid_out import LaidOutOnce
+from inspector.widgets.painting import LaidOutOnce
 
 Result = TypeVar("Result")
 Run = Callable[[Any], Awaitable[None] | None]
@@ -426,12 +426,13 @@ def hints_of(
         taken |= {place for place, *_ in own if place}
         found += own
     found.sort(key=lambda each: each[0])
-    return [_joined(word, [action for *_, action in group], enabled)
-            for word, group in groupby(found, key=lambda each: each[1])]  # fmt: skip
-
-
-def _joined(word: str, actions: Sequence[Action], enabled: Callable[[Action], bool]) -> Hint:
-    return Hint(tuple(actions), word, max(each.worth for each in actions), all(map(enabled, actions)))
+    words = (
+        (word, tuple(action for *_, action in group))
+        for word, group in groupby(found, key=lambda each: each[1])
+    )
+    return [
+        Hint(same, word, max(each.worth for each in same), all(map(enabled, same))) for word, same in words
+    ]
 
 
 def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -11,19 +12,29 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import App
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from inspector import scales
-from inspector.display import visible
+from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.inks import Inked
+from inspector.widgets.inks import Inked, panel_css
 
 Row = list[Segment]
 CONCEALED = "hidden until you predict"
 """In the frame of a panel of which something is to be predicted."""
+FACT_NAME = 13
+"""Cells of the names of facts."""
+_THOUSANDS = re.compile("(?<=[0-9])\u2009(?=[0-9]{3})")
+"""The thin space of our own numbers: in a foreign text it would be shown as what it is."""
+
+
+# ---- rows and styles ----------------------------------------------------------------------------
 
 
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
@@ -103,6 +114,54 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
+def fact_rows(facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style) -> list[Row]:
+    """Each fact on as many lines as it needs.
+
+    Args:
+        facts: Names and sentences.
+        width: Cells of a line.
+        name: Ink of the names.
+        text: Ink of the sentences.
+    """
+    rows: list[Row] = []
+    for label, sentence in facts:
+        for n, line in enumerate(wrapped(_printable(sentence), max(10, width - FACT_NAME))):
+            rows.append([Segment((label if n == 0 else "").ljust(FACT_NAME), name), Segment(line, text)])
+    return rows
+
+
+def _printable(sentence: str) -> str:
+    """A sentence in which a name or a message may be foreign, its numbers as they are."""
+    return "\u2009".join(map(visible, _THOUSANDS.split(sentence)))
+
+
+def around(before: str, found: str, after: str, cells: int, muted: Style, ink: Style) -> Row:
+    """Three display texts in exactly so many cells: of the first the end, of the last the beginning.
+
+    Args:
+        before: What stands before it.
+        found: The piece itself; of a long one the beginning.
+        after: What stands after it.
+        cells: The width.
+        muted: Style of what stands around it.
+        ink: Style of the piece.
+    """
+    found = truncate(found, cells)
+    left = _end(before, (cells - cell_len(found)) * 3 // 5)
+    right = pad(after, max(0, cells - cell_len(left) - cell_len(found)))
+    return [Segment(left, muted), Segment(found, ink + Style(underline=True)), Segment(right, muted)]
+
+
+def _end(text: str, cells: int) -> str:
+    """The end of a display text, at most so many cells of it."""
+    while cell_len(text) > max(0, cells):
+        text = text[1:]
+    return text
+
+
+# ---- widgets ------------------------------------------------------------------------------------
+
+
 class Canvas(Inked):
     """A widget that draws all of its rows from what it was last shown, and repaints those that differ."""
 
@@ -115,6 +174,8 @@ class Canvas(Inked):
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._strips: list[Strip] = []
+        self._made_of: tuple[Style, list[Row]] = (Style(), [])
+        """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
         self._read: tuple[object, ...] | None = None
         """What `reads` was when it was drawn last."""
@@ -142,6 +203,8 @@ class Canvas(Inked):
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
         if not self.is_attached or not self.size.area:
+            if self.is_attached and self.size.width:
+                self._draw_rows(self.size.width, 1)  # there is room for the frame alone, and for its texts
             return
         self._read = self.reads(self.timeline) if self.timeline is not None else None
         before, self._strips = self._strips, self._drawn()
@@ -149,7 +212,7 @@ class Canvas(Inked):
             self.refresh()
             return
         for y, (old, new) in enumerate(zip(before, self._strips, strict=True)):
-            if old != new:
+            if old is not new and old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
@@ -169,10 +232,11 @@ class Canvas(Inked):
         and Textual, which reads them as it begins to paint, would keep the old ones."""
         if len(self._strips) != self.size.height or self._drawn_size != self.size:
             self._strips = self._drawn()
+            self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.ink("base"))
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -188,16 +252,22 @@ class Canvas(Inked):
         self.redraw()
 
     def _drawn(self) -> list[Strip]:
-        self._drawn_size = self.size
         width, height = self.size
-        base = self.rich_style
+        base = self.ink("base")
+        kept = self._strips if (self._drawn_size, self._made_of[0]) == (self.size, base) else []
+        self._drawn_size = self.size
+        rows = self._draw_rows(width, height)
+        rows += [[] for _ in range(height - len(rows))]
+        before, self._made_of = self._made_of[1], (base, rows)
+        return [
+            kept[y] if kept and row == before[y] else strip_of(row, width, base) for y, row in enumerate(rows)
+        ]
+
+    def _draw_rows(self, width: int, height: int) -> list[Row]:
         if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
             self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
-            rows = centred([("?", self.ink("muted"))], width, height)
-        else:
-            rows = self.draw(width, height)[:height]
-        rows += [[] for _ in range(height - len(rows))]
-        return [strip_of(row, width, base) for row in rows]
+            return centred([("?", self.ink("muted"))], width, height)
+        return self.draw(width, height)[:height]
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:
@@ -214,3 +284,72 @@ def strip_of(row: Row, width: int, base: Style) -> Strip:
     if strip.cell_length > width > 0 and strip.crop(width).text.strip():
         strip = Strip([*strip.crop(0, width - 1), Segment("…", base)])
     return strip.adjust_cell_length(width, base)
+
+
+def set_line_count(view: ScrollView, lines: int) -> None:
+    """Set how many lines a view holds.
+
+    Setting `virtual_size` lays out the whole screen each time, a seventh of what a frame of a run costs. While lines
+    are only added and no scroll bar appears, nothing else on the screen moves: updating the bar is enough.
+
+    Args:
+        view: As wide as its lines.
+        lines: How many there are now.
+    """
+    before, now = view.virtual_size, Size(view.size.width, lines)
+    if now == before:
+        return
+    room = view.container_size.height
+    if now.width != before.width or lines < before.height or (lines > room) != (before.height > room):
+        view.virtual_size = now
+        return
+    view.set_reactive(Widget.virtual_size, now)
+    if view.show_vertical_scrollbar:
+        view.vertical_scrollbar.window_virtual_size = lines
+
+
+Page = Callable[[Canvas, int, int], list[Row]]
+"""Rows on a canvas, for its width in cells and its height in lines."""
+
+
+class PageView(Canvas, can_focus=True):
+    """Shows one page."""
+
+    DEFAULT_CSS = panel_css("PageView")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._page: Page | None = None
+        self._top = 0
+
+    def put(self, title: str, page: Page) -> None:
+        """Show a page, from its top where it is another one than before.
+
+        Args:
+            title: Printable.
+            page: Draws it.
+        """
+        if self._titles[0] is None or self._titles[0].plain != title:
+            self._top = 0
+        self._page = page
+        self.title(Content(title), self._titles[1])
+        self.redraw()
+
+    def action_move(self, by: int) -> None:
+        """Scroll by `by` lines."""
+        self._top = max(0, self._top + by)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        rows = self._page(self, width, height) if self._page is not None else []
+        self._top = max(0, min(self._top, len(rows) - height))
+        below = len(rows) - height - self._top
+        more = f"{below} lines more ↓" if below > 0 else "↑" if self._top else ""
+        self.title(self._titles[0], Content(more) if more else None)
+        return rows[self._top :]

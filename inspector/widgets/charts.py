@@ -1,13 +1,35 @@
-"""Bars, areas and stairs of block characters: pure functions from numbers to text, all from a zero line."""
+"""Bars, areas, stairs, curves and the ruler of a draw in characters: numbers to text, the charts from a zero line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.frozen import frozen
+from engine.protocol import Distribution
+from inspector.display import token_label
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
 FREE = "░"
 """Fills what is allocated and not used."""
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""Bits of a cell: two columns, each from the top."""
+BLANK = 0x2800
+_FILLS = "█▓"
+_REST = "░"
+_DRAWN, _POINTER = "◆", "▼"
+_ENDS = 2
+"""Cells of the two ends."""
+
+
+# ---- block characters ---------------------------------------------------------------------------
 
 
 def bar(share: float, cells: int) -> str:
@@ -39,7 +61,10 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
         The lines, the highest first. A value above nothing shows at least one eighth of a line.
     """
     levels = [_eighths(value, height, top) for value in values]
-    return ["".join(HEIGHTS[_clamp(level - 8 * row)] for level in levels) for row in reversed(range(height))]
+    return [
+        "".join(HEIGHTS[max(0, min(8, level - 8 * row))] for level in levels)
+        for row in reversed(range(height))
+    ]
 
 
 def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
@@ -124,5 +149,195 @@ def _eighths(value: float | None, height: int, top: float) -> int:
     return max(1, min(8 * height, round(value / top * 8 * height)))
 
 
-def _clamp(level: int) -> int:
-    return max(0, min(8, level))
+# ---- curves in braille dots ---------------------------------------------------------------------
+
+
+@frozen
+class Cell:
+    """One cell of a chart."""
+
+    char: str
+    series: int | None
+    """The curve that it belongs to, None where it is empty; of several the last."""
+
+
+def curves(series: Sequence[Sequence[float]], width: int, height: int, top: float) -> list[list[Cell]]:
+    """Draw curves over one another, from a zero line.
+
+    Args:
+        series: Of equal length, not below zero.
+        width: Cells.
+        height: Cells.
+        top: The value at the upper edge.
+
+    Returns:
+        The lines, the highest first, each of `width` cells.
+    """
+    bits = [[0] * width for _ in range(height)]
+    owner: list[list[int | None]] = [[None] * width for _ in range(height)]
+    for number, values in enumerate(series):
+        for column, row in _dots(binned(values, 2 * width), 4 * height, top):
+            cell = row // 4, column // 2
+            bits[cell[0]][cell[1]] |= DOTS[column % 2][row % 4]
+            owner[cell[0]][cell[1]] = number
+    return [
+        [Cell(chr(BLANK + bit) if bit else " ", own) for bit, own in zip(line, owners, strict=True)]
+        for line, owners in zip(bits, owner, strict=True)
+    ]
+
+
+def binned(values: Sequence[float], columns: int) -> list[float]:
+    """As many values as columns: medians of neighbours where there are more, repeated where there are fewer."""
+    if not values:
+        return []
+    edges = [column * len(values) // columns for column in range(columns + 1)]
+    return [statistics.median(values[low : max(low + 1, high)]) for low, high in pairwise(edges)]
+
+
+def _dots(values: Sequence[float], rows: int, top: float) -> list[tuple[int, int]]:
+    """Column and row (from the top) of every dot, neighbours joined."""
+    dots, before = [], None
+    for column, value in enumerate(values):
+        share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
+        row = rows - 1 - round(share * (rows - 1))
+        # the upright part of a stair belongs to the column where it is reached
+        start = row if before is None else before + (row > before) - (row < before)
+        dots += [(column, dot) for dot in range(min(start, row), max(start, row) + 1)]
+        before = row
+    return dots
+
+
+def round_top(value: float) -> float:
+    """The next round number, for the upper edge of a chart: one digit, or 1.5 or 2.5, and zeros."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(
+        (step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if value <= step * power), 10 * power
+    )
+
+
+# ---- the ruler: tokens that can be drawn, end to end, and where on them the draw fell -----------
+
+
+@frozen
+class Share:
+    """One token's part of the bar."""
+
+    label: str
+    start: float
+    end: float
+    picked: bool
+
+
+def places(distribution: Distribution) -> tuple[str, str, str]:
+    """Draw, start and end of the share it fell on, with enough decimals to distinguish them: 3 to 9."""
+    values = (distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0)
+    for digits in range(3, 10):
+        # cut off rather than rounded: a draw never seems to be where its share ends
+        texts = [f"{int(value * 10**digits) / 10**digits:.{digits}f}" for value in values]
+        if texts[1] != texts[2]:
+            break
+    return texts[0], texts[1], texts[2]
+
+
+def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> list[list[Segment]]:
+    """Pointer, bar and names; nothing where there was no draw.
+
+    Args:
+        distribution: What was drawn from.
+        width: Cells available.
+        inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`, `other`.
+    """
+    cells = width - _ENDS
+    if distribution.draw is None or cells < 8:
+        return []
+    parts = _shares(distribution)
+    at = min(cells - 1, int(distribution.draw * cells))
+    return [
+        _pointer(distribution, at, cells, inks),
+        _bar(parts, at, cells, inks),
+        _names(parts, cells, inks),
+    ]
+
+
+def _shares(distribution: Distribution) -> list[Share]:
+    """Those of the candidates that can be drawn, the largest first; the picked one as the engine reports it."""
+    found, start = [], 0.0
+    for each in sorted(distribution.candidates, key=lambda c: -c.sampler_prob):
+        if each.sampler_prob <= 0:
+            break
+        label, end = token_label(each.text, each.raw), start + each.sampler_prob
+        if each.id == distribution.picked:
+            found.append(Share(label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
+        else:
+            found.append(Share(label, start, end, False))
+        start = end
+    return found
+
+
+def _pointer(distribution: Distribution, at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
+    again = f", drawn again {distribution.reroll}×" if distribution.reroll else ""
+    words = f"draw {places(distribution)[0]}{again}"
+    if at >= len(words) + 1:
+        return [
+            Segment(" " * (1 + at - len(words) - 1)),
+            Segment(f"{words} ", inks["accent"]),
+            Segment(_POINTER, inks["accent"]),
+        ]
+    return [Segment(" " * (1 + at)), Segment(f"{_POINTER} {words}"[: cells - at], inks["accent"])]
+
+
+def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
+    owner = _owners(parts, cells)
+    row = [Segment("▕", inks["faint"])]
+    for cell in range(cells):
+        index = owner[cell]
+        if cell == at:
+            row.append(Segment(_DRAWN, inks["accent"]))
+        elif index is None:
+            row.append(Segment(_REST, inks["faint"]))
+        elif parts[index].picked:
+            row.append(Segment("━", inks["accent"]))
+        else:
+            row.append(Segment(_FILLS[index % 2], inks["data" if index % 2 == 0 else "other"]))
+    return [*row, Segment("▏", inks["faint"])]
+
+
+def _owners(parts: Sequence[Share], cells: int) -> list[int | None]:
+    """For each cell the share that holds its middle; None for what is no candidate."""
+    owners: list[int | None] = []
+    index = 0
+    for cell in range(cells):
+        middle = (cell + 0.5) / cells
+        while index < len(parts) and parts[index].end <= middle:
+            index += 1
+        inside = index < len(parts) and parts[index].start <= middle
+        owners.append(index if inside else None)
+    return owners
+
+
+def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
+    """Names under the drawn_shares that are wide enough; the picked one always."""
+    picked = next((part for part in parts if part.picked), None)
+    wanted = sorted(parts, key=lambda part: (not part.picked, part.start - part.end))
+    taken: list[tuple[int, int, Share]] = []
+    for part in wanted:
+        start, end = int(part.start * cells), max(int(part.end * cells), int(part.start * cells) + 1)
+        size = cell_len(part.label)
+        if part is picked:
+            start = min(start, max(0, cells - size))
+        elif size > end - start - 1:
+            continue
+        if all(start + size < low or start > high for low, high, _ in taken):
+            taken.append((start, start + size, part))
+    return _laid(sorted(taken, key=lambda name: name[0]), inks)
+
+
+def _laid(taken: Sequence[tuple[int, int, Share]], inks: Mapping[str, Style]) -> list[Segment]:
+    row, at = [Segment(" ")], 0
+    for start, end, part in taken:
+        row.append(Segment(" " * (start - at)))
+        row.append(Segment(part.label, inks["accent" if part.picked else "muted"]))
+        at = end
+    return row

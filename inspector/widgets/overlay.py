@@ -26,7 +26,7 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 
 from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, hints_of
-from inspector.widgets.painting.below import Below
+from inspector.widgets.painting import Below
 
 Result = TypeVar("Result")
 

@@ -23,6 +23,7 @@ from engine.protocol import BeamStep
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks import vocabularies
+from tests.engine.sessions import begun
 
 WIDTH = 8
 ROUNDS = 3
@@ -31,8 +32,7 @@ STEPS = 12
 
 def ratio(name: str, model: str) -> float:
     """Measure one model and print a line; beams and single steps take turns."""
-    session = Session(load(LoadSettings(model=model)), Settings(min_tokens=1000))
-    list(session.prefill("", list(range(5, 69)), echo=False))
+    session = begun(load(LoadSettings(model=model)), list(range(5, 69)), Settings(min_tokens=1000))
     start, beams, single = session.node, [], []
     for _ in range(ROUNDS):
         beams += of_beams(session)

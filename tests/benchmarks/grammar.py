@@ -22,6 +22,7 @@ from engine.model.tokens import Tokens, alphabet
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks import vocabularies
+from tests.engine.sessions import begun
 
 ROUNDS, STEPS = 8, 5
 GRAMMARS = {
@@ -77,8 +78,7 @@ def measure(name: str, model: str) -> None:
     loaded = load(LoadSettings(model=model))
     size = loaded.tokens.vocabulary
     wrapper = SimpleNamespace(_tokenizer=Pieces(size), eos_token_ids=[size - 1], has_chat_template=False)
-    session = Session(replace(loaded, tokens=Tokens(wrapper, size)), Settings())
-    list(session.prefill("", [65, 66, 67, 68], echo=False))
+    session = begun(replace(loaded, tokens=Tokens(wrapper, size)), [65, 66, 67, 68])
     begin = session.node
     for title, grammar in GRAMMARS.items():
         milliseconds(session, begin, grammar)

@@ -37,8 +37,7 @@ def session_of(settings: LoadSettings, prompt: str | list[int]) -> Session:
     """A session that read a prompt and took two steps."""
     session = Session(load(settings), Settings())
     ids = session.encode(prompt) if isinstance(prompt, str) else prompt
-    for _ in session.prefill("", ids):
-        pass
+    list(session.prefill("", ids))
     session.step()
     session.step()
     return session

@@ -10,7 +10,6 @@ is 250 ms (p95).
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 
 from engine.protocol import Command, LookAhead, LookedAhead
@@ -19,9 +18,9 @@ from engine.thread import EngineThread
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from tests.benchmarks import vocabularies
+from tests.benchmarks.key_to_paint import PROMPT, spread
 
 ROUNDS = 50
-PROMPT = "Once upon a time, there was a little girl named Lily."
 
 
 class Watch(EngineThread):
@@ -78,16 +77,10 @@ async def measure(model: str) -> Watch:
             await pilot.press(key)
             while len(watch.shown) == known:
                 await asyncio.sleep(0.01)
-            assert watch.asked is not None
             assert (len(watch.asked.ids), watch.asked.tokens) == (5, 8)
             await asyncio.sleep(0.2)
         watch.steps = [step.ms.total for step in app.controller.timeline.steps]
     return watch
-
-
-def spread(values: list[float]) -> str:
-    """Median and 95th percentile."""
-    return f"p50 {statistics.median(values):6.1f} ms   p95 {statistics.quantiles(values, n=20)[-1]:6.1f} ms"
 
 
 def main() -> None:

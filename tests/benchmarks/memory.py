@@ -99,7 +99,7 @@ def main() -> None:
     """Measure and print."""
     asked = [int(argument) for argument in sys.argv[1:]]
     steps, sessions = [*asked, *(20_000, 400)[len(asked) :]]
-    from engine.model.light_import import import_mlx_lm
+    from engine.libraries import import_mlx_lm
 
     import_mlx_lm()
     from engine.model import synthetic

@@ -12,36 +12,28 @@ import time
 
 from engine.logits.questions import Vocabulary, find
 from engine.model.load import load
-from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks import vocabularies
+from tests.engine.sessions import begun
 
 ROUNDS = 20
 QUERIES = ("", "e", " the", "The", "zzzz", "␣to", "狐", "#77", "0x e7 8b")
 SAMPLED = Settings(temp=0.8, top_p=0.95, min_p=0.02, top_k=50, repetition_penalty=1.1)
 
 
-def session(model: str) -> Session:
-    """A session that took a step."""
-    found = Session(load(LoadSettings(model=model)), SAMPLED)
-    list(found.prefill("", list(range(5, 40)), echo=False))
-    found.step()
-    return found
-
-
 def measure(name: str, model: str) -> None:
     """Measure one model and print."""
-    slowest, asked = 0.0, session(model)
+    slowest, asked = 0.0, begun(load(LoadSettings(model=model)), list(range(5, 40)), SAMPLED, steps=1)
     vocabulary = Vocabulary(asked.tokens)
-    begun = time.perf_counter()
+    since = time.perf_counter()
     find(asked, vocabulary, asked.node, " the", 100)
-    print(f"{name:12} the first search     {(time.perf_counter() - begun) * 1000:6.0f} ms", flush=True)
+    print(f"{name:12} the first search     {(time.perf_counter() - since) * 1000:6.0f} ms", flush=True)
     for query in QUERIES:
         times = []
         for _ in range(ROUNDS):
-            begun = time.perf_counter()
+            since = time.perf_counter()
             found = find(asked, vocabulary, asked.node, query, 100)
-            times.append((time.perf_counter() - begun) * 1000)
+            times.append((time.perf_counter() - since) * 1000)
         middle = statistics.median(times)
         slowest = max(slowest, middle)
         spread = f"{middle:6.1f} ms   ({min(times):.1f} to {max(times):.1f})"

@@ -16,6 +16,7 @@ from engine.model.load import load
 from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings
 from tests.benchmarks import vocabularies
+from tests.engine.sessions import begun
 
 ROUNDS = 30
 TRIED = {
@@ -36,11 +37,7 @@ TRIED = {
 
 def session(model: str) -> Session:
     """A session that took a few steps."""
-    found = Session(load(LoadSettings(model=model)), Settings())
-    list(found.prefill("", list(range(5, 40)), echo=False))
-    for _ in range(3):
-        found.step()
-    return found
+    return begun(load(LoadSettings(model=model)), list(range(5, 40)), steps=3)
 
 
 def milliseconds(of: Session, settings: Settings) -> list[float]:

@@ -108,15 +108,8 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 def test_facts() -> None:
     assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
     assert by_kind(lambda cls: cls.aside) == {
-        "Explain",
-        "WhatIf",
-        "FindTokens",
-        "Tokenize",
-        "PreviewPrompt",
-        "ReadGrammar",
-        "AddLanes",
-        "RemoveLane",
-    }
+        "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
+    }  # fmt: skip
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
         "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation", "FollowSecond",
@@ -179,7 +172,6 @@ def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -
         failure, ended = Unthreaded().do(command)
     finally:
         del Command.kind
-    assert isinstance(failure, protocol.Failure)
     assert not failure.expected
     assert "no handler" in failure.message
     assert isinstance(ended, protocol.Ended)
@@ -218,7 +210,6 @@ def test_a_model_whose_code_wants_to_end_the_process_does_not(monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(type(engine.session), "step", lambda self: exit(3))
         failure, _ = engine.do(protocol.TakeStep())
-    assert isinstance(failure, protocol.Failure)
     assert "SystemExit" in failure.message
     assert isinstance(engine.do(protocol.TakeStep())[0], protocol.Step)
 
@@ -270,7 +261,6 @@ def test_a_model_is_freed_before_the_next_one_is_read() -> None:
     engine.do(protocol.FindTokens(4, "dog"))
     engine.do(protocol.SearchBeams(BeamSettings(2, max_tokens=6), steps=1))
     context = engine.context
-    assert context.loaded is not None
     old = [weakref.ref(context.session), weakref.ref(context.loaded.model)]
     alive: list[bool] = []
     emit = context.emit

@@ -6,7 +6,17 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, asdict, astuple, dataclass, field, fields, is_dataclass, replace
+from dataclasses import (
+    Field,
+    FrozenInstanceError,
+    asdict,
+    astuple,
+    dataclass,
+    field,
+    fields,
+    is_dataclass,
+    replace,
+)
 from typing import Any, ClassVar
 
 import pytest
@@ -246,3 +256,20 @@ class Pickled:
 
 def test_it_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Pickled(3, (1, 2)))) == Pickled(3, (1, 2))
+
+
+def test_an_interrupt_while_its_methods_are_written_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 makes a RuntimeError of whatever comes while a field is told its name."""
+
+    @frozen
+    class Later:
+        one: int
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Field, "__set_name__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Later(1)
+    assert Later(1).one == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 import tomllib
@@ -16,6 +15,8 @@ from engine import protocol
 from engine.protocol import Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
+from tests.engine.unthreaded import kinds
+from tests.system import python
 
 
 class Engine:
@@ -66,10 +67,6 @@ def ready(engine: Engine) -> Engine:
     return engine
 
 
-def kinds(found: list[Record]) -> list[str]:
-    return [type(record).__name__ for record in found]
-
-
 def test_a_session_from_load_to_step(engine: Engine) -> None:
     loaded = kinds(engine.do(protocol.Load(LoadSettings())))
     assert loaded[0] == "Loading"
@@ -85,7 +82,6 @@ def test_a_session_from_load_to_step(engine: Engine) -> None:
     assert kinds(engine.do(protocol.MoveTo(5))) == ["Moved", "Ended"]
     assert kinds(engine.do(protocol.Insert(5, " big dog"))) == ["Step", "Step", "Ended"]
     verified = engine.do(protocol.Verify())[0]
-    assert isinstance(verified, protocol.Verified)
     assert verified.largest_difference <= verified.rounding  # read in chunks what ran token by token
     assert verified.same_order
 
@@ -107,7 +103,6 @@ def test_a_failure_is_a_record_and_the_session_stands_where_it_stood(
     ready: Engine, command: protocol.Command, message: str
 ) -> None:
     failure, ended = ready.do(command)[-2:]
-    assert isinstance(failure, protocol.Failure)
     assert failure.message.startswith(message)
     assert failure.expected
     assert isinstance(ended, protocol.Ended)
@@ -222,7 +217,6 @@ def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pyte
     engine = Engine()
     for command in (protocol.Load(LoadSettings()), protocol.Configure(Settings()), protocol.TakeStep()):
         failure, ended = engine.do(command)[-2:]
-        assert isinstance(failure, protocol.Failure)
         assert failure.message.startswith("MLX can't be started: ")
         assert "`inspector replay` and `inspector learn` need no MLX" in failure.hint
         assert ended == protocol.Ended(command.kind)
@@ -301,8 +295,8 @@ import {", ".join(sorted(FACE))}
 added = {{name.split(".")[0] for name in set(sys.modules) - before}}
 print(sorted(added - set(sys.stdlib_module_names) - {{"engine"}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    done = python(code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_the_contracts_name_the_same_face() -> None:
@@ -315,10 +309,8 @@ def test_the_engine_imports_no_screen() -> None:
         "import sys, engine.worker, engine.measuring.bench\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "[]\n"
-    )
+    done = python(code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 EXIT = """
@@ -345,7 +337,7 @@ sys.exit(0 if engine.close(10) else 3)
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", ["Loading", "ModelFacts", "PrefillChunk", "Step"])
 def test_a_process_that_closes_in_any_phase_exits_cleanly(phase: str) -> None:
-    done = subprocess.run([sys.executable, "-c", EXIT, phase], capture_output=True, text=True, timeout=60)
+    done = python(EXIT, phase)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -366,9 +358,9 @@ engine.close(10)
 
 
 def test_a_low_limit_of_open_files_is_called_what_it_is() -> None:
-    done = subprocess.run([sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=60)
-    assert "mlx_lm needs to be allowed 4,096 open files, and the hard limit here is 64." in done.stdout
-    assert "ulimit -Hn 4096" in done.stdout
+    told = python(FEW_FILES).stdout
+    assert "mlx_lm needs to be allowed 4,096 open files, and the hard limit here is 64." in told
+    assert "ulimit -Hn 4096" in told
 
 
 def test_a_bias_beyond_the_vocabulary_given_before_the_model_is_called_what_it_is(engine: Engine) -> None:
@@ -376,7 +368,6 @@ def test_a_bias_beyond_the_vocabulary_given_before_the_model_is_called_what_it_i
     engine.do(protocol.Load(LoadSettings()))
     for _ in range(2):
         failure = engine.do(protocol.Prefill("Once upon a time", chat=False))[-2]
-        assert isinstance(failure, protocol.Failure)
         assert failure.message == "logit bias: token id 9999 is outside the model's vocabulary of 4096."
         assert failure.expected
     engine.do(protocol.Configure(Settings()))

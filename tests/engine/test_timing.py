@@ -15,11 +15,11 @@ import pytest
 from engine import protocol
 from engine.decoding.run import run
 from engine.protocol import Command
-from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
 from engine.thread import EngineThread
 from engine.timing import drawing, stall_times
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 4
@@ -141,8 +141,7 @@ def test_a_collection_while_the_screen_is_drawn_is_told_once():
 
 @pytest.mark.parametrize("steps", ["single", "back to back"])
 def test_a_step_tells_that_the_screen_was_drawn_beside_it(zoo: Zoo, steps: str) -> None:
-    session = Session(zoo.load("llama"), Settings(max_tokens=8))
-    list(session.prefill("", [1, 2, 3], echo=False))
+    session = begun(zoo.load("llama"), [1, 2, 3], Settings(max_tokens=8))
     forward = (
         (lambda: [session.step() for _ in range(4)])
         if steps == "single"

@@ -195,7 +195,7 @@ MODES: Mapping[str, Mode] = {
     "watcher": Mode("space r backspace end left right t w A"),
     "large": Mode("A I D X Y O ampersand tab down right left space r a s", _keys("A"), models=("large",)),
 }  # fmt: skip
-"""The kinds of sessions beyond the plain ones; `tests.fuzz.beginnings` has the application of each."""
+"""The kinds of sessions beyond the plain ones; `begin` of `tests.fuzz.pilot` makes the application of each."""
 
 
 def scripts(seed: int, keys: int, kinds: Sequence[str]) -> Iterator[Script]:
@@ -301,11 +301,9 @@ class Drawing:
         return [Action("key", (name,))]
 
     def _of_mode(self) -> list[Action]:
-        assert self._mode is not None
         return [_key(self._random.choice(self._mode.keys.split()))]
 
     def _reopened(self) -> list[Action]:
-        assert self._mode is not None
         return [*[_key("escape")] * self._random.choice((1, 1, 2)), *self._mode.opens]
 
     def _move(self) -> list[Action]:
@@ -315,10 +313,7 @@ class Drawing:
         """Something is opened, something done in it, and it is left, or not."""
         chosen = self._random
         opens = [name for name in OPENS.split() if self._mode is None or name not in LOADS]
-        made = [
-            Action("key", (chosen.choice(opens),)),
-            *([Action("settle")] * (chosen.random() < 0.7)),
-        ]
+        made = [Action("key", (chosen.choice(opens),)), *([Action("settle")] * (chosen.random() < 0.7))]
         for _ in range(chosen.randint(0, 6)):
             made += chosen.choice((self._move, self._text, self._records, self._move, self._click))()
         made += map(_key, chosen.choice(((), ("enter",), ("enter", "enter"), ("ctrl+s",), ("escape",))))

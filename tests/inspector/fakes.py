@@ -58,18 +58,8 @@ HOSTILE: tuple[Piece, ...] = (
     "\u200d", "\u0301", "\ufe0f", "\U0001f3fd", "\ud83d", "\U000e0041", "\t", "\r\n", " \t ", "狐狸", "👩", "\u3164",
 )  # fmt: skip
 TORN: tuple[Piece, ...] = (
-    " It",
-    " cost",
-    " 5",
-    " ",
-    b"\xe2\x82",
-    b"\xac",
-    " and",
-    b" \xf0\x9f",
-    b"\x98",
-    b"\x80",
-    "!",
-)
+    " It", " cost", " 5", " ", b"\xe2\x82", b"\xac", " and", b" \xf0\x9f", b"\x98", b"\x80", "!",
+)  # fmt: skip
 """`€` and `😀`, each cut across tokens."""
 WORDS: tuple[str, ...] = (
     " toys", " dolls", " friends", " hair", " mom", " the", " and", " big", " dog", " cat", " sun", " park", " ball",

@@ -25,6 +25,7 @@ from engine.protocol import Configure, Distribution, KVReading, Load, LockstepSp
 from engine.settings import FIELDS, Settings
 from inspector import scales
 from inspector.app import InspectorApp
+from inspector.display import token_label
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
@@ -33,8 +34,7 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.batch.detail import LaneDetail
-from inspector.tools.batch.screen import BatchScreen
+from inspector.tools.batch.screen import BatchScreen, LaneDetail
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.sampler.panel import SamplerPanel
 from tests.engine.sampling.reference import Reference, softmax
@@ -98,7 +98,9 @@ class Told:
         self.ahead: dict[int, LockstepSpan] = {}
         """What they make of what follows a node."""
         self.lanes: dict[int, Distribution] = {}
-        """What the next token of each lane of the last batch is drawn from; of one that has ended, its last."""
+        """What the next token of each lane of the last batch is drawn from."""
+        self.lasts: dict[int, Distribution] = {}
+        """What its last token was drawn from."""
         self.attention: dict[int, protocol.AttentionRead] = {}
         """By the token that looks."""
         self.end, self.next, self.kv = 0, None, None
@@ -150,10 +152,11 @@ class Told:
             case protocol.AttentionRead():
                 self.attention[record.node] = record
             case protocol.BatchOpened():
-                self.lanes = {}
+                self.lanes, self.lasts = {}, {}
             case protocol.LaneStarted():
                 self.lanes[record.lane] = record.next
             case protocol.BatchStep():
+                self.lasts |= {token.lane: self.lanes[token.lane] for token in record.tokens}
                 self.lanes |= {token.lane: token.next for token in record.tokens if token.next is not None}
             case protocol.Failure(command=Configure.kind):
                 self.refused = True
@@ -176,6 +179,7 @@ class Told:
         for token in record.tokens:
             self.tokens.setdefault(token.node, token)
             self.parents[token.node], self.end = self.end, token.node
+            self.kv_at.pop(token.node, None)  # it is read anew, or its KV stands before another rest
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
         for token in tokens:
@@ -420,13 +424,15 @@ class ScreenNumbers:
 
     def _steps(self, path: Sequence[int]) -> None:
         lines = self.lines(StepsPanel)
-        steps = {step.index: step for node in path if isinstance(step := self._told.tokens[node], Step)}
+        steps = [step for node in path if isinstance(step := self._told.tokens[node], Step)]
         if len(lines) < 3 or not (heads := columns(lines[1], STEP_CELLS)):
             return
         for line in lines[2:-1]:
             if not (shown := re.match(r".[▶ ] +(\d+) ", line)):
                 continue
-            step = steps[int(shown[1]) - 1]
+            same = [step for step in steps if step.index == int(shown[1]) - 1]
+            # two have one number where a prompt was shortened, or reaches over a completion: the row names the token
+            step = next((step for step in same if token_label(step.text, step.raw)[:4] in line), same[-1])
             rows = self._told.rows.get(step.parent, [])
             cells = {head: line[begin:end].strip() for head, (begin, end) in heads.items()}
             prob = min((float(softmax(row)[step.id]) for row in rows), key=lambda each: abs(each - step.prob),
@@ -446,7 +452,7 @@ class ScreenNumbers:
             if "KV" in cells:
                 self._same(cells["KV"], scales.size(step.kv.used_bytes), line)
         if steps and (shown := re.search(r"([\d.]+) bits a token", lines[-1])):
-            mean = float(np.mean([step.surprisal_bits for step in steps.values()]))
+            mean = float(np.mean([step.surprisal_bits for step in steps]))
             self._equal(shown[1], mean, lines[-1])
 
     def _time(self, item: Item) -> None:
@@ -598,8 +604,9 @@ class ScreenNumbers:
         lines = self._lines_of(screen, screen.query_one(LaneDetail))
         if not lines or not (lane := re.search(r"Lane (\d+) ", lines[0])):
             return
-        choice = self._told.lanes.get(int(lane[1]))
         head = next((line for line in lines if "next token: " in line or "last token: " in line), "")
+        told = self._told.lasts if "last token: " in head else self._told.lanes
+        choice = told.get(int(lane[1]))
         if choice is None:
             assert not head, f"of a lane that has not begun: {lines}"
             return

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
+import pytest
 from textual.dom import NoScreen
 from textual.events import Key, MouseDown, MouseUp
 from textual.widgets._toast import Toast
@@ -21,6 +20,7 @@ from inspector.main.dialogs.help import HelpDialog
 from inspector.main.panels.text import TextPanel
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig, run
+from tests.system import python
 
 
 def test_the_engine_starts_after_the_first_paint_and_loads():
@@ -32,59 +32,48 @@ def test_the_engine_starts_after_the_first_paint_and_loads():
     assert app.engine.closed
 
 
-def test_the_model_is_followed_by_settings_and_prompt():
-    async def test(rig: Rig) -> None:
-        await rig.push(rig.session.load())
-        assert rig.engine.sent[1:] == [
-            protocol.Configure(Settings(temp=0.4)),
-            protocol.Prefill("Hello", False),
-        ]
-
-    run(test, prompt="Hello", settings=Settings(temp=0.4))
+@pytest.mark.screen(prompt="Hello", settings=Settings(temp=0.4))
+async def test_the_model_is_followed_by_settings_and_prompt(rig: Rig) -> None:
+    await rig.push(rig.session.load())
+    assert rig.engine.sent[1:] == [
+        protocol.Configure(Settings(temp=0.4)),
+        protocol.Prefill("Hello", False),
+    ]
 
 
-def test_records_of_the_engine_are_drained_by_the_clock():
-    async def test(rig: Rig) -> None:
-        for record in rig.session.load():
-            rig.app.inbox.emit(record)
-        await rig.until(lambda: rig.timeline.facts is not None)
-
-    run(test)
+async def test_records_of_the_engine_are_drained_by_the_clock(rig: Rig) -> None:
+    for record in rig.session.load():
+        rig.app.inbox.emit(record)
+    await rig.until(lambda: rig.timeline.facts is not None)
 
 
-def test_many_records_of_one_frame_are_shown_once():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        shows = []
-        rig.app.main.panel(TextPanel).show = shows.append  # type: ignore[method-assign]
-        for record in rig.session.steps(9):
-            rig.app.inbox.emit(record)
-        for _ in range(3):
-            rig.app.inbox._due = 0
-            rig.app._tick()
-        assert len(shows) == 1
-
-    run(test)
+async def test_many_records_of_one_frame_are_shown_once(rig: Rig) -> None:
+    await rig.ready()
+    shows = []
+    rig.app.main.panel(TextPanel).show = shows.append  # type: ignore[method-assign]
+    for record in rig.session.steps(9):
+        rig.app.inbox.emit(record)
+    for _ in range(3):
+        rig.app.inbox._due = 0
+        rig.app._tick()
+    assert len(shows) == 1
 
 
-def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(monkeypatch):
+async def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(rig: Rig, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr("inspector.session.client.perf_counter", lambda: now[0])
 
-    async def test(rig: Rig) -> None:
-        def slow() -> None:
-            now[0] += 0.010
+    def slow() -> None:
+        now[0] += 0.010
 
-        rig.app.main.show = slow  # type: ignore[method-assign]
-        shown = []
-        for later in (0.0, 0.030, 0.040):
-            now[0] += later
-            rig.app.inbox.emit(Ended("Configure"))
-            rig.app._tick()
-            shown.append(not rig.app.inbox.waiting)
-        assert shown == [True, False, True]
-
-    run(test)
+    rig.app.main.show = slow  # type: ignore[method-assign]
+    rig.app.inbox._due, shown = 0.0, []
+    for later in (0.0, 0.030, 0.040):
+        now[0] += later
+        rig.app.inbox.emit(Ended("Configure"))
+        rig.app._tick()
+        shown.append(not rig.app.inbox.waiting)
+    assert shown == [True, False, True]
 
 
 def test_what_there_is_to_say_of_the_flags_is_said_at_the_start():
@@ -115,13 +104,10 @@ def test_ctrl_q_ends_from_inside_a_dialog():
     assert run(test).return_code == 0
 
 
-def test_ctrl_c_ends_nothing_and_says_what_does():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("ctrl+c")
-        assert "q quits" in next(iter(rig.app._notifications)).message
-
-    run(test)
+async def test_ctrl_c_ends_nothing_and_says_what_does(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("ctrl+c")
+    assert "q quits" in next(iter(rig.app._notifications)).message
 
 
 def test_leaving_without_a_model_that_could_be_loaded_is_code_2(capfd):
@@ -134,18 +120,15 @@ def test_leaving_without_a_model_that_could_be_loaded_is_code_2(capfd):
     assert capfd.readouterr().err.strip() == "No such [/] model.␛ Check the name."
 
 
-def test_after_a_failed_load_another_model_can_be_opened():
-    async def test(rig: Rig) -> None:
-        await rig.fail_to_load("No such model.", "Check the name.")
-        rig.engine.sent.clear()
-        await rig.press("o", "enter")
-        assert rig.engine.names == ["Load"]
-        await rig.push(rig.session.load())
-        assert rig.engine.names == ["Load", "Configure", "Prefill"]
-        await rig.push([Ended("Configure"), *rig.session.open()])
-        assert rig.app.controller.stepping
-
-    run(test)
+async def test_after_a_failed_load_another_model_can_be_opened(rig: Rig) -> None:
+    await rig.fail_to_load("No such model.", "Check the name.")
+    rig.engine.sent.clear()
+    await rig.press("o", "enter")
+    assert rig.engine.names == ["Load"]
+    await rig.push(rig.session.load())
+    assert rig.engine.names == ["Load", "Configure", "Prefill"]
+    await rig.push([Ended("Configure"), *rig.session.open()])
+    assert rig.app.controller.stepping
 
 
 def test_an_application_that_never_started_closes_nothing():
@@ -156,8 +139,7 @@ def test_an_application_that_never_started_closes_nothing():
 
 def test_the_screen_is_imported_without_mlx():
     code = "import sys, inspector.app; print({'mlx', 'mlx_lm', 'transformers', 'numpy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert python(code).stdout.strip() == "set()"
 
 
 def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():

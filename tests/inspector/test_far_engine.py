@@ -17,7 +17,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.keys import with_keys
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.state.timeline import Phase
 from tests.engine.remote.far import PROGRAM, Host, hosted, settled
 from tests.inspector.fakes import Session
@@ -141,7 +141,6 @@ def test_a_session_over_a_socket_is_cut_off_comes_back_and_is_joined(
 async def lose_and_try_again(rig: Rig) -> None:
     engine = rig.app.engine
     assert isinstance(engine, RemoteEngine)
-    assert engine._lines is not None
     engine._lines.hang_up()
     await rig.until(lambda: "● AWAY" in rig.screen_text())
     assert rig.status.startswith("The engine is away: trying again")
@@ -212,7 +211,6 @@ def test_a_rank_that_is_killed_leaves_a_replay_and_fresh_ranks_go_on(tmp_path: P
     async def killed(rig: Rig) -> None:
         await walked(rig)
         before, first = tree(rig), link._process
-        assert first is not None
         [rank] = children(first.pid)
         os.kill(rank, signal.SIGKILL)
         await rig.press("space")
@@ -224,7 +222,6 @@ def test_a_rank_that_is_killed_leaves_a_replay_and_fresh_ranks_go_on(tmp_path: P
         await rig.until(lambda: not rig.timeline.recorded)
         assert "to the last bit" in rig.status
         second = link._process
-        assert second is not None
         assert rig.app.controller.setup.load.ranks == 2
         seen.extend([first.pid, rank, second.pid, *children(second.pid)])
 

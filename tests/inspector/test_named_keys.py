@@ -24,7 +24,7 @@ ELSEWHERE = {
     ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
     ("tools/lessons/notes.py", "q"): "a key of the notes' own program",
     ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
-    ("tools/lockstep/measures.py", "Q"): "the second model",
+    ("tools/lockstep/screen.py", "Q"): "the second model",
     ("tools/lockstep/tool.py", "P"): "the first model",
 }  # fmt: skip
 """What looks like a key of the main screen and is none."""

@@ -17,121 +17,98 @@ from tests.inspector.rig import Rig, run
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
-    """The keys of the next test are the usual ones."""
+def configured(request: pytest.FixtureRequest, config: Path) -> Iterator[None]:
+    """A file of a test's own keys; those of the next test are the usual ones."""
+    config.mkdir()
+    (config / "keys.toml").write_text(request.param, encoding="utf-8")
     yield
     keys.use({})
 
 
-def write(config: Path, text: str) -> None:
-    config.mkdir()
-    (config / "keys.toml").write_text(text, encoding="utf-8")
+def own(text: str) -> pytest.MarkDecorator:
+    """A test with own keys."""
+    return pytest.mark.parametrize("configured", [text], ids=["own"], indirect=True)
 
 
 def notices(rig: Rig) -> list[str]:
     return [each.message for each in rig.app._notifications]
 
 
-def test_an_own_key_does_it_and_is_named_everywhere(config: Path) -> None:
-    write(config, '"step" = "f5"\nrun = ["f6", "R"]\nreply = "f7"\nhelp = "f1"\n')
-
-    async def test(rig: Rig) -> None:
-        await rig.ready(2)
-        assert notices(rig) == []
-        await rig.press("space", "r", "question_mark")
-        assert rig.engine.names == []
-        assert rig.screen_text().splitlines()[-1].startswith(" f5 step  f6 run")
-        assert rig.status.startswith("F5 or ⏎ takes")
-        assert "f6 runs" in rig.status
-        await rig.press("f5")
-        assert rig.engine.names == ["Step"]
-        await rig.press("f1")
-        assert isinstance(rig.app.screen, HelpDialog)
-        await rig.until(lambda: "Take the token that the sampler picked" in rig.screen_text())
-        [row] = [
-            line
-            for line in rig.screen_text().splitlines()
-            if "Take the token that the sampler picked" in line
-        ]
-        assert re.search(r" f5 +Step\. ", row)
-
-    run(test)
+@own('"step" = "f5"\nrun = ["f6", "R"]\nreply = "f7"\nhelp = "f1"\n')
+async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
+    await rig.ready(2)
+    assert notices(rig) == []
+    await rig.press("space", "r", "question_mark")
+    assert rig.engine.names == []
+    assert rig.screen_text().splitlines()[-1].startswith(" f5 step  f6 run")
+    assert rig.status.startswith("F5 or ⏎ takes")
+    assert "f6 runs" in rig.status
+    await rig.press("f5")
+    assert rig.engine.names == ["Step"]
+    await rig.press("f1")
+    assert isinstance(rig.app.screen, HelpDialog)
+    await rig.until(lambda: "Take the token that the sampler picked" in rig.screen_text())
+    [row] = [
+        line for line in rig.screen_text().splitlines() if "Take the token that the sampler picked" in line
+    ]
+    assert re.search(r" f5 +Step\. ", row)
 
 
-def test_own_keys_of_a_tool_s_screen(config: Path) -> None:
-    write(config, 'theme = "f2"\nrace = "f3"\n"race.go" = "g"\n"race.again" = "f9"\n"race.longer" = "f8"\n')
-
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("f3")
-        screen = rig.app.screen
-        assert isinstance(screen, RaceScreen)
-        text = rig.screen_text()
-        assert "Press g to race to" in text
-        assert text.splitlines()[-1].strip() == "g start  ←f8 length  f2 theme  ? help  esc back"
-        last = screen.control.last
-        await rig.press("f8")
-        await rig.press("right")  # which keeps its meaning
-        assert screen.control.lengths.index(screen.control.last) == screen.control.lengths.index(last) + 2
-        dark = rig.app.current_theme.dark
-        await rig.press("T", "f2")
-        assert rig.app.current_theme.dark is not dark
-        await rig.press("f3")
-        assert rig.app.screen is rig.app.main
-
-    run(test)
+@own('theme = "f2"\nrace = "f3"\n"race.go" = "g"\n"race.again" = "f9"\n"race.longer" = "f8"\n')
+async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("f3")
+    screen = rig.app.screen
+    assert isinstance(screen, RaceScreen)
+    text = rig.screen_text()
+    assert "Press g to race to" in text
+    assert text.splitlines()[-1].strip() == "g start  ←f8 length  f2 theme  ? help  esc back"
+    last = screen.control.last
+    await rig.press("f8")
+    await rig.press("right")  # which keeps its meaning
+    assert screen.control.lengths.index(screen.control.last) == screen.control.lengths.index(last) + 2
+    dark = rig.app.current_theme.dark
+    await rig.press("T", "f2")
+    assert rig.app.current_theme.dark is not dark
+    await rig.press("f3")
+    assert rig.app.screen is rig.app.main
 
 
-def test_own_keys_of_a_dialog(config: Path) -> None:
-    write(config, '[dialog]\napply = "f10"\n[prompt]\nread_file = "f4"\n')
-
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        text = rig.screen_text()
-        assert "Prefill  f10" in text
-        assert "From a file  f4" in text
-        assert "f10 prefill" in text.splitlines()[-1]
-        await rig.press("f4")
-        await rig.until(lambda: "From a file" not in rig.screen_text() or len(rig.app.screen_stack) > 2)
-        await rig.press("escape", *"Abc", "f10")
-        await rig.until(lambda: "Prefill" in rig.engine.names)
-
-    run(test)
+@own('[dialog]\napply = "f10"\n[prompt]\nread_file = "f4"\n')
+async def test_own_keys_of_a_dialog(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    text = rig.screen_text()
+    assert "Prefill  f10" in text
+    assert "From a file  f4" in text
+    assert "f10 prefill" in text.splitlines()[-1]
+    await rig.press("f4")
+    await rig.until(lambda: "From a file" not in rig.screen_text() or len(rig.app.screen_stack) > 2)
+    await rig.press("escape", *"Abc", "f10")
+    await rig.until(lambda: "Prefill" in rig.engine.names)
 
 
-def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(config: Path) -> None:
-    write(config, 'step = "n"\nrun = "f6"\n"[/b]\\u001b" = "x"\n')
-
-    async def test(rig: Rig) -> None:
-        [told] = notices(rig)
-        first, second = told.splitlines()
-        assert first == "keys.toml: there is no action [/b]␛. `inspector keys` lists them."
-        assert second.startswith(
-            "keys.toml: n for step is not used: it is the key of skip on the main screen."
-        )
-        await rig.ready()
-        await rig.press("space")
-        assert rig.engine.names == ["Step"]
-        assert "space step  f6 run" in rig.screen_text()
-
-    run(test)
+@own('step = "n"\nrun = "f6"\n"[/b]\\u001b" = "x"\n')
+async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -> None:
+    [told] = notices(rig)
+    first, second = told.splitlines()
+    assert first == "keys.toml: there is no action [/b]␛. `inspector keys` lists them."
+    assert second.startswith("keys.toml: n for step is not used: it is the key of skip on the main screen.")
+    await rig.ready()
+    await rig.press("space")
+    assert rig.engine.names == ["Step"]
+    assert "space step  f6 run" in rig.screen_text()
 
 
-def test_many_problems_are_a_few_lines(config: Path) -> None:
-    write(config, "".join(f'a{number} = "n"\n' for number in range(40)))
-
-    async def test(rig: Rig) -> None:
-        [told] = notices(rig)
-        assert len(told.splitlines()) == 9
-        assert told.endswith("32 more: `inspector keys` tells all")
-
-    run(test)
+@own("".join(f'a{number} = "n"\n' for number in range(40)))
+async def test_many_problems_are_a_few_lines(rig: Rig) -> None:
+    [told] = notices(rig)
+    assert len(told.splitlines()) == 9
+    assert told.endswith("32 more: `inspector keys` tells all")
 
 
+@own('step = "f5"\n')
 def test_the_next_program_begins_with_its_own_keys(config: Path) -> None:
-    write(config, 'step = "f5"\n')
-
     async def first(rig: Rig) -> None:
         assert keys.key_for("step") == "f5"
 
@@ -143,10 +120,8 @@ def test_the_next_program_begins_with_its_own_keys(config: Path) -> None:
     run(second)
 
 
-def test_the_subcommand_lists_all_with_the_person_s_own(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(config, 'step = "f5"\nrace = "w"\n')
+@own('step = "f5"\nrace = "w"\n')
+def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys"]) == 0
     text = capsys.readouterr().out
     assert "\n  step                         f5              Take the token" in text

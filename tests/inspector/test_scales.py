@@ -9,9 +9,14 @@ from rich.color import Color, ColorSystem
 
 from inspector import scales
 from inspector.scales import METRIC, METRICS, STEPS
-from inspector.tools.interventions.measures import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
-from inspector.widgets.token_styles import heat_style
+from inspector.tools.interventions.unit_map import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
+from inspector.widgets.token_lines import heat_style
 from tests.inspector.fakes import session
+
+
+def test_numbers_have_a_sign_and_nothing_has_none() -> None:
+    values = (1.234, -0.5, 0.0, -0.001)
+    assert [scales.signed(value) for value in values] == ["+1.23", "−0.50", "0.00", "0.00"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def test_the_page_of_concepts_has_all_stages_in_their_order() -> None:
     labels = [BY_NAME[stage.setting].label for stage in STAGES.values()]
     names = [label.removesuffix(" penalty").removesuffix(" probability") for label in labels]
     rows = re.search(r"\| stage \| what it does \|\n\|---\|---\|\n((?:\|.*\n)+)", concepts)
-    assert rows is not None
     assert [row.split("|")[1].strip() for row in rows[1].splitlines()] == names
     drawn = [name for name, stage in zip(names, STAGES.values(), strict=True) if stage.kind != "logits"]
     assert f"{', '.join(drawn)}; then the draw" in concepts

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from engine.decoding.batched.rows import LaneRows
 from engine.errors import StepError
 from engine.logits.node_sampler import Position
-from engine.model.rounding import rounding_of
+from engine.model.forward import rounding_of
 from engine.model.tokens import Tokens
 from engine.protocol import (
     BatchEnded,

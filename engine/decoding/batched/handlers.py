@@ -16,8 +16,7 @@ from engine.decoding.batched.batch import LANE_CANDIDATES, Batched, BatchRun, La
 from engine.decoding.batched.draws import Draws
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
 from engine.errors import Cancelled, StepError
-from engine.model.forward import Runner
-from engine.model.rounding import rounding_of
+from engine.model.forward import Runner, rounding_of
 from engine.model.weights import free_bytes
 from engine.protocol import (
     BatchCompared,

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.taps import Edits, LayerRun, Taps
-from engine.model.forward import Runner
+from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, after_layers
-from engine.model.rounding import precision
 from engine.protocol import CaptureFacts, Check
 from engine.session.session import Session, run_at
 from engine.task import Stopped, never

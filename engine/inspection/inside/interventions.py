@@ -16,9 +16,8 @@ from engine.frozen import frozen
 from engine.inspection.inside.capture import before_and_cost, refuse
 from engine.inspection.inside.taps import Edits, Taps
 from engine.logits.node_sampler import LN2, entropy_bits
-from engine.model.forward import Compute, Runner
+from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
-from engine.model.rounding import rounding_of
 from engine.protocol import (
     CandidateChange,
     CaptureFacts,

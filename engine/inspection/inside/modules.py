@@ -16,8 +16,8 @@ from mlx_lm.models import switch_layers
 from engine.cache.kinds import kind_of
 from engine.inspection.inside.taps import flat_caches
 from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, joined, mlp_facts, vector
+from engine.model.forward import precision
 from engine.model.layers import Patch, calls, decoder_layers, hidden, patched, role_of
-from engine.model.rounding import precision
 from engine.model.weights import dtype_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
     ExpertFacts,

@@ -20,9 +20,8 @@ import numpy as np
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import before, tolerance
 from engine.logits.node_sampler import LN2
-from engine.model.forward import Runner
+from engine.model.forward import Runner, rounding_of
 from engine.model.layers import calls, decoder_layers, patched
-from engine.model.rounding import rounding_of
 from engine.protocol import (
     CaptureFacts,
     Check,

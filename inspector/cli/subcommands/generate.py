@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from engine.beam_settings import WIDEST, BeamSettings, check_beams
 from engine.errors import EngineError, PromptError
@@ -29,11 +29,11 @@ from inspector.cli.flags import (
     flag_errors,
     whole,
 )
-from inspector.cli.inputs import add_cache_file, add_grammar, decoded, read_file, read_stdin, unescaped
+from inspector.cli.inputs import add_cache_file, add_grammar, read_file, read_stdin, unescaped
+from inspector.texts import decoded
 
 if TYPE_CHECKING:
     from engine.protocol import Command
-    from inspector.cli.driver import Writer
 
 UNKEPT = "--record-logits has no effect without a trace: give -o TRACE."
 
@@ -58,6 +58,7 @@ def run_generate(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
     from inspector.cli.driver import place, run
+    from inspector.cli.writers.generation import text_writer
 
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
@@ -73,17 +74,6 @@ def _generation(speculation: SpeculationSettings | None) -> list[Command]:
     if speculation is None:
         return [Run()]
     return [LoadDraft(speculation), RunRounds(speculation, plain=PLAIN_STEPS)]
-
-
-def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request asks for."""
-    if request.jsonl:
-        from inspector.cli.writers.jsonl import JsonLines
-
-        return JsonLines(out, request)
-    from inspector.cli.writers.plain import PlainText
-
-    return PlainText(out, err, request)
 
 
 GENERATE = Subcommand("generate", generate_parser, run_generate, "one completion: its text or JSON lines")

@@ -19,8 +19,8 @@ from inspector.cli.exit import BAD_INPUT, OK, note, output
 from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_theme, command_parser, whole
 
 if TYPE_CHECKING:
-    from inspector.lessons.authors.check import Examination
     from inspector.lessons.catalogue import Listed
+    from inspector.lessons.check import Examination
     from inspector.lessons.errors import LessonError
     from inspector.lessons.headless import HeadlessSession
     from inspector.lessons.lesson import Lesson
@@ -239,7 +239,7 @@ def _learn(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> int:
-    from inspector.lessons.authors.check import OWN_DTYPES, check_live
+    from inspector.lessons.check import OWN_DTYPES, check_live
 
     if args.dtype and args.all_dtypes:
         raise EngineError("--dtype and --all-dtypes were both given.", "Leave one of them out.")
@@ -258,7 +258,7 @@ def _check(args: Namespace) -> int:
 
 
 def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
-    from inspector.lessons.authors.check import read_checked
+    from inspector.lessons.check import read_checked
     from inspector.lessons.errors import LessonError
     from inspector.lessons.reading import text_of
 
@@ -291,7 +291,7 @@ def _computed(examined: Examination) -> Iterable[str]:
 
 
 def _find_seed(args: Namespace, lesson: Lesson, load: LoadSettings) -> int:
-    from inspector.lessons.authors.check import find_seed
+    from inspector.lessons.check import find_seed
 
     tried = args.seeds or SEEDS
 
@@ -312,8 +312,8 @@ def _find_seed(args: Namespace, lesson: Lesson, load: LoadSettings) -> int:
 
 
 def _record(args: Namespace) -> int:
-    from inspector.lessons.authors.check import check_live
     from inspector.lessons.catalogue import recording_of
+    from inspector.lessons.check import check_live
     from inspector.lessons.headless import record
 
     path = _lesson_path(args)

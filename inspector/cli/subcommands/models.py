@@ -113,21 +113,20 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
 
 def _event(model: DiskModel, available: int | None) -> dict[str, object]:
+    from inspector.state.record_json import pick
+
     weights, kv = model.weights, model.kv
     return {
         "name": model.name,
         "path": str(model.path),
         "source": model.source,
         "family": model.family or None,
-        "known": model.known,
-        "layers": model.layers,
-        "parameters": weights.parameters if weights else None,
-        "bits": list(weights.bits) if weights else None,
-        "group_size": weights.group_size if weights else None,
+        **pick(model, "known", "layers"),
+        **pick(weights, "parameters", "bits", "group_size"),
         "bits_a_parameter": round(weights.bits_a_parameter, 3) if weights else None,
-        "dtype": weights.dtype if weights else None,
+        **pick(weights, "dtype"),
         "bytes": model.size,
-        "context": model.context,
+        **pick(model, "context"),
         "kv_bytes_per_token": kv.growing if kv else None,
         "kv_bytes_in_window": kv.windowed if kv else None,
         "kv_window": (kv.window or None) if kv else None,

@@ -164,6 +164,8 @@ SESSIONS = Subcommand("sessions", sessions_parser, run_sessions, "the sessions t
 
 
 def _session_objects(listed: Sequence[SavedSession]) -> Iterator[str]:
+    from inspector.state.record_json import pick
+
     for session in listed:
         peek = session.peek
         changed = datetime.fromtimestamp(session.changed, UTC).isoformat(timespec="seconds")
@@ -171,9 +173,7 @@ def _session_objects(listed: Sequence[SavedSession]) -> Iterator[str]:
             "name": session.name,
             "path": str(session.path),
             "changed": changed,
-            "created": peek.created if peek else None,
-            "model": peek.model if peek else None,
-            "prompt": peek.prompt if peek else None,
+            **pick(peek, "created", "model", "prompt"),
             "tokens": session.tokens,
             "made_with": session.made,
             "bytes": session.size,

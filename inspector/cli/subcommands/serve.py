@@ -22,9 +22,8 @@ from engine.memory import memory_installed
 from inspector import places
 from inspector.cli import screen
 from inspector.cli.arguments import request_from
-from inspector.cli.connect import add_token, address_of, token_file
 from inspector.cli.exit import OK, leave_at_once, note, output
-from inspector.cli.flags import Parser, Subcommand, command_parser, whole
+from inspector.cli.flags import Parser, Subcommand, add_token, address_of, command_parser, token_file, whole
 
 if TYPE_CHECKING:
     from engine.remote.link import Address

@@ -28,13 +28,13 @@ from inspector.cli.inputs import (
     STDIN,
     add_chat,
     chat_from,
-    decoded,
     given_text,
     idle,
     read_file,
     read_stdin,
     unescaped,
 )
+from inspector.texts import decoded
 
 if TYPE_CHECKING:
     from engine.protocol import Failure, OpenLockstep

@@ -9,13 +9,11 @@ from typing import TextIO
 from engine import protocol
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Writer
-from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import JsonLines, candidate, model
-from inspector.cli.writers.plain import PlainText, figures
+from inspector.cli.driver import Summary, Writer
+from inspector.cli.writers.generation import JsonLines, PlainText, candidate, figures, model
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
-from inspector.state.divergence import PERCENTILES, Divergences, Mean, mean, percentile
+from inspector.state.lockstep import PERCENTILES, Divergences, Mean, mean, percentile
 from inspector.state.record_json import Json, number, pick, plain
 
 FIGURES = ("model",)

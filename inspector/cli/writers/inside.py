@@ -20,10 +20,8 @@ from engine.protocol import (
     Tokenized,
 )
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Writer
-from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import JsonLines
-from inspector.cli.writers.plain import PlainText, figures
+from inspector.cli.driver import Summary, Writer
+from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
 from inspector.state.contributions import head_rows, heads_of, part_rows

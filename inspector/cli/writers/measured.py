@@ -11,10 +11,8 @@ from typing import TextIO
 from engine import protocol
 from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured, Swept
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Writer
-from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import JsonLines
-from inspector.cli.writers.plain import PlainText, figures
+from inspector.cli.driver import Summary, Writer
+from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.display import visible
 from inspector.scales import time_left
 from inspector.state.record_json import Json, pick, record_json

@@ -9,10 +9,8 @@ from rich.cells import cell_len
 
 from engine import protocol
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Writer
-from inspector.cli.summary import Completion, Summary
-from inspector.cli.writers.jsonl import JsonLines, chosen, first_token
-from inspector.cli.writers.plain import PlainText, figures
+from inspector.cli.driver import Completion, Summary, Writer
+from inspector.cli.writers.generation import JsonLines, PlainText, chosen, figures, first_token
 from inspector.display import pad, visible
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar

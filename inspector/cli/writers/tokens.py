@@ -10,14 +10,11 @@ from typing import TextIO
 from engine import protocol
 from engine.protocol import Piece, PromptToken, Tokenized
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Writer
-from inspector.cli.summary import Summary
-from inspector.cli.writers.jsonl import JsonLines, candidate, prompt_token
-from inspector.cli.writers.plain import PlainText, figures
-from inspector.display import pad, token_label
+from inspector.cli.driver import Summary, Writer
+from inspector.cli.writers.generation import JsonLines, PlainText, candidate, figures, prompt_token
+from inspector.display import pad, shown_bytes, token_label
 from inspector.scales import bits, milliseconds, percent, prompt_rate
 from inspector.state.record_json import Json, number, pick
-from inspector.state.token_bytes import shown_bytes
 
 FIGURES = ("model",)
 _BYTES = 64

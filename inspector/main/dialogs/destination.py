@@ -9,7 +9,7 @@ from engine.files import free, here, typed
 
 
 class Destination:
-    """What a person types for one dialog.
+    """The file that a person types in one dialog.
 
     Args:
         verb: What asks again: `Save` or `Export`.
@@ -41,7 +41,7 @@ class Destination:
 
 
 def directory_hint() -> str:
-    """Where a name without a directory is put; what is wrong where there is no such place."""
+    """The directory that a name alone is put into, in a sentence; or the reason that there is none."""
     try:
         return f"A name alone is put into {here()}"
     except PathError as error:

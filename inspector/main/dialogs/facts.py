@@ -163,7 +163,7 @@ USES = 80
 _FOLDED = 4
 """Numbered tokens in a row from which they share one row."""
 _NAMES = {"bos_token": "BOS", "eos_token": "EOS", "pad_token": "PAD", "unk_token": "UNK"}
-"""How a template writes a token by its role."""
+"""The form in which a template writes a token by its role."""
 
 
 @frozen

@@ -12,7 +12,7 @@ from textual.widgets import Button, Input
 from inspector.display import visible
 from inspector.widgets.actions import ActionTable, dialog_table
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 
 
 class JumpDialog(Dialog[int]):

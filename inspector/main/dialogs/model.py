@@ -23,25 +23,23 @@ from engine.memory import memory_for_models
 from engine.models_on_disk.facts import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
-from inspector.main.actions.setup import MODEL_KEYS
-from inspector.main.downloads import Downloads
+from inspector.main.actions import MODEL_KEYS, Downloads
 from inspector.scales import size
 from inspector.state.disk_models import COLUMNS, cells, facts, matches
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fact_table import fact_rows
-from inspector.widgets.pick_list import PickDialog, PickList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import PickDialog, PickList
 
 WAYS = "Type to filter by name, family or bits, or a directory or a hub id."
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
 ELSEWHERE = "The engine at {} opens it: type pocket, a hub id, or a path on its machine."
 """For an engine that has another disk than this one: its models can't be listed here."""
 _PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
-"""What is typed as a path or as a hub id: it is opened as it is, unless the list has a model of just that name."""
+"""The form of a path or a hub id: it is opened as it is typed, unless the list has a model of just that name."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-"""What is typed as a hub id: where it isn't on the disk it is downloaded before it is opened."""
+"""The form of a hub id: where it isn't on the disk it is downloaded before it is opened."""
 _LOOK = 0.2
 """Seconds between two looks how far a download is."""
 _BATCH = 0.1
@@ -78,7 +76,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         self.set_class(bool(elsewhere), "-elsewhere")
         self.load, self._present, self._recent, self._downloads = load, present, recent, downloads
         self._ended = downloads.ended
-        """How many downloads had ended when the list was read."""
+        """Number of downloads that had ended when the list was read."""
         self._models: list[DiskModel] = []
         self._available = memory_for_models() if room is None else room
         self._stop = Event()
@@ -132,7 +130,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     @property
     def typed(self) -> str:
-        """What stands in the field."""
+        """The text in the field."""
         return self.query_one("#model-name", SafeInput).value.strip()
 
     @on(Input.Changed, "#model-name")
@@ -323,7 +321,7 @@ def _name(model: DiskModel, room: int) -> str:
 
 
 class ChosenModel(Canvas):
-    """What is known of a model before it is loaded, and why it can't be."""
+    """The facts about a model before it is loaded, or the reason that it can't be."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -22,16 +22,15 @@ from engine.errors import EngineError
 from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.actions.setup import PROMPT_KEYS
+from inspector.main.actions import PROMPT_KEYS
 from inspector.session.client import Request
 from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
 from inspector.session.requests import Latest
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
+from inspector.widgets.fields import MOST_TYPED, Choice, SafeInput, SafeTextArea
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_TYPED, SafeInput, SafeTextArea
 
 MODES = ("raw", "through the chat template", "the whole conversation")
 RAW, CHAT, WHOLE = range(3)
@@ -117,7 +116,7 @@ class PromptDialog(Dialog[Draft]):
         self._whole = ""
         """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
         self._options = NO_OPTIONS
-        """What else the template gets for that conversation."""
+        """The options of the template for that conversation."""
         self._file = ""
         """The name of the file that was read last."""
         self._timer: Timer | None = None
@@ -260,7 +259,7 @@ class PromptDialog(Dialog[Draft]):
             pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
 
     def _hint(self) -> str:
-        """Why no tokens are shown."""
+        """The reason that no tokens are shown."""
         if self._whole and self._too_long:
             return (
                 f"The prompt has {len(self._whole):,} characters, too many to be edited here or shown cut. "

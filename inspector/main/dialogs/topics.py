@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Button, Markdown
 from textual.widgets.option_list import Option
 
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 
 TOPICS: tuple[tuple[str, str, str], ...] = (
     ("embedding", "Embedding", "from an id to a list of numbers"),

@@ -1,1 +1,1 @@
-"""What the screens that look inside the model have in common: the text with its token, checks, neighbours, keys."""
+"""The base of the screens that look inside the model: the text with its token, checks, neighbours, keys."""

@@ -3,31 +3,255 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from rich.segment import Segment
 from rich.style import Style
 from textual import events, getters, on
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
-from engine.protocol import CaptureFacts, Command, Failure, Record
-from inspector.display import visible
-from inspector.main.inside.notices import nothing_before, place_of, refused, tabs, under_way, waiting
-from inspector.main.inside.token_heat import TokenHeat
-from inspector.main.tool import Host
+from engine.protocol import CaptureFacts, Check, Command, Failure, Measuring, Record
+from inspector.display import quoted, token_label, token_text, truncate, unfinished, visible
+from inspector.keys import key_for
+from inspector.main.tool import Host, Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.requests import Replies
-from inspector.state.inside import checked
+from inspector.state.inside import CHECKS, checked
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.page_view import PageView
+from inspector.widgets.actions import KeyLine, pressing
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, colourful, is_dark
+from inspector.widgets.charts import bar
+from inspector.widgets.inks import panel_css
+from inspector.widgets.token_lines import TextPiece, Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
+Notice = list[tuple[str, Style]]
 LOW, TALL = 16, 30
 """Rows of a screen from which on there is room for one line of text, and for two."""
+STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
+"""Shares from which on a token has the next colour."""
+TOLD = 0.01
+"""The least share whose number is written under its token."""
+GAP = "⋮ "
+"""Before a line where lines above it are left out."""
+
+
+# ---- what is said: checks and costs, and why there is nothing to show ---------------------------
+
+
+def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
+    """The views of a token, the present one reversed.
+
+    Args:
+        family: Their tools.
+        shown: Id of the present one's.
+        room: Cells.
+    """
+    long = sum(len(tool.title) + len(tool.actions[0].shown) + 4 for tool in family) <= room
+    names = [f" {tool.actions[0].shown} {tool.title if long else tool.actions[0].label} " for tool in family]
+    styles = ["reverse bold" if tool.id == shown else "" for tool in family]
+    gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
+    while "reverse bold" in styles[1:] and sum(map(len, names[: styles.index("reverse bold") + 1])) > room:
+        names, styles = names[1:], styles[1:]  # the present one is in sight
+    drawn = [Content.styled(name, style) for name, style in zip(names, styles, strict=True)]
+    keys = [tool.actions[0].names[0] for tool in family][len(family) - len(names) :]
+    return Content(gap).join(tab.stylize(pressing(key)) for tab, key in zip(drawn, keys, strict=True))
+
+
+def place_of(path: Sequence[Item]) -> str:
+    """A sentence on the token that is looked at: the last of a path."""
+    if not path:
+        return "Nothing was read before the first token"
+    item = path[-1]
+    return f"Token {len(path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
+
+
+def under_way(now: Measuring | None) -> str:
+    """The progress of an answer."""
+    if now is None:
+        return "Computing"
+    filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
+    return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
+
+
+def told(answers: Replies[Any], key: Hashable, width: int) -> str:
+    """The checks of an answer and its costs; or why it isn't there, or how far it is.
+
+    Args:
+        answers: That it is among.
+        key: What it is about.
+        width: Cells of the line.
+    """
+    if (answer := answers.get(key)) is not None:
+        return checked(answer.facts, width)
+    if (failure := answers.failure(key)) is not None:
+        return visible(failure.message)
+    return under_way(answers.progress) if answers.waiting else ""
+
+
+def refused(on: Canvas, failed: Check, family: str) -> Notice:
+    """The check that a view failed, its error, and the architecture."""
+    where = f" ({visible(failed.where)})" if failed.where else ""
+    name = CHECKS.get(failed.name, failed.name)
+    return [
+        (f"The check “{name}” failed for the architecture {visible(family)}{where}:", on.ink("bad")),
+        (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
+        ("So this view is not shown. The others may hold: press tab.", on.ink("muted")),
+    ]
+
+
+def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
+    """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
+
+    Args:
+        width: Cells that it may take.
+        parts: Of each kind a noun in the plural, the numbers of those that are shown, from 0, and how many there are.
+    """
+    cut = [(noun, shown, total) for noun, shown, total in parts if len(shown) < total]
+    texts = [f"{noun} {min(shown) + 1} to {max(shown) + 1} of {total}" for noun, shown, total in cut if shown]
+    if not texts:
+        return ""
+    long = f"Shown: {', '.join(texts)}"
+    short = (f"{noun[0]}{min(shown) + 1}-{max(shown) + 1}/{total}" for noun, shown, total in cut if shown)
+    return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
+
+
+def nothing_before(on: Canvas) -> Notice:
+    """The first token was not chosen by the model."""
+    return [
+        ("Nothing went through the model before the first token.", on.rich_style),
+        ("Press → for the next one.", on.ink("muted")),
+    ]
+
+
+def waiting(on: Canvas, recorded: bool) -> Notice:
+    """An answer is on its way; or there is none in a recording."""
+    if recorded:
+        return [
+            ("This view of this token was not recorded.", on.rich_style),
+            (
+                f"Press esc, then {key_for('go_live')}: the session goes on live, and can be looked into.",
+                on.ink("muted"),
+            ),
+        ]
+    return [("The token runs again, on a copy of the KV cache.", on.rich_style)]
+
+
+# ---- the text up to a token ---------------------------------------------------------------------
+
+
+class TokenHeat(Canvas):
+    """Tokens with their shares as heat, and as numbers in a row under the text where there is room."""
+
+    DEFAULT_CSS = panel_css("TokenHeat")
+
+    class Clicked(Message):
+        """A token was clicked.
+
+        Args:
+            place: In the path, from 0.
+        """
+
+        def __init__(self, place: int) -> None:
+            super().__init__()
+            self.place = place
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._items: Sequence[Item] = ()
+        self._shares: Sequence[float] = ()
+
+    def put(self, title: str, items: Sequence[Item], shares: Sequence[float] = ()) -> None:
+        """Show tokens.
+
+        Args:
+            title: Printable.
+            items: The path up to the token that is looked at, which is drawn as the cursor.
+            shares: A number from 0 to 1 for each token; none for no heat.
+        """
+        self._items, self._shares = items, shares
+        self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
+        self.redraw()
+
+    def rows_for(self, items: Sequence[Item], width: int) -> int:
+        """Rows that tokens with their numbers need.
+
+        Args:
+            items: The path.
+            width: Cells of a row.
+        """
+        return 2 * len(self._wrapped(items, width, True).lines)
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        numbered = bool(self._shares) and height >= 2
+        room = max(1, height // (2 if numbered else 1))
+        lines = self._wrapped(self._items, width, numbered).lines
+        cut = len(lines) > room
+        if cut:
+            lines = self._wrapped(self._items, width - len(GAP), numbered).lines
+        rows: list[Row] = []
+        before = -1
+        for place in self._places(lines, room):
+            margin = (
+                [Segment(GAP if place != before + 1 else " " * len(GAP), self.ink("muted"))] if cut else []
+            )
+            rows.append([*margin, *(part for piece in lines[place].pieces for part in self._piece(piece))])
+            if numbered:
+                blank = [Segment(" " * len(GAP))] if cut else []
+                rows.append([*blank, *map(self._under, lines[place].pieces)])
+            before = place
+        return rows
+
+    def on_click(self, event: events.Click) -> None:
+        """Say which token was clicked."""
+        if isinstance(place := event.style.meta.get("slot"), int):
+            self.post_message(self.Clicked(place))
+
+    def _places(self, lines: Sequence[WrappedLine], room: int) -> Sequence[int]:
+        """The lines on show: the last, where the token is, and of the others those with the largest shares."""
+
+        def hottest(place: int) -> tuple[float, int]:
+            return max((self._share(piece.slot) for piece in lines[place].pieces), default=0.0), place
+
+        last = len(lines) - 1
+        return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
+
+    def _wrapped(self, items: Sequence[Item], width: int, numbered: bool) -> Wrap:
+        wrap = Wrap(width - 1, numbered)
+        for slot, item in enumerate(items):
+            parts = item.text.split("\n")
+            texts = (
+                [token_text(item.text, item.raw, unfinished(item.raw))]
+                if len(parts) == 1
+                else list(map(visible, parts))
+            )
+            wrap.append(texts, "", self._number(slot) if numbered else "")
+        return wrap
+
+    def _share(self, slot: int) -> float:
+        return self._shares[slot] if slot < len(self._shares) else 0.0
+
+    def _number(self, slot: int) -> str:
+        share = self._share(slot)
+        return f"{share * 100:.0f}" if share >= TOLD else ""
+
+    def _piece(self, piece: TextPiece) -> list[Segment]:
+        step = sum(self._share(piece.slot) >= edge for edge in STEPS)
+        blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
+        if piece.slot == len(self._items) - 1:
+            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
+        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app))
+        return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
+
+    def _under(self, piece: TextPiece) -> Segment:
+        return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted") + link_of(piece))
+
+
+# ---- the screen ---------------------------------------------------------------------------------
 
 
 class InsideScreen(ToolScreen[None], Generic[Answer]):
@@ -51,7 +275,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     # ---- what a view says -----------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        """What is asked about the present token, and its key."""
+        """The key of the question about the present token, and the command."""
         raise NotImplementedError
 
     def draw(self, answer: Answer, on: Canvas, width: int, height: int) -> list[Row]:
@@ -64,7 +288,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         return facts if isinstance(facts, CaptureFacts) else None
 
     def heat(self, answer: Answer) -> tuple[str, Sequence[float]]:
-        """What the colours of the text mean, and a share for each of its tokens; none for no colours."""
+        """The meaning of the colours of the text, and a share for each of its tokens; none for no colours."""
         return "", ()
 
     def heading(self, answer: Answer | None) -> str:
@@ -81,7 +305,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.host.controller.timeline
 
     @property
@@ -142,7 +366,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         return centred(self._instead(on, answer), width, height)
 
     def _instead(self, on: Canvas, answer: Answer | None) -> list[tuple[str, Style]]:
-        """Why there is nothing to show, and what to do."""
+        """The reason that there is nothing to show, with advice."""
         facts = self.facts_of(answer) if answer is not None else None
         if facts is not None and facts.failed is not None:
             return refused(on, facts.failed, facts.family)

@@ -18,14 +18,13 @@ from engine.frozen import frozen
 from engine.protocol import AheadLine, Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
-from inspector.main.messages import CandidateChosen
+from inspector.main.tool import CandidateChosen
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import CONCEALED, Canvas, Row, centred, why_empty
-from inspector.widgets.charts import bar
+from inspector.widgets.charts import bar, places
 from inspector.widgets.inks import panel_css
-from inspector.widgets.ruler import places
 
 END = "‹end›"
 """Marks where the text would end."""
@@ -352,8 +351,9 @@ class CandidatesPanel(Canvas, can_focus=True):
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index
-            self.post_message(self.CandidateHighlighted(index))
-            self.redraw()
+            self.post_message(
+                self.CandidateHighlighted(index)
+            )  # the main screen shows it, and the status, at once
 
     # ---- events -----------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         if timeline is None or not self._rows:
             self._entitle(timeline)
             reason, advice = why_no_candidates(timeline)
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
         kind = placement(self.ahead is not None and self.ahead.on, height)
         self._lay_out(kind, height, timeline.taken)
         self._entitle(timeline)
@@ -468,7 +468,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         """The ink of a row: grey where a stage cut its candidate."""
         candidate = self._rows[index]
         if candidate.cut_by is None or self._unnumbered:
-            return self.rich_style
+            return self.ink("base")
         return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
 
     def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: LineText) -> Row:
@@ -505,7 +505,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         joint = f" joint {line.joint}" if line.joint else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
         text, blanks = fill_cells(own_row(line.text), width - MARK - len(joint))
-        ink = ink if ink != self.rich_style else self.ink("muted")
+        ink = ink if ink != self.ink("base") else self.ink("muted")
         return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
 
     def _lit(self, row: Row, width: int) -> Row:

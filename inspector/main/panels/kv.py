@@ -19,9 +19,8 @@ from inspector.scales import amount, count, percent, size
 from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty
+from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, why_empty
 from inspector.widgets.charts import FREE, axis, bar, sample, stairs
-from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
 Fact = tuple[str, str]
@@ -232,7 +231,7 @@ class KVPanel(Canvas, can_focus=True):
             reason, advice = _without(kv) or why_empty(
                 timeline, "Tokens, bytes and their growth appear here."
             )
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
@@ -272,7 +271,7 @@ class KVPanel(Canvas, can_focus=True):
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
-        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.rich_style)
+        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.ink("base"))
         more = fact_rows(
             [
                 (
@@ -284,7 +283,7 @@ class KVPanel(Canvas, can_focus=True):
             muted,
             muted,
         )
-        below: list[Row] = [[], *groups, *self._kept(kv, NAME), *bill, [], *facts, *more]
+        below: list[Row] = [[], *groups, *self._kept(kv, FACT_NAME), *bill, [], *facts, *more]
         chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))
         drawn = self._chart(timeline, width, chart, _WIDEST)
         axis = self._axis(timeline, drawn, slope(timeline))
@@ -306,13 +305,13 @@ class KVPanel(Canvas, can_focus=True):
         per_layer = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
         every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
         row = [
-            Segment(group.kind.ljust(NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
-            Segment(f"  {per_layer}{every}", self.rich_style), Segment(f"  {self._held(group)}", muted),
+            Segment(group.kind.ljust(FACT_NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
+            Segment(f"  {per_layer}{every}", self.ink("base")), Segment(f"  {self._held(group)}", muted),
         ]  # fmt: skip
         names = Segment(layers_of(group), muted)
         if Segment.get_line_length(row) + 2 + names.cell_length <= width:
             return [[*row, Segment("  "), names]]
-        return [row, [Segment(" " * NAME), names]]
+        return [row, [Segment(" " * FACT_NAME), names]]
 
     def _held(self, group: KVGroup) -> str:
         if group.kind == "recurrent":

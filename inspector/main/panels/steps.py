@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -24,8 +25,8 @@ from engine.protocol import Step
 from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
-from inspector.main.messages import SlotSelected, StepClicked
-from inspector.state.mark_words import explained, signs
+from inspector.main.tool import SlotSelected
+from inspector.state.session_tree import explained, signs
 from inspector.state.timeline import Timeline, other
 from inspector.widgets.canvas import (
     CONCEALED,
@@ -36,15 +37,23 @@ from inspector.widgets.canvas import (
     is_dark,
     looks_same,
     rgb_style,
+    set_line_count,
     strip_of,
     why_empty,
 )
 from inspector.widgets.charts import area, bar, window
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import heat_style
+from inspector.widgets.token_lines import heat_style
 
 _LABEL = 12
+
+
+class StepClicked(Message):
+    """A step was clicked, in the table or in the strip under it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        super().__init__()
 
 
 class StepStrip(Canvas):
@@ -215,12 +224,19 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._shown = (-1, 0, -1)
         self._looks = (0, 0)
         """Of trials and marks: grow when rows other than the last look different."""
+        self._read: tuple[object, ...] = ()
+        """What the rows were shown of last: while it is equal, none changes."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
+        self._fitted = 0
+        """Cells that the columns were chosen for."""
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
+            return
+        read = (timeline.place, timeline.trials, timeline.tree.marks.version)
+        if read == self._read:
             return
         generation, count, current = self._shown
         new = (timeline.generation, len(timeline.step_slots), self._current(timeline))
@@ -239,13 +255,16 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self.scroll_end(animate=False, immediate=True, force=True)
         elif new[2] != current:
             self._reveal(new[2])
+        self._read = read
 
     def restyle(self) -> None:
         """Every row looks different: another path, theme, width or metric."""
         self._strips.clear()
+        self._read = ()
         tried = self._timeline is not None and self._timeline.trial is not None
         least = _LEAST_PAIR if tried else _LEAST_TOKEN
-        self._columns = fitting(self.scrollable_size.width, self.metric, least)
+        self._fitted = self.scrollable_size.width
+        self._columns = fitting(self._fitted, self.metric, least)
         self.refresh()
 
     def _current(self, timeline: Timeline) -> int:
@@ -280,7 +299,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         row, timeline = self.scroll_offset.y + event.y - 1, self._timeline
         lines = []
         if timeline is not None and event.y >= 1 and row < self._shown[1]:
-            lines = explained(timeline, timeline.step_slots[row])
+            lines = explained(timeline.tree, timeline.items[timeline.step_slots[row]].node)
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
@@ -291,9 +310,11 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     # ---- drawing ----------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
-        width, base, timeline = self.scrollable_size.width, self.rich_style, self._timeline
+        width, base, timeline = self.scrollable_size.width, self.ink("base"), self._timeline
         if timeline is None or not timeline.step_slots:
             return strip_of(self._notice(y), width, base)
+        if width != self._fitted:  # a scroll bar came or went, and nobody is told of another size
+            self.restyle()
         if y == 0:
             return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1
@@ -306,7 +327,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
     def _notice(self, y: int) -> Row:
         reason, advice = why_empty(self._timeline, "Each step of the decode gets a row here.")
-        inks = (self.rich_style, self.ink("muted"))
+        inks = (self.ink("base"), self.ink("muted"))
         rows = centred(
             list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
         )
@@ -330,13 +351,13 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
         current = row == self._shown[2]
-        base = self.rich_style + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
+        base = self.ink("base") + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
         muted = Style(color=self.ink("muted").color)
         words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
         segments = [
             Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-            *self._marked(timeline, step, words, self._token_cells(width), timeline.step_slots[row]),
+            *self._marked(timeline, step, words, self._token_cells(width)),
             *(part for column in self._columns for part in self._number(column, step)),
         ]
         if cells := self._bar_cells(width):
@@ -344,9 +365,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             segments += [Segment("  "), Segment(bar(step.prob, cells), heat)]
         return strip_of(segments, width, base)
 
-    def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int, slot: int) -> Row:
+    def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
         """The token, and at the end of its column the signs of its marks."""
-        marks = signs(timeline, slot)
+        marks = signs(timeline.tree, step.node)
         if not marks:
             return self._token(timeline, step, words, cells)
         room = max(1, cells - cell_len(marks) - 1)
@@ -413,7 +434,9 @@ class StepsPanel(Widget, can_focus=True):
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
-        self.border_title = f"Steps · {CONCEALED}" if concealed else "Steps"
+        title = f"Steps · {CONCEALED}" if concealed else "Steps"
+        if self.border_title != title:  # to set it paints the panel
+            self.border_title = title
         self.set_class(concealed, "-concealed")
         self._summarise(timeline, concealed)
 

@@ -24,14 +24,22 @@ from textual.strip import Strip
 from engine.protocol import PromptToken, Step
 from inspector import scales
 from inspector.config.preferences import VIEWS
-from inspector.display import hex_bytes, quoted, token_label, token_text, truncate, unfinished, visible
-from inspector.main.messages import SlotSelected
-from inspector.state.mark_words import BRANCHES, explained, signs
-from inspector.state.roles import role_slots
-from inspector.state.session_tree import Item
+from inspector.display import (
+    carried,
+    hex_bytes,
+    quoted,
+    shown_bytes,
+    spaced_hex,
+    token_label,
+    token_text,
+    truncate,
+    unfinished,
+    visible,
+)
+from inspector.main.tool import SlotSelected
+from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
-from inspector.state.token_bytes import carried, shown_bytes, spaced_hex
 from inspector.widgets.canvas import (
     CONCEALED,
     Row,
@@ -39,13 +47,12 @@ from inspector.widgets.canvas import (
     colourful,
     is_dark,
     looks_same,
+    set_line_count,
     strip_of,
     why_empty,
 )
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.line_count import set_line_count
-from inspector.widgets.token_styles import TokenStyles, legend
-from inspector.widgets.wrap import NEWLINE, Wrap, WrappedLine
+from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend
 
 OFF, BORDERS, IDS, BYTES = VIEWS
 TWO_ROWS = (IDS, BYTES)
@@ -215,7 +222,7 @@ def _version(timeline: Timeline) -> tuple[int, int]:
 
 def _key(timeline: Timeline, slot: int) -> Key:
     item = timeline.items[slot]
-    return item.node, item.id, isinstance(item, Step), signs(timeline, slot)
+    return item.node, item.id, isinstance(item, Step), signs(timeline.tree, item.node)
 
 
 def _parts(item: Item) -> list[str]:
@@ -299,7 +306,10 @@ class TextRows:
         """The role of the message that begins in a line; of several the last."""
         generation = self._roles_of[1] if self._roles_of and self._roles_of[0] is timeline else -1
         if generation != timeline.generation:
-            self._roles_of, self._roles = (timeline, timeline.generation), role_slots(timeline)
+            self._roles_of, self._roles = (
+                (timeline, timeline.generation),
+                timeline.prompts.roles(timeline.items),
+            )
         return next((self._roles[p.slot] for p in reversed(line.pieces) if p.slot in self._roles), "")
 
     def _tokens(self, line: WrappedLine, timeline: Timeline, bordered: bool) -> Row:
@@ -531,7 +541,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         lines = []
         if timeline is not None and slot is not None and slot < len(timeline.items):
             lines = [facts(timeline.items, slot)] if self.view != OFF else []
-            lines += explained(timeline, slot)
+            lines += explained(timeline.tree, timeline.items[slot].node)
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
@@ -575,10 +585,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             row = rows.row(y, self._lines, timeline)
             if self.text_selection is not None:
                 row = marked(row, self.text_selection.get_span(y), self.ink("marked"))
-        return strip_of(row, self.size.width, self.rich_style)
+        return strip_of(row, self.size.width, self.ink("base"))
 
     def _new_rows(self) -> TextRows:
-        inks = {name: self.ink(name) for name in INKS} | {"base": self.rich_style}
+        inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}
         return TextRows(inks, scales.METRIC[self._heat], is_dark(self.app), colourful(self.app))
 
     @property

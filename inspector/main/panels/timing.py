@@ -18,9 +18,8 @@ from inspector.keys import key_for
 from inspector.main.panels.steps import StepMs, step_shown
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows, why_empty
 from inspector.widgets.charts import area, axis, shares, window
-from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
 
 TIMES = 2.0
@@ -227,7 +226,7 @@ class TimingPanel(Canvas, can_focus=True):
         self._entitle(timeline, step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
         above = [self._latency(timeline, width), self._throughput(timeline)]
@@ -266,10 +265,10 @@ class TimingPanel(Canvas, can_focus=True):
     ) -> list[Row]:
         """Slow steps and memory: fewer of the slow ones where not all of it has room."""
         memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
-        ends = fact_rows(memory, width, self.ink("muted"), self.rich_style)
+        ends = fact_rows(memory, width, self.ink("muted"), self.ink("base"))
         for most in range(MOST, -1, -1):
             sentences = slow_steps(slow, len(self._ms.values), most)
-            rows = fact_rows(sentences, width, self.ink("muted"), self.rich_style)
+            rows = fact_rows(sentences, width, self.ink("muted"), self.ink("base"))
             if len(rows) + len(ends) <= room:
                 break
         return [*rows, *ends]

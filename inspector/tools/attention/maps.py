@@ -1,4 +1,4 @@
-"""Heads by layers, or by their scores: for each a small map of where it looks over the path."""
+"""Weights of attention as colours: a strip for each head, by layer or by score, and the triangle of one head."""
 
 from __future__ import annotations
 
@@ -6,32 +6,123 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rich.segment import Segment
+from rich.style import Style
 
-from engine.protocol import AttentionLayer, AttentionRead, HeadScore
-from inspector.main.inside.notices import part_shown
+from engine.protocol import AttentionLayer, AttentionRead, HeadScore, TriangleRead
+from inspector import scales
+from inspector.display import pad, token_label
+from inspector.main.inside.screen import STEPS, part_shown
 from inspector.scales import bits, percent
-from inspector.tools.attention.shades import Shades
-from inspector.tools.attention.weights import (
-    NAMES,
-    ORDERS,
-    Head,
-    columns,
-    ranked,
-    score,
-    stretches,
-    weights_of,
-)
-from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.state.session_tree import Item
+from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of
+from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style, wrapped
 from inspector.widgets.charts import bar
+from inspector.widgets.token_lines import heat_style
+
+# ---- a share as a colour or a glyph -------------------------------------------------------------
+
+GLYPHS = "·:░▒▓█"
+"""For each step, from calm to hottest."""
+WORDS = ("% of a head's attention, from ", "% of attention ", "% ")
+"""Before the legend: the longest that there is room for."""
+
+
+class Shades:
+    """Draws shares of attention: in the steps of the text's heat, or as glyphs on a terminal without colours.
+
+    Args:
+        on: Has the theme and the terminal.
+    """
+
+    def __init__(self, on: Canvas) -> None:
+        self._on = on
+        self.colourful, self.dark = colourful(on.app), is_dark(on.app)
+        calm = on.ink("track").bgcolor
+        grounds = [
+            rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor for step in range(1, len(STEPS) + 1)
+        ]
+        self._colours = [calm, *grounds]
+
+    def strip(self, shares: Sequence[float], cells: int) -> Row:
+        """A strip of some cells, blank where the shares end.
+
+        Args:
+            shares: At most `fit(cells)`.
+            cells: Its width.
+        """
+        if not self.colourful:
+            return [
+                Segment("".join(GLYPHS[step_of(share)] for share in shares).ljust(cells), self._on.rich_style)
+            ]
+        row: Row = []
+        for place in range(0, 2 * cells, 2):
+            left, right = (step_of(shares[at]) if at < len(shares) else None for at in (place, place + 1))
+            if left is None:
+                row.append(Segment(" "))
+            elif right is None:
+                row.append(Segment("▌", Style(color=self._colours[left])))
+            else:
+                row.append(self._pair("▌", left, right))
+        return row
+
+    def fit(self, cells: int) -> int:
+        """Shares that fit in a strip: with colours two a cell, without one."""
+        return 2 * cells if self.colourful else cells
+
+    def whole(self, share: float | None, cells: int) -> Segment:
+        """Some cells of one share; None for what can't be seen."""
+        if share is None:
+            return Segment(" " * cells)
+        if not self.colourful:
+            return Segment(GLYPHS[step_of(share)] * cells, self._on.rich_style)
+        return Segment(" " * cells, Style(bgcolor=self._colours[step_of(share)]))
+
+    def halves(self, upper: float | None, lower: float | None) -> Segment:
+        """One cell with a share above and one below; None for what can't be seen. For colours alone."""
+        if upper is None or lower is None:
+            seen = upper if lower is None else lower
+            if seen is None:
+                return Segment(" ")
+            return Segment("▀" if lower is None else "▄", Style(color=self._colours[step_of(seen)]))
+        return self._pair("▀", step_of(upper), step_of(lower))
+
+    def _pair(self, glyph: str, first: int, second: int) -> Segment:
+        return Segment(glyph, Style(color=self._colours[first], bgcolor=self._colours[second]))
+
+    def legend(self, width: int) -> Row:
+        """The meaning of the colours.
+
+        Args:
+            width: Cells that there are for it.
+        """
+        plain, muted = self._on.rich_style, self._on.ink("muted")
+        row: Row = [self.whole(0.0, 2 if self.colourful else 1)]
+        for step, edge in enumerate(STEPS, start=1):
+            number = f"{edge * 100:g}"
+            if self.colourful:
+                row.append(Segment(f" {number} ", heat_style(step, self.dark, True)))
+            else:
+                row.append(Segment(f" {GLYPHS[step]} {number}", plain))
+        cells = sum(part.cell_length for part in row)
+        words = next((word for word in WORDS if len(word) + cells <= width), "")
+        return [Segment(words, muted), *row]
+
+
+def step_of(share: float) -> int:
+    """The step of the text's heat that a share has."""
+    return sum(share >= edge for edge in STEPS)
+
+
+# ---- all heads ----------------------------------------------------------------------------------
 
 Thing = TypeVar("Thing")
-LABEL = 4
+LAYER = 4
 """Cells of a layer's name."""
 LEAST, MOST = 3, 12
 """Cells of a map."""
 TALL = 3
 """Lines of a map at most."""
-WHAT = "Each strip is the text up to this token: where a head looks."
+STRIP_MEANING = "Each strip is the text up to this token: where a head looks."
 
 
 def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
@@ -47,10 +138,10 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     shades, layers = Shades(on), list(reversed(read.layers))
     widest = max(layers, key=lambda layer: layer.heads)
     heads: Sequence[int] = columns(widest)
-    cells = max(LEAST, min(MOST, (width - LABEL - 1) // len(heads) - 1))
-    fitting = max(1, (width - LABEL - 1) // (cells + 1))
+    cells = max(LEAST, min(MOST, (width - LAYER - 1) // len(heads) - 1))
+    fitting = max(1, (width - LAYER - 1) // (cells + 1))
     every, heads = heads, _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
-    legend = map_legend(on, shades, width)
+    legend = _map_legend(on, shades, width)
     place = next((at for at, layer in enumerate(layers) if layer.layer == chosen.layer), 0)
     room = max(1, height - 1 - len(legend))
     said = part_shown(
@@ -61,7 +152,7 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     if said and room > 2:
         room -= 1
         legend = [[Segment(said, on.ink("warn"))], *legend[1:]]
-    header: Row = [Segment(" " * LABEL, on.rich_style)]
+    header: Row = [Segment(" " * LAYER, on.rich_style)]
     for head in heads:
         name = NAMES.get(head) or f"h{head + 1}"
         ink = on.ink("strong" if head == chosen.head else "muted")
@@ -69,7 +160,7 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     rows, tall = [header], max(1, min(TALL, room // len(layers)))
     for layer in _around(layers, room, place):
         row = _layer(layer, heads, chosen, read.tokens, cells, on, shades)
-        rows += [row, *[[Segment(" " * LABEL, on.rich_style), *row[1:]]] * (tall - 1)]
+        rows += [row, *[[Segment(" " * LAYER, on.rich_style), *row[1:]]] * (tall - 1)]
     return [*rows, *legend]
 
 
@@ -83,7 +174,7 @@ def _layer(
     shades: Shades,
 ) -> Row:
     here = layer.layer == chosen.layer
-    row: Row = [Segment(f"{f'L{layer.layer + 1}':<{LABEL}}", on.ink("strong" if here else "muted"))]
+    row: Row = [Segment(f"{f'L{layer.layer + 1}':<{LAYER}}", on.ink("strong" if here else "muted"))]
     own = columns(layer)
     for place, head in enumerate(heads):
         marked = here and head == chosen.head
@@ -124,7 +215,7 @@ def ranking(
     if best and score(best[0], order) is None:
         nothing = "No token of this text occurs again: there is nothing to score."
         about += [[Segment(line, on.ink("warn"))] for line in wrapped(nothing, width)]
-    legend = map_legend(on, shades, width)
+    legend = _map_legend(on, shades, width)
     place = next((at for at, each in enumerate(best) if (each.layer, each.head) == chosen), 0)
     room = max(1, height - len(about) - len(legend))
     top = max((score(each, order) or 0.0 for each in best), default=0.0)
@@ -151,12 +242,133 @@ def ranking(
     return [*about, *rows, *legend]
 
 
-def map_legend(on: Canvas, shades: Shades, width: int) -> list[Row]:
-    """What maps and colours mean."""
-    return [[], *([Segment(line, on.ink("muted"))] for line in wrapped(WHAT, width)), shades.legend(width)]
+def _map_legend(on: Canvas, shades: Shades, width: int) -> list[Row]:
+    """The meaning of strips and colours."""
+    return [
+        [],
+        *([Segment(line, on.ink("muted"))] for line in wrapped(STRIP_MEANING, width)),
+        shades.legend(width),
+    ]
 
 
 def _around(things: Sequence[Thing], room: int, place: int) -> Sequence[Thing]:
-    """As many neighbours as there is room for, one of them in the middle where it can be."""
+    """The neighbours that there is room for, one of them in the middle where it can be."""
     first = max(0, min(place - room // 2, len(things) - room))
     return things[first : first + room]
+
+
+# ---- all tokens of one head ---------------------------------------------------------------------
+
+AXIS = 6
+"""Cells of a row's number."""
+LEGEND_LINES = 8
+"""Lines from which on the legend is always on show."""
+TOKEN = 10
+"""Cells of a row's token, where there is room for a row each."""
+TRIANGLE_MEANING = "A row looks at the columns; empty is later: hidden by the causal mask{}."
+
+
+class Triangle:
+    """The triangle of a head: a row for each token that looks, a column for each that is looked at.
+
+    Args:
+        read: The weights.
+        items: The path's tokens, as many at least.
+        cursor: The token that is looked at, from 0.
+        on: Has the inks.
+        squeezed: Whether all of it is to be seen: a cell is then several tokens, with the largest of their weights.
+    """
+
+    def __init__(
+        self, read: TriangleRead, items: Sequence[Item], cursor: int, on: Canvas, squeezed: bool = False
+    ) -> None:
+        self._read, self._items, self._on = read, items, on
+        self._cursor = min(cursor, read.tokens - 1)
+        self._squeezed = squeezed
+        self._shades = Shades(on)
+        self._by = 1
+        """Tokens of a row and of a column."""
+        self.fits = True
+        """Whether there was room for all tokens, each in a row and a column of its own."""
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The part around the cursor that there is room for, or all of it."""
+        tokens, legend = self._read.tokens, self._legend(width)
+        # Where it is low, the page scrolls to the legend.
+        room = max(1, height - 1 - (len(legend) if height >= LEGEND_LINES else 0))
+        roomy = tokens <= room and TOKEN + AXIS + 2 * tokens <= width
+        dense = self._shades.colourful and not roomy
+        across, left = (2, AXIS + TOKEN) if roomy else (1, AXIS)
+        fitting = max(1, (width - left) // across), room * (2 if dense else 1)
+        self.fits = tokens <= min(fitting)
+        self._by = -(-tokens // min(fitting)) if self._squeezed else 1
+        count = -(-tokens // self._by)
+        shown, down = (min(count, most) for most in fitting)
+        first = max(0, min(self._cursor // self._by - down // 2, count - down))
+        columns = range(max(0, first + down - shown), max(0, first + down - shown) + shown)
+        if dense:
+            drawn = [self._dense(top, columns) for top in range(first, first + down, 2)]
+        else:
+            drawn = [self._row(row, columns, across, roomy) for row in range(first, first + down)]
+        return [self._axis(columns, left, across), *drawn, *self._legend(width)]
+
+    def _axis(self, columns: range, left: int, across: int) -> Row:
+        """The numbers of some columns, from 1."""
+        text, end = "", len(columns) * across
+        for column in columns:
+            cells, number = (column - columns.start) * across, str(column * self._by + 1)
+            fifth = column == 0 or (column + (self._by == 1)) % 5 == 0
+            if fifth and len(text) <= cells and (cells + len(number) <= end or not text):
+                text = f"{text:<{cells}}{number} "
+        return [Segment(" " * left + text, self._on.ink("muted"))]
+
+    def _row(self, row: int, columns: range, across: int, labelled: bool) -> Row:
+        weights, here = self._seen(row), row == self._cursor // self._by
+        label = ""
+        if labelled:
+            item = self._items[row]
+            label = pad(token_label(item.text, item.raw), TOKEN - 1, right=True) + " "
+        cells = [self._shades.whole(_at(weights, column), across) for column in columns]
+        return [self._number(row, here, label), *cells]
+
+    def _dense(self, top: int, columns: range) -> Row:
+        upper, lower = self._seen(top), self._seen(top + 1)
+        here = self._cursor // self._by in (top, top + 1)
+        cells = [self._shades.halves(_at(upper, column), _at(lower, column)) for column in columns]
+        return [self._number(top, here), *cells]
+
+    def _number(self, row: int, here: bool, label: str = "") -> Segment:
+        """A row's number, or the token's that is looked at."""
+        number = self._cursor if here else row * self._by
+        text = f"{label}{number + 1:>{AXIS - 2}}{'▸' if here else ' '} "
+        return Segment(text, self._on.ink("accent" if here else "muted"))
+
+    def _seen(self, row: int) -> list[float | None]:
+        """A row's weights; None for what a window or a mask hides."""
+        tokens = range(row * self._by, min((row + 1) * self._by, self._read.tokens))
+        rows = [self._read.row(token) for token in tokens]
+        if self._by == 1:
+            return [weight or None for weight in rows[0]] if rows else []
+        ends = range(0, len(rows[-1]) if rows else 0, self._by)
+        return [
+            max(max(each[first : first + self._by], default=0.0) for each in rows) or None for first in ends
+        ]
+
+    def _legend(self, width: int) -> list[Row]:
+        """The meaning of rows, columns and colours: on one line where it is wide enough."""
+        hidden = 0.0 in self._read.row(self._read.tokens - 1)
+        what, scale = (
+            TRIANGLE_MEANING.format(", or by a window" if hidden else ""),
+            self._shades.legend(width),
+        )
+        if self._by > 1:
+            what += f" A cell is {self._by} × {self._by} tokens, the largest of their weights."
+        muted = self._on.ink("muted")
+        narrow = self._shades.legend(0)
+        if len(what) + 2 + sum(part.cell_length for part in narrow) <= width:
+            return [[Segment(what + " ", muted), *narrow]]
+        return [*([Segment(line, muted)] for line in wrapped(what, width)), scale]
+
+
+def _at(weights: Sequence[float | None], column: int) -> float | None:
+    return weights[column] if column < len(weights) else None

@@ -6,12 +6,15 @@ from collections.abc import Hashable, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar, TypeVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
 from engine.protocol import (
     TRIANGLE_TOKENS,
+    AttentionLayer,
     AttentionRead,
+    Candidate,
     Command,
     Failure,
     HeadScore,
@@ -21,25 +24,31 @@ from engine.protocol import (
     ScoreHeads,
     TriangleRead,
 )
-from inspector.display import quoted, token_label, visible
+from inspector.display import pad, quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.inside.notices import refused, told
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside.screen import InsideScreen, refused, told
 from inspector.main.tool import Host
-from inspector.scales import size
+from inspector.scales import bits, percent, size
 from inspector.session.requests import Replies
-from inspector.tools.attention.control import AttentionControl
-from inspector.tools.attention.details import LOW, QUIET, HeadDetails
-from inspector.tools.attention.maps import head_maps, ranking
-from inspector.tools.attention.tool import ATTENTION_SCREEN
-from inspector.tools.attention.triangle import Triangle
-from inspector.tools.attention.weights import ORDERS, Head, weights_of
+from inspector.state.session_tree import Item
+from inspector.tools.attention.maps import Triangle, head_maps, ranking
+from inspector.tools.attention.tool import (
+    ATTENTION_SCREEN,
+    ORDERS,
+    RESTS,
+    AttentionControl,
+    Head,
+    entropy_bits,
+    sink_of,
+    weights_of,
+)
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
+from inspector.widgets.charts import bar
 
 Known = TypeVar("Known", TriangleRead, HeadsScored)
 DETAILS = (36, 46)
-"""Cells of what is told of a head, at its side, at least and at most."""
+"""Cells of the lines about a head, beside the maps, at least and at most."""
 SIDE = 70
 """Cells from which on there is room for it."""
 MAPS = 14
@@ -126,7 +135,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         super().show()
 
     def text_rows(self) -> int:
-        """As many as the text with its numbers needs, up to a third of the screen: the maps can use the others."""
+        """Rows that the text with its numbers needs, up to a third of the screen: the maps can use the others."""
         return max(
             3, min(TEXT_ROWS, self.size.height // 3, self.text.rows_for(self.path, self.size.width - 4) + 2)
         )
@@ -157,7 +166,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     @property
     def next_view(self) -> str:
-        """What the key of the triangle shows next."""
+        """The view that the key of the triangle shows next."""
         if not self.control.triangle:
             return "all tokens"
         return "one token" if self._fits or self.control.squeezed else "squeeze"
@@ -186,12 +195,12 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         if width < SIDE:
             main = self._main(answer, chosen, on, width, max(height, MAPS))
             return [*details.brief(width), [], *main]
-        aside = max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
-        main = self._main(answer, chosen, on, width - aside - 2, height)
-        missing = [line for text in answer.missing for line in wrapped(visible(text), aside)]
-        side = details.rows(aside, height - len(missing))
+        side_width = max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
+        main = self._main(answer, chosen, on, width - side_width - 2, height)
+        missing = [line for text in answer.missing for line in wrapped(visible(text), side_width)]
+        side = details.rows(side_width, height - len(missing))
         side += [[Segment(line, on.ink("muted"))] for line in missing]
-        return _beside(main, side, width - aside, on.rich_style)
+        return _beside(main, side, width - side_width, on.rich_style)
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
         """The maps, the ranking or the triangle; or why it isn't there."""
@@ -215,7 +224,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         return head_maps(answer, chosen, on, width, height)
 
     def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
-        """Why something about the whole path isn't there."""
+        """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
         if answer is not None:
@@ -233,8 +242,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         return next((each for each in self.scores if (each.layer, each.head) == chosen), None)
 
     @property
-    def _says(self) -> Any:
-        """What the model ranks first after the token."""
+    def _says(self) -> Candidate | None:
+        """The candidate that the model ranks first after the token."""
         return min(self.timeline.candidates, key=lambda each: each.rank, default=None)
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -273,3 +282,134 @@ def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) 
     none: Row = []
     pairs = zip_longest(left, right, fillvalue=none)
     return [[*strip_of(one, width, base), *other] for one, other in pairs]
+
+
+# ---- one head -----------------------------------------------------------------------------------
+
+BAR = 8
+WIDE = 42
+"""Cells from which on there is room for bars."""
+LOW = 16
+"""Lines below which there is no room for everything."""
+LEAST = 0.001
+"""The least weight of a token in the list."""
+QUIET = "Attention is not explanation: it tells where a head looks, not what decides."
+
+
+class HeadDetails:
+    """The lines beside the maps: the strongest tokens of a head, its remarks, and what the model ranks next.
+
+    Args:
+        on: Has the inks.
+        path: The tokens up to that one.
+        layer: The head's.
+        chosen: The head.
+        known: Its scores, None until they are computed.
+        says: What the model ranks first after the token.
+    """
+
+    def __init__(
+        self,
+        on: Canvas,
+        path: Sequence[Item],
+        layer: AttentionLayer,
+        chosen: Head,
+        known: HeadScore | None,
+        says: Candidate | None,
+    ) -> None:
+        self._on, self._path, self._layer, self._chosen = on, path, layer, chosen
+        self._known, self._says = known, says
+        self._weights = weights_of(layer, chosen.head, len(path))
+        self._order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
+        """Places of the tokens, the largest weight first."""
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies."""
+        on, low = self._on, height < LOW
+        remarks = [line for text, style in self._remarks(low) for line in self._wrapped(text, style, width)]
+        end = [*self._answer(width), *self._wrapped(QUIET, on.ink("muted"), width)]
+        gap: list[Row] = [] if low else [[]]
+        room = max(3, height - 1 - len(remarks) - len(end) - 2 * len(gap))
+        title = Segment(
+            f"{self._chosen.title.capitalize()} looks from {self._label(-1)} at", on.ink("strong")
+        )
+        return [[title], *self._tokens(width, room), *gap, *remarks, *(gap if remarks else []), *end]
+
+    def brief(self, width: int) -> list[Row]:
+        """The lines for a low screen, without the head's name: the text above has it."""
+        rows = [self._token(place, width) for place in self._order[:2]]
+        remarks = [(QUIET, self._on.ink("muted")), *self._remarks(True)]
+        lines = [line for text, style in remarks for line in self._wrapped(text, style, width)]
+        return [*rows, *self._answer(width), *lines]
+
+    def _tokens(self, width: int, count: int) -> list[Row]:
+        """The tokens with the largest weights: weight, token, position, distance; and what the others have."""
+        order = self._order
+        shown = [place for place in order[: max(1, count - 1)] if self._weights[place] >= LEAST] or order[:1]
+        rows = [self._token(place, width) for place in shown]
+        if others := len(order) - len(shown):
+            rest = percent(sum(self._weights[place] for place in order[len(shown) :]))
+            sum_up = f"{rest:>8}  {others:,} other{'s' if others > 1 else ''}"
+            rows.append([Segment(sum_up, self._on.ink("muted"))])
+        return rows
+
+    def _token(self, place: int, width: int) -> Row:
+        on, weight = self._on, self._weights[place]
+        back = len(self._path) - 1 - place
+        cells = BAR if width >= WIDE else 0
+        where = f"{place + 1:>6}  {f'{back} back' if back else 'itself':<8}"
+        token = pad(self._label(place), max(4, width - 10 - cells - bool(cells) - len(where)))
+        row: Row = [
+            Segment(f"{percent(weight):>8}  ", on.rich_style),
+            Segment(token, on.ink("strong") if weight >= RESTS else on.rich_style),
+            Segment(where, on.ink("muted")),
+        ]
+        return [row[0], Segment(bar(weight, cells) + " ", on.data(weight)), *row[1:]] if cells else row
+
+    def _label(self, place: int) -> str:
+        item = self._path[place]
+        return token_label(item.text, item.raw)
+
+    def _remarks(self, low: bool) -> list[tuple[str, Style]]:
+        """Sentences about the row, and about the head over the whole text."""
+        on, sink = self._on, sink_of(self._layer, self._chosen.head)
+        found: list[tuple[str, Style]] = []
+        if len(self._weights) > 1 and self._weights[0] >= RESTS and self._chosen.head >= 0:
+            first = percent(self._weights[0])
+            text = f"Rests on the first token ({first}): an attention sink, it has little to do here."
+            found.append((text, on.ink("warn")))
+        if self._layer.sinks:
+            text = f"Its sink takes {percent(sink)}: a share that no token has."
+            found.append((text, on.ink("warn" if sink >= RESTS else "muted")))
+        if (hidden := len(self._path) - self._layer.weights.shape[-1]) > 0:
+            text = f"It can't see {hidden:,} earlier tokens: they are outside its window."
+            found.append((text, on.ink("muted")))
+        if self._chosen.head >= 0:
+            spread = entropy_bits(self._weights, sink)
+            text = f"Spread: {bits(spread)} bits, as over {2 ** min(spread, 64):.1f} tokens evenly."
+            found.append((text, on.ink("muted")))
+        if self._known is not None and not low:
+            found.append((self._over_text(self._known), on.ink("muted")))
+        return found
+
+    def _over_text(self, known: HeadScore) -> str:
+        induction = "" if known.induction is None else f" · induction {percent(known.induction)}"
+        return f"Over the text: previous {percent(known.previous)}{induction} · first {percent(known.first)}"
+
+    def _answer(self, width: int) -> list[Row]:
+        """The model's next token."""
+        if self._says is None:
+            return []
+        label = token_label(self._says.text, self._says.raw)
+        parts = [
+            Segment("The model's next token: ", self._on.ink("muted")),
+            Segment(label, self._on.ink("strong")),
+            Segment(f" {percent(self._says.prob)}", self._on.rich_style),
+        ]
+        if sum(cell_len(part.text) for part in parts) > width:
+            parts[0] = Segment("Next: ", self._on.ink("muted"))
+        return [parts]
+
+    @staticmethod
+    def _wrapped(text: str, style: Style, width: int) -> list[Row]:
+        return [[Segment(line, style)] for line in wrapped(text, width)]

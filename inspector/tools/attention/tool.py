@@ -1,16 +1,234 @@
-"""Attention as a tool: the key that opens it."""
+"""Attention as a tool: its keys, the chosen head, and the weights of heads over a path."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import fmean
+from typing import NamedTuple
+
+from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.tools.attention.control import AttentionControl
-from inspector.tools.attention.weights import Head
+from inspector.session.client import EngineClient
+from inspector.session.requests import Replies
 from inspector.widgets.actions import Action, Needs, both
+
+# ---- weights of a head --------------------------------------------------------------------------
+
+MEAN, MAX = -2, -1
+"""In the place of a head: the mean of a layer's heads, and for each token the largest of their weights."""
+NAMES = {MEAN: "avg", MAX: "max"}
+RESTS = 0.5
+"""The share of a row from which on a head is said to rest on the first token, or on its sink."""
+
+
+class Head(NamedTuple):
+    """A head of a layer, or what stands for all heads of it; both count from 0."""
+
+    layer: int
+    head: int
+
+    @property
+    def name(self) -> str:
+        """Counted from 1: `L6 h2`, `L6 avg`."""
+        return f"L{self.layer + 1} {NAMES.get(self.head) or f'h{self.head + 1}'}"
+
+    @property
+    def title(self) -> str:
+        """The same in words."""
+        whole = {MEAN: "the mean of its heads", MAX: "the maximum of its heads"}
+        return f"layer {self.layer + 1}, {whole.get(self.head) or f'head {self.head + 1}'}"
+
+
+def columns(layer: AttentionLayer) -> tuple[int, ...]:
+    """The columns of a layer: its heads, their mean, their maximum."""
+    return (*range(layer.heads), MEAN, MAX)
+
+
+def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
+    """The weights of a head, or of what stands for all of them, over a path.
+
+    Args:
+        layer: Its weights.
+        head: From 0, or `MEAN`, `MAX`.
+        tokens: Of the path.
+    """
+    row = layer.over(head, tokens) if head >= 0 else _over_heads(layer, head, tokens)
+    return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
+
+
+@lru_cache(maxsize=64)
+def _over_heads(layer: AttentionLayer, which: int, tokens: int) -> tuple[float, ...]:
+    rows = zip(*(layer.over(head, tokens) for head in range(layer.heads)), strict=True)
+    return tuple(map(max if which == MAX else fmean, rows))
+
+
+def sink_of(layer: AttentionLayer, head: int) -> float:
+    """The share that the sink of a head takes; 0 where there is none."""
+    if len(layer.sinks) <= max(head, 0):
+        return 0.0
+    return layer.sinks[head] if head >= 0 else (max if head == MAX else fmean)(layer.sinks)
+
+
+def stretches(weights: Sequence[float], count: int) -> list[float]:
+    """The path in at most `count` stretches of equal length: of each the largest weight, since peaks are looked for.
+
+    Where there is room for several cells a token, each token has as many.
+    """
+    tokens = len(weights)
+    if 0 < tokens <= count:
+        return [weight for weight in weights for _ in range(count // tokens)]
+    ends = [(place * tokens // count, (place + 1) * tokens // count) for place in range(count)]
+    return [max(weights[first:end], default=0.0) for first, end in ends]
+
+
+def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
+    """Entropy of a row of weights, its sink's share as one more outcome."""
+    return -sum(share * math.log2(share) for share in (*weights, sink) if share > 0)
+
+
+def telling(read: AttentionRead) -> Head | None:
+    """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
+
+    The first token is left out, since heads rest there that have nothing to do. Without such a head it is the one with
+    the largest weight.
+    """
+    found = []
+    for layer in read.layers:
+        for head in range(layer.heads):
+            row = layer.over(head, read.tokens)
+            weight, back = max(((weight, -place) for place, weight in enumerate(row[1:])), default=(1.0, 0))
+            found.append((weight >= RESTS, back if weight >= RESTS else 0, weight, Head(layer.layer, head)))
+    return max(found)[-1] if found else None
+
+
+# ---- orders of heads ----------------------------------------------------------------------------
+
+
+class Order(NamedTuple):
+    """An order of heads."""
+
+    name: str
+    meaning: str
+
+
+ORDERS = (
+    Order("by place", "a row for each layer, a column for each head"),
+    Order("previous token", "share on the token right before, mean over the text"),
+    Order("same token again", "induction: share on what followed earlier occurrences of the token that looks"),
+    Order("first token", "share on the first token, mean over the text"),
+    Order("widest", "entropy of where it looks, in bits, mean over the text"),
+)  # fmt: skip
+"""In the order in which a key goes through them."""
+
+
+def score(of: HeadScore, order: int) -> float | None:
+    """The score that an order sorts by; None where the text has nothing to score."""
+    return (None, of.previous, of.induction, of.first, of.entropy_bits)[order]
+
+
+def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
+    """The heads, the highest score first; without a score by place."""
+    return sorted(scores, key=lambda each: -(score(each, order) or 0.0))
+
+
+# ---- the choice and the answers -----------------------------------------------------------------
+
+
+class AttentionControl:
+    """The chosen head, how heads are sorted, and the answers of the engine.
+
+    Args:
+        client: Of the engine.
+    """
+
+    def __init__(self, client: EngineClient) -> None:
+        self.rows = Replies(client, AttentionRead, lambda answer: answer.node)
+        """The weights of all heads, by node."""
+        self.triangles = Replies(
+            client, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
+        )
+        self.scores = Replies(client, HeadsScored, lambda answer: (answer.node,))
+        """These and the triangles by the last node of their path."""
+        self.order = 0
+        """Place in `ORDERS`."""
+        self.triangle = False
+        """Whether the whole triangle of the head is on show."""
+        self.squeezed = False
+        """Whether it is squeezed into the panel, where it is larger."""
+        self._chosen: Head | None = None
+
+    def drop(self) -> None:
+        """Nobody waits for an answer any more."""
+        for answers in (self.rows, self.triangles, self.scores):
+            answers.drop()
+
+    def chosen(self, read: AttentionRead) -> Head | None:
+        """The chosen head, as far as an answer has it; the first time one that looks at something."""
+        if self._chosen is None:
+            self._chosen = telling(read)
+        if self._chosen is None or not read.layers:
+            return None
+        layer = self.layer(read, self._chosen)
+        head = self._chosen.head if self._chosen.head in columns(layer) else layer.heads - 1
+        return Head(layer.layer, head)
+
+    @staticmethod
+    def layer(read: AttentionRead, head: Head) -> AttentionLayer:
+        """The layer of a head, or the nearest that has an attention."""
+        return min(read.layers, key=lambda layer: abs(layer.layer - head.layer))
+
+    def choose(self, head: Head) -> None:
+        """Choose a head, over the text and among all."""
+        self._chosen, self.triangle, self.order = head, False, 0
+
+    def turn_head(self, read: AttentionRead, by: int) -> None:
+        """Choose the next head of the layer, its mean or its maximum; they go round."""
+        if (now := self.chosen(read)) is not None:
+            own = columns(self.layer(read, now))
+            self._chosen = Head(now.layer, own[(own.index(now.head) + by) % len(own)])
+
+    def turn_layer(self, read: AttentionRead, by: int) -> None:
+        """Choose the same head of a later layer, or of an earlier one."""
+        if (now := self.chosen(read)) is not None:
+            layers = [layer.layer for layer in read.layers]
+            place = layers.index(now.layer) + by
+            self._chosen = Head(layers[max(0, min(len(layers) - 1, place))], now.head)
+
+    def turn_rank(self, scores: tuple[HeadScore, ...], by: int) -> None:
+        """Choose the next head in the order of the scores."""
+        best = [Head(each.layer, each.head) for each in ranked(scores, self.order)]
+        place = best.index(self._chosen) + by if self._chosen in best else 0
+        if best:
+            self._chosen = best[max(0, min(len(best) - 1, place))]
+
+    def sort(self) -> None:
+        """Sort the heads in the next way."""
+        self.order = (self.order + 1) % len(ORDERS)
+
+    def turn_triangle(self, fits: bool) -> None:
+        """Show the triangle, then all of it where it doesn't fit, then this token alone.
+
+        Args:
+            fits: Whether it has room as it is on show.
+        """
+        squeeze = self.triangle and not self.squeezed and not fits
+        self.triangle, self.squeezed = squeeze or not self.triangle, squeeze
+
+    def first_of(self, scores: tuple[HeadScore, ...]) -> None:
+        """Choose the head with the highest score, where there is one."""
+        best = ranked(scores, self.order)[0] if scores else None
+        if best is not None and score(best, self.order) is not None:
+            self._chosen = Head(best.layer, best.head)
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 
 class AttentionActions(ToolActions):
-    """Opens the view, and keeps what was chosen in it and what it was told."""
+    """Opens the view, and keeps the chosen head and the answers of the engine."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

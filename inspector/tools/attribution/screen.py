@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
-from engine.protocol import Attribute, AttributionRead, Command
-from inspector.display import quoted, token_label
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.frozen import frozen
+from engine.protocol import Attribute, AttributedToken, AttributionRead, Command
+from inspector.display import pad, quoted, token_label, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
+from inspector.scales import count, percent, signed
 from inspector.session.requests import Replies
-from inspector.state.contributions import ContributionRow, compared, heads_of, ranked, rows_of
-from inspector.tools.attribution.bars import Chart
-from inspector.tools.attribution.choices import AttributionChoices
-from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN
+from inspector.state.contributions import ContributionRow, compared, head_rows, heads_of, ranked, rows_of
+from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.charts import bar
 
 BRIEF = 76
 """Cells of a screen below which the heading is short."""
@@ -40,7 +45,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
 
     @property
     def choices(self) -> AttributionChoices:
-        """What was chosen at the present token."""
+        """The choices at the present token."""
         return self._choices.at(self.node)
 
     # ---- asking ---------------------------------------------------------------------------------
@@ -158,3 +163,272 @@ class AttributionScreen(InsideScreen[AttributionRead]):
 
 def _next(ids: Sequence[int], now: int, by: int) -> int:
     return ids[(ids.index(now) + by) % len(ids)] if now in ids else ids[0]
+
+
+# ---- bars around zero ---------------------------------------------------------------------------
+
+NUMBER = 7
+"""Cells of a number: `−123.45`."""
+RUNNING, TRACK = 56, 100
+"""Cells of a view from which on the running sum is a column of numbers, and of dots beside them."""
+TRACK_CELLS = 22
+ROOMY = 12
+"""Rows of a view from which on it has more than bars and their sum."""
+HEADS = 4
+"""Heads of an attention that the line in words names."""
+AXIS = "│"
+DIRECT = (
+    "Direct effect alone: what a part does through later layers is in their bars. "
+    "Switch off shows the total effect."
+)
+SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
+"""Words of a narrow view."""
+
+
+def plain(value: float) -> str:
+    """Logits without a plus: `13.95`, `−2.14`."""
+    return signed(value).removeprefix("+")
+
+
+def label(token: AttributedToken) -> str:
+    """A token by itself, printable."""
+    return token_label(token.text)
+
+
+@frozen
+class Spread:
+    """The cells of the bars left and right of their axis."""
+
+    left: int
+    right: int
+    scale: float
+    """Cells a logit."""
+
+
+def spread(values: Sequence[float], cells: int) -> Spread:
+    """Cells for what is below zero and for what is above, in the proportion of their extremes.
+
+    Args:
+        values: What is drawn.
+        cells: Of the bars, their axis included.
+    """
+    low, high = max(0.0, -min(values, default=0.0)), max(0.0, max(values, default=0.0))
+    if not low + high > 0:
+        return Spread(0, cells - 1, 0.0)
+    left = round((cells - 1) * low / (low + high))
+    left = min(max(left, 1 if low else 0), cells - 2 if high else cells - 1)
+    right = cells - 1 - left
+    scales = (side / most for side, most in ((left, low), (right, high)) if most and side)
+    return Spread(left, right, min(scales))
+
+
+def bar_texts(value: float, within: bool, to: Spread) -> tuple[str, str]:
+    """The cells left and right of the axis: solid to the right, hatched to the left, thin for a head in its attention.
+
+    Args:
+        value: In logits.
+        within: Whether it is a share of the row above.
+        to: How the cells are divided.
+    """
+    long = abs(value) * to.scale
+    if not within and value > 0:
+        return " " * to.left, bar(long / to.right if to.right else 0.0, to.right)
+    halves = max(1, round(2 * long)) if value else 0
+    full, half = divmod(halves, 2)
+    if value > 0:
+        return " " * to.left, ("━" * full + "╸" * half).ljust(to.right)[: to.right]
+    text = "╺" * half + "╍" * full if within else "▒" * round(long) or ("▕" if value else "")
+    return text.rjust(to.left)[-to.left :] if to.left else "", " " * to.right
+
+
+@frozen
+class BarColumns:
+    """Cells of the columns of one view, and what its bars and dots are measured by."""
+
+    width: int
+    names: int
+    to: Spread
+    running: int
+    """Of the running sum, 0 for none."""
+    track: int
+    """Of its dots, 0 for none."""
+    low: float
+    high: float
+    """Between which the running sum stays, zero included."""
+
+    @property
+    def rest(self) -> int:
+        """Cells right of the first two columns."""
+        return self.width - self.names - NUMBER - 2
+
+
+class Chart:
+    """The bars of one answer, a row a writer, with what they sum to.
+
+    Args:
+        read: The answer.
+        rows: In the order in which they are shown.
+        at: Place of the row that is looked at.
+        by_size: Whether they are sorted: then there is no running sum.
+        on: Where it is drawn.
+    """
+
+    def __init__(
+        self, read: AttributionRead, rows: Sequence[ContributionRow], at: int, by_size: bool, on: Canvas
+    ) -> None:
+        self.read, self.rows, self.at, self.by_size, self.on = read, rows, at, by_size, on
+        self._muted = on.ink("muted")
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        """The rows that fit, the one looked at among them.
+
+        Args:
+            width: Cells.
+            height: Rows.
+        """
+        form, roomy, tall = self._columns(width), height >= ROOMY, height >= 2 * ROOMY
+        above: list[Row] = [self._tokens(width), *[[] for _ in range(tall)]] if roomy else []
+        below = [*[[] for _ in range(tall)], *self._below(width)] if roomy else []
+        room = max(1, height - len(above) - len(below) - 2)
+        top = max(0, min(self.at - room * 2 // 3, len(self.rows) - room))
+        shown = range(top, min(len(self.rows), top + room))
+        rows = [self._row(place, form) for place in shown]
+        return [*above, self._head(form, shown), *rows, self._total(form), *below]
+
+    def _columns(self, width: int) -> BarColumns:
+        running = NUMBER + 2 if width >= RUNNING and not self.by_size else 0
+        track = TRACK_CELLS if width >= TRACK and not self.by_size else 0
+        longest = max((cell_len(self._label(row, width)) for row in self.rows), default=0)
+        names = min(max(longest, len("= sum")) + 2, width // 2)
+        bars = max(4, width - names - NUMBER - 2 - running - (track + 1 if track else 0))
+        sums = [0.0, *[row.after for row in self.rows if row.after is not None]]
+        to = spread([row.value for row in self.rows], bars)
+        return BarColumns(width, names, to, running, track, min(sums), max(sums))
+
+    def _label(self, row: ContributionRow, width: int) -> str:
+        if row.within and not self.by_size:
+            return ("└ " if row.last else "├ ") + row.name.partition(" ")[2]
+        first, _, word = row.name.rpartition(" ")
+        return f"{first} {SHORT.get(word, word)}".strip() if width < RUNNING else row.name
+
+    # ---- rows -----------------------------------------------------------------------------------
+
+    def _tokens(self, width: int) -> Row:
+        """Which logits they are; the longest way that fits."""
+        ink, tokens = (self._side(True), self._side(False)), self.read.tokens
+        for length in (3, 2, 1):
+            row: Row = []
+            for place, token in enumerate(tokens):
+                row += [
+                    Segment("   against   " if place else "", self._muted),
+                    Segment(quoted(label(token)), ink[place] + Style(bold=True)),
+                    Segment(" " + ", ".join(_facts(token)[:length]), self.on.rich_style),
+                ]
+            if sum(cell_len(part.text) for part in row) <= width:
+                break
+        return row
+
+    def _head(self, form: BarColumns, shown: range) -> Row:
+        every = len(self.rows)
+        part = "part" if len(shown) == every else f"{shown.start + 1}-{shown.stop} of {every}"
+        logits = "logits".rjust(NUMBER) + "  "
+        if cell_len(part) + 2 > form.names:  # then there is room in the column beside it
+            part, logits = f"  {part}", ""
+            head = pad(part, form.names + NUMBER + 2)
+        else:
+            head = pad(f"  {part}", form.names) + logits
+        names = [label(token) for token in self.read.tokens]
+        lowers = [f"for {names[1]} ◂", f"{names[1]} ◂"] if len(names) == 2 else ["lowers it ◂"]
+        raises = [f"▸ for {names[0]}", f"▸ {names[0]}"] if len(names) == 2 else ["▸ raises it"]
+        left, right = (
+            _fitting(texts, cells) for texts, cells in ((lowers, form.to.left), (raises, form.to.right))
+        )
+        after = "so far".rjust(form.running) if form.running else ""
+        return [
+            Segment(head, self._muted),
+            Segment(pad(left or "◂", form.to.left, True), self._side(False)),
+            Segment(AXIS, self._muted),
+            Segment(pad(right or "▸", form.to.right), self._side(True)),
+            Segment(after, self._muted),
+        ]
+
+    def _row(self, place: int, form: BarColumns) -> Row:
+        row = self.rows[place]
+        within = row.within and not self.by_size
+        left, right = bar_texts(row.value, within, form.to)
+        name = pad(("▶ " if place == self.at else "  ") + self._label(row, form.width), form.names)
+        value = signed(row.value).rjust(NUMBER)
+        made: Row = [
+            Segment(f"{name}{value}  ", self._muted if within else self.on.rich_style),
+            Segment(left, self._side(False)),
+            Segment(AXIS, self._muted),
+            Segment(right, self._side(True)),
+        ]
+        if form.running and row.after is not None:
+            made.append(Segment(plain(row.after).rjust(form.running), self._muted))
+            made += [Segment(f" {self._dot(row.after, form)}", self.on.rich_style)] if form.track else []
+        if place != self.at:
+            return made
+        ground = Style(bgcolor=self.on.ink("row").bgcolor)
+        made.append(Segment(" " * max(0, form.width - sum(cell_len(each.text) for each in made))))
+        return [Segment(each.text, (each.style or Style()) + ground) for each in made]
+
+    def _dot(self, after: float, form: BarColumns) -> str:
+        """The place of the sum once a part has written, between its least and its largest value."""
+        extent = form.high - form.low
+        at, zero = (
+            round((value - form.low) / extent * (form.track - 1)) if extent > 0 else 0
+            for value in (after, 0.0)
+        )
+        return "".join("●" if place == at else "┊" if place == zero else " " for place in range(form.track))
+
+    # ---- the sum, and words -----------------------------------------------------------------------
+
+    def _total(self, form: BarColumns) -> Row:
+        strong = self.on.ink("strong")
+        head = pad("= sum", form.names) + plain(self.read.total).rjust(NUMBER) + "  "
+        return [Segment(head, strong), Segment(_fitting(self._sums(), form.rest), strong)]
+
+    def _sums(self) -> Sequence[str]:
+        """Sentences on the sum of the parts, the longest first."""
+        read, capped = self.read, self.read.softcap
+        reached, before = plain(read.reached), " before its softcap" if capped else ""
+        if len(read.tokens) != 2:
+            after = f", {plain(read.tokens[0].logit)} after it" if capped else ""
+            said = f"sums to {plain(read.total)}, the logit{before} is {reached}"
+            return f"{said}{after}", said, f"the logit: {reached}", reached
+        before = " before their softcap" if capped else ""
+        said = f"the logits{before} differ by {reached}"  # their own numbers are above: rounded, they may not subtract
+        return f"sums to {plain(read.total)}, {said}", said, f"the logits: {reached}", reached
+
+    def _below(self, width: int) -> list[Row]:
+        """The row that is looked at in words; what is not in the bars."""
+        lines = wrapped(self._in_words(), width)[:2] if self.rows else []
+        quiet = [line for text in (*map(visible, self.read.notes), DIRECT) for line in wrapped(text, width)]
+        return [
+            *[[Segment(line, self.on.rich_style)] for line in lines],
+            *[[Segment(line, self._muted)] for line in quiet],
+        ]
+
+    def _in_words(self) -> str:
+        row, tokens = self.rows[self.at], self.read.tokens
+        pairs = zip(row.logits, tokens, strict=True)
+        adds = ", ".join(f"{signed(value)} to {quoted(label(token))}" for value, token in pairs)
+        between = f"; the difference {signed(row.value)}" if len(tokens) == 2 else ""
+        heads = sorted(head_rows(self.read, row), key=lambda head: -abs(head.value)) if not row.within else []
+        most = ", ".join(f"{head.name.partition(' ')[2]} {signed(head.value)}" for head in heads[:HEADS])
+        return f"{row.name}: {adds}{between}." + (f" Heads: {most}." if most else "")
+
+    def _side(self, raises: bool) -> Style:
+        """The ink of a direction."""
+        return self.on.ink("primary" if raises else "warn")
+
+
+def _facts(token: AttributedToken) -> tuple[str, ...]:
+    """The figures of a token, the most important first."""
+    return percent(token.prob), f"logit {plain(token.logit)}", f"rank {count(token.rank)}"
+
+
+def _fitting(texts: Sequence[str], cells: int) -> str:
+    """The first text that fits; empty where none does."""
+    return next((text for text in texts if cell_len(text) <= cells), "")

@@ -1,18 +1,44 @@
-"""Contributions as a tool."""
+"""Contributions as a tool: its keys, and what was chosen in its view."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from engine.protocol import AttributionRead
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
 from inspector.session.requests import Replies
 from inspector.state.contributions import compared
-from inspector.tools.attribution.choices import AttributionChoices
 from inspector.widgets.actions import Action, Needs, both
 
 
+@dataclass(slots=True)
+class AttributionChoices:
+    """The choices of a person, kept from opening to opening."""
+
+    node: int | None = None
+    """The token at which tokens were chosen: elsewhere they are the usual ones."""
+    token: int | None = None
+    """The token whose logit it is; None for the one that was taken."""
+    against: int | None = None
+    """The one that it is compared with; None for the best other candidate."""
+    alone: bool = False
+    """Whether one token is looked at by itself."""
+    by_size: bool = False
+    unfolded: set[int] = field(default_factory=set)
+    """Parts whose heads are shown, by their place in the record."""
+    row: tuple[int, int | None] | None = None
+    """The row that is looked at; None for the largest."""
+
+    def at(self, node: int) -> AttributionChoices:
+        """These choices, the tokens forgotten where they were chosen at another node."""
+        if node != self.node:
+            self.node, self.token, self.against = node, None, None
+        return self
+
+
 class AttributionActions(ToolActions):
-    """Opens the view, and keeps what it was told."""
+    """Opens the view, and keeps what was chosen in it and the answers of the engine."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -1,26 +1,367 @@
-"""The screen of a batch: a lane for each prompt, stepped together."""
+"""The screen of a batch: a lane for each prompt, stepped together; its panels, and the dialog of its prompts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from textual import getters
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.widgets import Static
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Static, TextArea
 
-from engine.protocol import BatchCompared, BatchEnded, BatchStep, LanesPrefilled, LaneStarted, Record
-from inspector.display import visible
+from engine.errors import EngineError
+from engine.frozen import frozen
+from engine.protocol import (
+    BatchCompared,
+    BatchEnded,
+    BatchStep,
+    Candidate,
+    Distribution,
+    LanesPrefilled,
+    LaneStarted,
+    Record,
+)
+from inspector.config.presets import FORM
+from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import BatchSoFar, LaneSoFar
-from inspector.tools.batch.control import BatchControl
-from inspector.tools.batch.detail import BatchFigures, LaneDetail
-from inspector.tools.batch.dialog import BatchDialog, TypedPrompts
-from inspector.tools.batch.lanes import LaneList
-from inspector.tools.batch.tool import BATCH_SCREEN
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.tools.batch.tool import BATCH_SCREEN, BatchControl
+from inspector.tools.batch.words import compared_words, difference_words, ending, held_words, totals_words
+from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, note
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
+from inspector.widgets.charts import FREE, bar
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.inks import panel_css
+
+# ---- the lanes ----------------------------------------------------------------------------------
+
+MARKS = {"waiting": "·", "prefill": "▒", "live": "●", "ended": "■"}
+ABOUT = (
+    "Several prompts at once: a lane for each, one forward for all",
+    "",
+    "Shorter prompts get padding before them (░), which the masks hide.",
+    "A lane that ends makes room for one that waits,",
+    "or runs on for nothing until all have ended, if the batch is static.",
+    "",
+)
+MOST_PADDING = 12
+"""Cells of padding that are drawn at most: its number stands behind them."""
+LEAST_TEXT = 8
+MOST_LINES = 4
+"""Lines of a lane at most, where there is room."""
+HEAD, END = 7, 12
+"""Cells of a lane's number and state, and of how it ended."""
+NARROW = 60
+"""Cells below which the words of these are short."""
+
+
+class LaneList(Canvas):
+    """All lanes; the highlighted one stays in sight."""
+
+    DEFAULT_CSS = panel_css("LaneList")
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown_batch: BatchSoFar | None = None
+        self.place, self.advice = 0, ""
+        self._top = 0
+
+    def put(self, batch: BatchSoFar | None, place: int, advice: str) -> None:
+        """Show a batch.
+
+        Args:
+            batch: None for none.
+            place: Number of the highlighted lane.
+            advice: What to press where there is none.
+        """
+        self.shown_batch, self.place, self.advice = batch, place, advice
+        if batch is None:
+            self.title(Content("Lanes"))
+        else:
+            live, waiting = len(batch.live), sum(lane.state == "waiting" for lane in batch.lanes)
+            ended = len(batch.lanes) - live - waiting
+            counts = [f"{live} live", *([f"{waiting} wait"] if waiting else []), f"{ended} ended"]
+            kv = Content(f"KV {held_words(batch)}") if live else None
+            self.title(Content(f"Lanes · {', '.join(counts)}"), kv)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if self.shown_batch is None:
+            about = [(line, self.ink("muted")) for line in ABOUT]
+            return centred([*about, (self.advice, self.rich_style)], width, height)
+        lanes = self.shown_batch.lanes
+        lines = max(1, min(MOST_LINES, height // max(1, len(lanes))))
+        fit = max(1, height // lines)
+        self._top = max(0, min(self._top, self.place, len(lanes) - fit), self.place - fit + 1)
+        shown = lanes[self._top : self._top + fit]
+        return [row for lane in shown for row in self._lane(lane, width, lines)]
+
+    def _lane(self, lane: LaneSoFar, width: int, lines: int) -> list[Row]:
+        """A lane on as many lines: its number and state, its text, its tokens and how it ended."""
+        mark = self.ink({"live": "good", "ended": "faint"}.get(lane.state, "muted"))
+        head = [
+            Segment("▶" if lane.number == self.place else " ", self.ink("accent")),
+            Segment(f"{lane.number:>3} ", self.ink("muted")),
+            Segment(MARKS[lane.state] + " ", mark),
+        ]
+        roomy = width >= NARROW
+        count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
+        wide = END if roomy else END // 2
+        end = truncate(ending(lane) if lane.state != "live" else "", wide)
+        tail = [
+            Segment(count, self.ink("muted")),
+            Segment(pad(end, wide), self.ink("warn" if lane.ended else "muted")),
+        ]
+        room = max(LEAST_TEXT, width - HEAD - len(count) - wide)
+        first, *more = laid_out(self._parts(lane), room, lines, self.ink("faint"))
+        filled = Segment(" " * (room - sum(segment.cell_length for segment in first)))
+        indented = [[Segment(" " * HEAD), *row] for row in more]
+        return [[*head, *first, filled, *tail], *indented, *([] for _ in range(lines - 1 - len(more)))]
+
+    def _parts(self, lane: LaneSoFar) -> list[tuple[str, Style]]:
+        """Padding, prompt and what was decoded, the last token of a lane that goes on by itself."""
+        padding = FREE * min(lane.padding, MOST_PADDING)
+        padding += f"{lane.padding} " if lane.padding > MOST_PADDING else ""
+        prompt, said = visible(lane.opened.text), visible(lane.text)
+        if self.shown_batch is not None and self.shown_batch.opened.node is not None:
+            padding, prompt = "", f"draw {lane.opened.reroll} "
+        parts = [(padding, self.ink("faint")), (prompt, self.ink("muted"))]
+        last = visible(lane.said[-1].text) if lane.said and lane.state == "live" else ""
+        if not said.endswith(last):  # a mark that joins what is before it
+            last = ""
+        return [*parts, (said[: len(said) - len(last)], self.rich_style), (last, self.ink("accent"))]
+
+
+def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Style) -> list[Row]:
+    """Texts on some lines; where they don't fit, their beginning is left out.
+
+    Args:
+        parts: Texts and their styles, printable.
+        room: Cells of a line.
+        lines: How many there are, 1 or more.
+        cut: Style of the mark of what was left out.
+
+    Returns:
+        A line or more.
+    """
+    chars = [(char, style) for text, style in parts for char in text[-(room * lines + 1) :]]
+    rows = _broken(chars, room)
+    while len(rows) > lines:
+        chars = [("…", cut), *chars[max(2, (len(rows) - lines - 1) * room // 2) :]]
+        rows = _broken(chars, room)
+    return [list(Segment.simplify(Segment(char, style) for char, style in row)) for row in rows]
+
+
+def _broken(chars: Sequence[tuple[str, Style]], room: int) -> list[list[tuple[str, Style]]]:
+    """Characters in lines of `room` cells, broken behind a blank where one is near the end."""
+    rows: list[list[tuple[str, Style]]] = [[]]
+    used = 0
+    for char in chars:
+        if used + (cells := cell_len(char[0])) > room:
+            blank = next((n for n in range(len(rows[-1]), 0, -1) if rows[-1][n - 1][0] == " "), 0)
+            cut = blank if blank > room * 2 // 3 else len(rows[-1])
+            rows[-1], after = rows[-1][:cut], rows[-1][cut:]
+            rows.append(after)
+            used = sum(cell_len(each) for each, _ in after)
+        rows[-1].append(char)
+        used += cells
+    return rows
+
+
+# ---- one lane, and all of them ------------------------------------------------------------------
+
+LABEL = 14
+"""Cells of a candidate's text; half of them where there is little room."""
+FIGURES = 21
+"""Cells of a candidate's probabilities, and of its mark."""
+
+
+class LaneDetail(Canvas):
+    """One lane: what its next token is drawn from, what it holds, and how it compares with its prompt alone."""
+
+    DEFAULT_CSS = panel_css("LaneDetail")
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.lane: LaneSoFar | None = None
+
+    def put(self, lane: LaneSoFar | None) -> None:
+        """Show a lane; None for none."""
+        self.lane = lane
+        self.title(Content(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane"))
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        lane = self.lane
+        if lane is None:
+            words = "Each lane has candidates and a draw of its own."
+            return centred([(words, self.ink("muted"))], width, height)
+        rows = self._choice(lane, width)
+        facts = []
+        if lane.opened.ids:
+            settings = (f"seed {lane.opened.seed}", *lane.opened.settings)
+            facts.append(("settings", visible(", ".join(settings))))
+            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
+        if lane.kv is not None:
+            facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
+        if lane.started is not None:
+            last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
+            facts.append(("tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"))
+        if lane.compared is not None:
+            facts.append(("alone", difference_words(lane.compared)))
+        return [*rows, *fact_rows(facts, width, self.ink("muted"), self.rich_style)][:height]
+
+    def _choice(self, lane: LaneSoFar, width: int) -> list[Row]:
+        """The candidates of the next token, or of the last one where there is none."""
+        choice = lane.next or (lane.choice(len(lane.tokens) - 1) if lane.tokens else None)
+        if choice is None:
+            return []
+        what = "next token" if lane.next else "last token"
+        drawn = "greedy" if choice.draw is None else f"draw {choice.draw:.3f}"
+        picked = next((each.text for each in choice.candidates if each.id == choice.picked), "")
+        head = f"{what}: {quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
+        return [
+            [Segment(truncate(head, width), self.ink("muted"))],
+            *(self._candidate(each, choice, width) for each in choice.candidates),
+        ]
+
+    def _candidate(self, each: Candidate, choice: Distribution, width: int) -> Row:
+        picked = each.id == choice.picked
+        wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2
+        label, room = pad(token_label(each.text, each.raw), wide), max(0, width - wide - FIGURES)
+        figures = f"{percent(each.prob):>9}{percent(each.sampler_prob) if each.cut_by is None else 'cut':>9}"
+        ink = "strong" if picked else "" if each.cut_by is None else "faint"
+        return [
+            Segment("▶ " if picked else "  ", self.ink("accent")),
+            Segment(label, self.ink(ink) if ink else self.rich_style),
+            Segment(pad(bar(each.prob, room), room), self.data(each.prob)),
+            Segment(figures, self.ink("muted")),
+        ]
+
+
+class BatchFigures(Canvas):
+    """The totals of all lanes: row-steps, time, and all at once against one after another."""
+
+    DEFAULT_CSS = panel_css("BatchFigures")
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown_batch: BatchSoFar | None = None
+
+    def put(self, batch: BatchSoFar | None) -> None:
+        """Show a batch; None for none."""
+        self.shown_batch = batch
+        self.title(Content("All lanes"))
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if self.shown_batch is None:
+            words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
+            return centred([(words, self.ink("muted"))], width, height)
+        facts = [*compared_words(self.shown_batch), *totals_words(self.shown_batch)]
+        if self.shown_batch.opened.note:
+            facts.append(("note", self.shown_batch.opened.note))
+        return fact_rows(facts, width, self.ink("muted"), self.rich_style)[:height]
+
+
+# ---- the prompts --------------------------------------------------------------------------------
+
+KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
+OWN = f"One with settings of its own: {FORM}"
+
+
+@frozen
+class TypedPrompts:
+    """The typed text, and whether it is to be used."""
+
+    text: str
+    submitted: bool
+
+    @property
+    def prompts(self) -> list[str]:
+        """One a line; empty lines are none."""
+        return [line.strip() for line in self.text.splitlines() if line.strip()]
+
+
+class BatchDialog(Dialog[TypedPrompts]):
+    """Asks for prompts.
+
+    Args:
+        text: The initial value of the field.
+        check: Raises `EngineError` where the lines can't be prompts.
+        begins: Whether they begin a batch; else they are added to one.
+        how: How they are given to the model, and how many run at once, in a sentence.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "Among the prompts of a batch",
+        note("enter", hint="use", worth=6),
+        note("ctrl+n", hint="new line", worth=5),
+        told=False,
+    )
+    HEADING: ClassVar[str] = "Prompts of a batch"
+    APPLY: ClassVar[str] = "Use"
+
+    def __init__(self, text: str, check: Callable[[Sequence[str]], object], begins: bool, how: str) -> None:
+        super().__init__()
+        self._text, self._check, self._begins, self._how = text, check, begins, how
+
+    def body(self) -> Iterable[Widget]:
+        yield Remark(("They begin another batch. " if self._begins else "They join the others. ") + self._how)
+        yield TypedTextArea(self._text, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
+        yield Remark(OWN)
+        yield Remark(KEYS, id="batch-remark")
+
+    def begin(self) -> None:
+        """Begin in the text, at its end."""
+        super().begin()
+        area = self.query_one("#batch-prompts", TypedTextArea)
+        self.set_focus(area)
+        area.move_cursor(area.document.end)
+        self._count()
+
+    @property
+    def typed(self) -> TypedPrompts:
+        """The text in the field."""
+        return TypedPrompts(self.query_one("#batch-prompts", TypedTextArea).text, True)
+
+    @on(TextArea.Changed, "#batch-prompts")
+    def _count(self) -> None:
+        count = len(self.typed.prompts)
+        self.query_one("#apply", Button).disabled = not count
+        counted = f"{count} prompt{'s' * (count != 1)}. {KEYS}" if count else KEYS
+        self.query_one("#batch-remark", Remark).say(counted)
+
+    @on(TypedTextArea.TextSubmitted)
+    def apply(self) -> None:
+        """Use what was typed, unless it is nothing."""
+        remark = self.query_one("#batch-remark", Remark)
+        if not self.typed.prompts:
+            remark.say("Nothing was typed. Type a prompt on each line.", wrong=True)
+            return
+        try:
+            self._check(self.typed.prompts)
+        except EngineError as error:
+            remark.say(visible(str(error)), wrong=True)
+        else:
+            self.dismiss(self.typed)
+
+    def leave(self) -> None:
+        """Leave; what was typed is kept for the next time."""
+        self.dismiss(TypedPrompts(self.typed.text, False))
+
+
+# ---- the screen ---------------------------------------------------------------------------------
 
 EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
 """After the session's own prompt, until a person types others."""
@@ -83,12 +424,8 @@ class BatchScreen(ToolScreen[int]):
         batch, lane = self.current, self.lane
         self.place = lane.number if lane is not None else 0
         self._arrange()
-        advice = (
-            self.needs_model
-            if self.recorded
-            else f"Press {key_for('batch.new')} to give prompts, one a line."
-        )
-        self.lanes.put(batch, self.place, advice)
+        press = f"Press {key_for('batch.new')} to give prompts, one a line."
+        self.lanes.put(batch, self.place, self.needs_model if self.recorded else press)
         self.detail.put(lane)
         self.figures.put(batch)
         self._write()
@@ -100,7 +437,7 @@ class BatchScreen(ToolScreen[int]):
         self.changed()
 
     def _arrange(self) -> None:
-        """Where there is little room, one panel at a time."""
+        """Show one panel at a time where there is little room."""
         views = (self.lanes, self.detail, self.figures)
         shown = views[self._view % 3] if self.low else None
         for panel in views:
@@ -116,17 +453,15 @@ class BatchScreen(ToolScreen[int]):
         self.write("batch", " · ".join(filter(None, parts)))
 
     def _kind(self) -> str:
-        """How lanes share the rows."""
+        """The kind of the batch, in words, and its lanes at once."""
         batch = self.current
         if batch is not None and batch.opened.node is not None:
             return f"draws of one prompt, {batch.opened.size} at once"
-        size, static = self.control.size, self.control.static
-        if batch is not None:
-            size, static = batch.opened.size, batch.opened.static
-        return f"{'static' if static else 'continuous'}, {size} at once"
+        of = self.control if batch is None else batch.opened
+        return f"{'static' if of.static else 'continuous'}, {of.size} at once"
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the batch, and what to do about it."""
         job, batch = self.control.job, self.current
         if self.recorded:
             return f"Recorded, step {batch.steps}. {self.needs_model}" if batch else self.needs_model

@@ -10,35 +10,28 @@ from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import BatchSoFar, LaneSoFar
 
 Facts = list[tuple[str, str]]
-SPELLED = {
-    "eos": "eos",
-    "stop": "stop",
-    "length": "length",
-    "grammar": "grammar",
-    "removed": "removed",
-}
 
 
 def ending(lane: LaneSoFar) -> str:
-    """How a lane ended, or how far it is."""
+    """The end of a lane, or its state while it has none."""
     if lane.ended is None:
         return {"waiting": "waits", "prefill": "prefill"}.get(lane.state, "goes on")
     if lane.ended.reason in ("eos", "stop"):
         return f"{lane.ended.reason} {visible(lane.ended.detail)}".rstrip()
-    return SPELLED.get(lane.ended.reason, lane.ended.reason)
+    return lane.ended.reason
 
 
 def totals_words(batch: BatchSoFar) -> Facts:
-    """What all lanes came to, as names and sentences."""
+    """The totals of all lanes, as names and sentences."""
     totals = batch.totals
     facts = []
     if totals.prompt_tokens:
         padding = f"{totals.padding:,} of padding ({_share(totals.padding, totals.prompt_tokens)})"
-        told = f"{totals.prompt_tokens:,} row-steps of tokens, {padding}, {milliseconds(totals.prefill_ms)}"
-        facts.append(("prefill", told))
+        tokens = f"{totals.prompt_tokens:,} row-steps of tokens"
+        facts.append(("prefill", f"{tokens}, {padding}, {milliseconds(totals.prefill_ms)}"))
     after = f"{totals.rows_after_end:,} after a lane's end ({_share(totals.rows_after_end, totals.rows)})"
-    told = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forwards"
-    facts.append(("decode", f"{told}, {milliseconds(totals.decode_ms)}"))
+    rows = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forwards"
+    facts.append(("decode", f"{rows}, {milliseconds(totals.decode_ms)}"))
     if batch.rate is not None:
         facts.append(("all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"))
     return facts
@@ -50,7 +43,7 @@ def _share(wasted: int, useful: int) -> str:
 
 
 def held_words(batch: BatchSoFar) -> str:
-    """What the lanes hold in the KV cache."""
+    """The memory of the lanes in the KV cache."""
     held = [lane.kv for lane in batch.lanes if lane.kv is not None]
     used, padding = sum(each.used_bytes for each in held), sum(each.padding_bytes for each in held)
     return f"{size(used)} of tokens, {size(padding)} of padding"
@@ -65,12 +58,10 @@ def compared_words(batch: BatchSoFar) -> Facts:
     facts += [(f"lane {each.lane}", difference_words(each)) for each in compared if each.difference]
     what = "prompts" if batch.opened.node is None else "continuations"
     if (both := batch.compared) is not None and both.together_ms:
+        together, alone = milliseconds(both.together_ms), milliseconds(both.alone_ms)
+        faster = f"{both.alone_ms / both.together_ms:.2f} times faster"
         facts.append(
-            (
-                "at once",
-                f"{milliseconds(both.together_ms)} for {both.lanes:,} {what}, one after another "
-                f"{milliseconds(both.alone_ms)}: {both.alone_ms / both.together_ms:.2f} times faster",
-            )
+            ("at once", f"{together} for {both.lanes:,} {what}, one after another {alone}: {faster}")
         )
     return facts
 
@@ -79,11 +70,9 @@ def _equal(compared: Sequence[LaneCompared]) -> str:
     same = sum(each.difference is None for each in compared)
     largest, rounding = max(each.largest for each in compared), max(each.rounding for each in compared)
     outside = [each.lane for each in compared if not each.within]
-    told = (
-        f"{same} of {len(compared)} lanes equal; logprobs differ by {largest:.2g} at most, rounding explains "
-    )
-    told += f"{rounding:.2g}"
-    return told + (f"; more in lane {', '.join(map(str, outside))}" if outside else "")
+    differ = f"logprobs differ by {largest:.2g} at most, rounding explains {rounding:.2g}"
+    more = f"; more in lane {', '.join(map(str, outside))}" if outside else ""
+    return f"{same} of {len(compared)} lanes equal; {differ}{more}"
 
 
 def difference_words(compared: LaneCompared) -> str:
@@ -91,13 +80,8 @@ def difference_words(compared: LaneCompared) -> str:
     difference = compared.difference
     if difference is None:
         return "the same ids alone"
-    one, other = (
-        quoted(token_label(text)) if id >= 0 else "its end"
-        for id, text in (
-            (difference.batched, difference.batched_text),
-            (difference.alone, difference.alone_text),
-        )
-    )
+    both = (difference.batched, difference.batched_text), (difference.alone, difference.alone_text)
+    one, other = (quoted(token_label(text)) if id >= 0 else "its end" for id, text in both)
     gap = f"their logprobs are {difference.gap:.2g} apart"
     within = "within the rounding" if compared.within else "beyond the rounding"
     return f"token {difference.index + 1}: {one} in the batch, {other} alone; {gap}, {within}"

@@ -1,4 +1,4 @@
-"""What a beam search looks like after one of its steps: who leads, who fell out, and where they differ."""
+"""The beams after one step of a search: who leads, who fell out, where they differ, and all of that in words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from rich.cells import cell_len
+
 from engine.frozen import frozen
 from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis
 from engine.tree import common_prefix
-from inspector.display import visible
+from inspector.display import quoted, token_label, truncate, visible
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
+
+# ---- what is listed -----------------------------------------------------------------------------
 
 Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
@@ -105,7 +109,7 @@ def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int)
 
 
 def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """How each hypothesis ended, printable; with the token that ended it where the texts are equal."""
+    """The end of each hypothesis, printable; with the token that ended it where the texts are equal."""
     texts = Counter(h.text for h in hypotheses)
     return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
@@ -124,25 +128,37 @@ def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
         yield BeamEntry("fell", None, tuple(beams.path(beam.node)))
 
 
-# ---- what they share ----------------------------------------------------------------------------
-
-
-def shared(entries: Sequence[BeamEntry]) -> int:
-    """How many tokens all of these begin with."""
-    return min((_common(entries[0].path, entry.path) for entry in entries), default=0)
-
-
-def _common(one: Sequence[BeamNode], other: Sequence[BeamNode]) -> int:
-    return common_prefix((beam.node for beam in one), (beam.node for beam in other))
-
-
 def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
-    """How many go through each node, of those that are in the search or came of it; all through where it began."""
+    """The number of beams through each node, of those in the search or come of it; all go through where it began."""
     those = [entry.path for entry in entries if entry.kind not in ("fell", "greedy")]
     return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
 
 
-# ---- against greedy decoding ----------------------------------------------------------------------
+def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) -> tuple[int, int | None]:
+    """Keep the cursor on its beam, or on what grew from it, or on what it grew from; else on the best one.
+
+    Args:
+        listed: The beams that are shown.
+        node: Last token of the beam that the cursor was on, None for the best one.
+        beams: Every token that a beam reached.
+
+    Returns:
+        The cursor's place in the list, and the node to follow from there; None for the best one.
+    """
+    for place, entry in enumerate(listed):
+        if entry.node == node:
+            return place, node
+    for place, entry in enumerate(listed):
+        if entry.kind != "fell" and any(beam.node == node for beam in entry.path):
+            return place, entry.node
+    before = {beam.node for beam in beams.path(node)} if node is not None else set()
+    for place, entry in enumerate(listed):
+        if entry.node in before:
+            return place, node
+    return 0, None
+
+
+# ---- against greedy decoding --------------------------------------------------------------------
 
 
 @frozen
@@ -154,13 +170,13 @@ class GreedyComparison:
     mine: BeamNode | None
     """The first token that greedy decoding doesn't take; None where there is none."""
     greedy: BeamNode | None
-    """What greedy decoding takes in its place; None where it has ended."""
+    """The token that greedy decoding takes in its place; None where it has ended."""
     tokens: int
-    """As many as both have."""
+    """The length of the shorter one."""
     gap: float
     """By how much the logprob of these tokens exceeds that of greedy decoding's."""
     longer: int
-    """How many tokens longer it is, below 0 for shorter."""
+    """Tokens by which it is longer, below 0 for shorter."""
 
 
 def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> GreedyComparison | None:
@@ -170,7 +186,7 @@ def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> Greedy
     if last is None:
         return None
     mine, greedy = entry.path, beams.path(last.node)
-    same = _common(mine, greedy)
+    same = common_prefix((beam.node for beam in mine), (beam.node for beam in greedy))
     tokens = min(len(mine), len(greedy))
     return GreedyComparison(
         same,
@@ -180,3 +196,178 @@ def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> Greedy
         mine[tokens - 1].total - greedy[tokens - 1].total,
         len(mine) - len(greedy),
     )
+
+
+# ---- in words -----------------------------------------------------------------------------------
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a true minus."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def state_phrase(entry: BeamEntry, short: bool = False) -> str:
+    """The state of a beam, in a few words."""
+    match entry.kind:
+        case "fell":
+            return f"out at {entry.fell}" if short else f"fell out at step {entry.fell}"
+        case "live":
+            word = "live"
+        case "left":
+            return "left" if short else "not finished"
+        case _:
+            word = entry.ended.removeprefix("eos ") or "live"
+    if not (entry.greedy or entry.kind == "greedy"):
+        return word
+    return "greedy" if short else f"greedy, {word}"
+
+
+def counts(entries: Sequence[BeamEntry]) -> str:
+    """The number of entries of each kind."""
+    numbers = Counter(entry.kind for entry in entries)
+    words = {"live": "live", "finished": "finished", "left": "not finished"}
+    return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
+
+
+def settings_phrase(search: BeamSearch, short: bool = False) -> str:
+    """The settings of a search."""
+    opened = search.opened
+    if short:
+        early = "early stop" if opened.early_stopping else "no early stop"
+        return f"width {opened.width} · max {opened.max_tokens} · penalty {opened.length_penalty:g} · {early}"
+    return (
+        f"width {opened.width} · max tokens {opened.max_tokens} · length penalty {opened.length_penalty:g} · "
+        f"early stopping {'on' if opened.early_stopping else 'off'}"
+    )
+
+
+def name_of(entry: BeamEntry) -> str:
+    """The name of a beam in a sentence."""
+    if entry.place is None:
+        return "greedy decoding" if entry.kind == "greedy" else "this beam"
+    return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
+
+
+def greedy_sentence(entry: BeamEntry, against: GreedyComparison | None) -> str:
+    """The sentence on where a beam parts from greedy decoding, and by how much logprob."""
+    if against is None:
+        return ""
+    name = name_of(entry).capitalize()
+    if against.mine is None or against.greedy is None:
+        return _alike(entry, name, against)
+    return f"{name} parts from greedy at token {against.shared + 1}: {_parting(against)}; {_gap(against)}"
+
+
+def _alike(entry: BeamEntry, name: str, against: GreedyComparison) -> str:
+    if entry.kind == "greedy":
+        return "This is greedy decoding: always the most probable token"
+    if against.longer == 0:
+        return f"{name} is what greedy decoding says, token for token"
+    if against.longer < 0:
+        return f"{name} is how greedy decoding begins; that goes on for {_tokens(-against.longer)}"
+    return f"{name} begins with all that greedy decoding says, and goes on for {_tokens(against.longer)}"
+
+
+def _parting(against: GreedyComparison) -> str:
+    assert against.mine is not None
+    assert against.greedy is not None
+    mine, greedy = number(against.mine.logprob, 2), number(against.greedy.logprob, 2)
+    return f"{_token(against.mine)} {mine}, greedy {_token(against.greedy)} {greedy}"
+
+
+def _gap(against: GreedyComparison) -> str:
+    word = "ahead" if against.gap >= 0 else "behind"
+    return f"{number(abs(against.gap))} {word} in logprob after {_tokens(against.tokens)}"
+
+
+def _token(token: BeamNode) -> str:
+    return quoted(token_label(token.text)) if token.text else "an unfinished character"
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+# ---- the text of a beam -------------------------------------------------------------------------
+
+Piece = tuple[str, bool]
+"""Text, and whether this beam differs from the others there."""
+GAP = "…"
+
+
+def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
+    """The text of a beam, token by token, printable.
+
+    Args:
+        entry: The beam.
+        passing: How many beams go through each node. What only one goes through is marked, and so is a token in
+            whose place others have another one.
+    """
+    return [
+        (visible(token.text), passing[token.node] <= 1 or passing[token.node] < passing[token.parent])
+        for token in entry.path
+        if not token.ends
+    ]
+
+
+def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
+    """The part of a text that fits: where its own part begins, the earlier places where it differs, what is around."""
+    widths = [cell_len(piece) for piece, _ in text]
+    if sum(widths) <= cells:
+        return list(text)
+    choice, own = _Choice(widths, cells), _own(text)
+    choice.add(own)
+    for place in reversed(range(own)):
+        if text[place][1] and not choice.add(place):
+            break
+    for places in (range(own + 1, len(text)), range(own - 1, -1, -1)):
+        for place in places:
+            if not choice.add(place):
+                break
+    if not choice.kept:
+        return [(truncate(text[own][0], cells), text[own][1])]
+    return list(_shown(text, choice.kept))
+
+
+def _own(text: Sequence[Piece]) -> int:
+    """The place where the last run of marked pieces begins; the last place where none is marked."""
+    place = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
+    while place > 0 and text[place][1] and text[place - 1][1]:
+        place -= 1
+    return place
+
+
+def _shown(text: Sequence[Piece], kept: set[int]) -> Iterator[Piece]:
+    """The kept pieces, and a mark for each stretch between them."""
+    for place, piece in enumerate(text):
+        if place in kept:
+            yield piece
+        elif place == 0 or place - 1 in kept:
+            yield GAP, False
+
+
+class _Choice:
+    """Places of a text that are shown, as many as there is room for.
+
+    Args:
+        widths: Cells of each piece.
+        cells: The room, marks of what is missing included.
+    """
+
+    def __init__(self, widths: Sequence[int], cells: int) -> None:
+        self.kept: set[int] = set()
+        self._widths = widths
+        self._room = cells - cell_len(GAP)
+
+    def add(self, place: int) -> bool:
+        """Show a place too; False where there is no room for it."""
+        if place in self.kept:
+            return True
+        left = place > 0 and place - 1 not in self.kept
+        right = place < len(self._widths) - 1 and place + 1 not in self.kept
+        cost = self._widths[place] + (left + right - 1) * cell_len(GAP)
+        if cost > self._room:
+            return False
+        self.kept.add(place)
+        self._room -= cost
+        return True

@@ -1,32 +1,197 @@
-"""The screen of the beam search: settings, the beams after each step, and the tree that they grow into."""
+"""The screen of the beam search: the form of its settings, then the beams after each step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from textual import events, getters, on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, HorizontalGroup, VerticalGroup
 from textual.content import Content
-from textual.widgets import Static
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input, Label, Static
 
 from engine import protocol
+from engine.beam_settings import WIDEST, BeamSettings, check_beams
+from engine.errors import SettingsError
+from engine.protocol import Step
+from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.state.beams import BeamHistory
-from inspector.tools.beams.control import BeamControl
-from inspector.tools.beams.cursor import follow
-from inspector.tools.beams.entries import BeamEntry, compare_with_greedy, entries, passing
-from inspector.tools.beams.excerpt import pieces
-from inspector.tools.beams.form import BeamForm
-from inspector.tools.beams.phrases import counts, greedy_sentence, name_of, settings_phrase
-from inspector.tools.beams.status import begun_after, situation
-from inspector.tools.beams.table import BeamTable
-from inspector.tools.beams.text_panel import BeamTextPanel
-from inspector.tools.beams.tool import BEAM_FORM, BEAM_SCREEN
-from inspector.tools.beams.tree import BeamTree
+from inspector.scales import milliseconds
+from inspector.state.beams import BeamHistory, BeamSearch
+from inspector.state.branches import ROOT
+from inspector.state.timeline import Timeline
+from inspector.tools.beams.entries import (
+    BeamEntry,
+    compare_with_greedy,
+    counts,
+    entries,
+    follow,
+    greedy_sentence,
+    name_of,
+    passing,
+    pieces,
+    settings_phrase,
+)
+from inspector.tools.beams.panels import BeamTable, BeamTextPanel, BeamTree
+from inspector.tools.beams.tool import BEAM_FORM, BEAM_SCREEN, BeamControl
 from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import Choice, SafeInput
+
+# ---- the settings -------------------------------------------------------------------------------
+
+LABELS = {
+    "width": "width",
+    "max_tokens": "max tokens",
+    "length_penalty": "length penalty",
+    "early_stopping": "early stopping",
+}
+HELPS = {
+    "width": f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding.",
+    "max_tokens": "Tokens of a hypothesis at most.",
+    "length_penalty": "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps.",
+    "early_stopping": "On: over once as many finished as the width. Off: not while a live beam may be better.",
+}
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "width": (int, "a whole number"),
+    "max_tokens": (int, "a whole number"),
+    "length_penalty": (float, "a number"),
+}
+
+
+def parsed(name: str, text: str) -> Any:
+    """Read one setting as it was typed.
+
+    Raises:
+        SettingsError: It is no number, or out of its range.
+    """
+    reader, kind = READERS[name]
+    try:
+        value = reader(text)
+    except ValueError:
+        raise SettingsError(name, f"must be {kind}, not {text.strip() or 'empty'}.") from None
+    check_beams(replace(BeamSettings(), **{name: value}))
+    return value
+
+
+class Switch(Choice):
+    """Off or on; up and down leave it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "turn(-1)", "Before", show=False),
+        Binding("right,space", "turn(1)", "Next", show=False),
+        Binding("up", "app.focus_previous", "Field before", show=False),
+        Binding("down", "app.focus_next", "Next field", show=False),
+        Binding("enter", "submit", "Start", show=False),
+    ]
+
+    class SwitchSubmitted(Message):
+        """Enter was pressed."""
+
+    def action_submit(self) -> None:
+        """Start with the present settings."""
+        self.post_message(self.SwitchSubmitted())
+
+
+class BeamForm(Container):
+    """Asks for the settings of a search."""
+
+    class FormSubmitted(Message):
+        """A search is to begin."""
+
+        def __init__(self, settings: BeamSettings) -> None:
+            self.settings = settings
+            super().__init__()
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._wrong: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        with HorizontalGroup(id="beam-fields"):
+            for name in READERS:
+                yield from self._field(name, SafeInput(id=f"beam-{name}"))
+            yield from self._field("early_stopping", Switch(("off", "on"), id="beam-early_stopping"))
+        yield Remark(id="beam-remark")
+
+    def _field(self, name: str, field: Widget) -> ComposeResult:
+        with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
+            yield Label(LABELS[name], classes="field-label", markup=False)
+            yield field
+
+    def put(self, settings: BeamSettings) -> None:
+        """Fill the fields."""
+        self._wrong = {}
+        with self.prevent(Input.Changed, Choice.Changed):
+            for name in READERS:
+                field = self.query_one(f"#beam-{name}", SafeInput)
+                field.value = f"{getattr(settings, name):g}"
+                field.set_class(False, "-wrong")
+            self.query_one("#beam-early_stopping", Switch).chosen = int(settings.early_stopping)
+        self.query_one("#beam-remark", Remark).say(HELPS["width"])
+
+    def begin(self) -> None:
+        """Put the cursor into the first field."""
+        self.query_one("#beam-width", SafeInput).focus()
+
+    # ---- what is typed ----------------------------------------------------------------------
+
+    def read(self) -> BeamSettings | None:
+        """The settings in the fields, None while any of them is wrong."""
+        values: dict[str, Any] = {}
+        self._wrong = {}
+        for name in READERS:
+            field = self.query_one(f"#beam-{name}", SafeInput)
+            try:
+                values[name] = parsed(name, field.value)
+            except SettingsError as error:
+                self._wrong[name] = f"{LABELS[name]} {error}"
+            field.set_class(name in self._wrong, "-wrong")
+        early = bool(self.query_one("#beam-early_stopping", Switch).chosen)
+        return None if self._wrong else BeamSettings(**values, early_stopping=early)
+
+    @on(Input.Changed)
+    @on(Choice.Changed)
+    def _changed(self) -> None:
+        self.read()
+        self._explain()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Explain the field, or what is wrong with it."""
+        self._explain()
+
+    def _explain(self) -> None:
+        focused = self.screen.focused
+        name = (focused.id or "").removeprefix("beam-") if focused else ""
+        wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
+        help = wrong or HELPS.get(name, "")
+        self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
+
+    @on(Input.Submitted)
+    @on(Switch.SwitchSubmitted)
+    def _submitted(self, event: Message) -> None:
+        event.stop()
+        self.submit()
+
+    def submit(self) -> None:
+        """Begin a search, if all fields are right; otherwise go to the first that isn't."""
+        settings = self.read()
+        if settings is not None:
+            self.post_message(self.FormSubmitted(settings))
+            return
+        self.query_one(f"#beam-{next(iter(self._wrong))}", SafeInput).focus()
+        self._explain()
+
+
+# ---- the search ---------------------------------------------------------------------------------
 
 ABOUT = (
     "Several continuations at once, the best of them kept",
@@ -79,7 +244,7 @@ class BeamScreen(ToolScreen[int]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="beam-place")
-        yield BeamForm(self.control.settings, id="beam-form")
+        yield BeamForm(id="beam-form")
         yield Static(id="beam-asked")
         yield BeamTable(id="beam-table")
         yield BeamTree(id="beam-lattice")
@@ -95,10 +260,6 @@ class BeamScreen(ToolScreen[int]):
         self.host.controller.timeline.of(BeamHistory).refused = None  # it was reported then
         if self.setting:
             self.call_after_refresh(self.form.begin)
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Another size may have room for both list and tree."""
-        self.changed()
 
     @property
     def tables(self) -> Sequence[ActionTable]:
@@ -144,11 +305,9 @@ class BeamScreen(ToolScreen[int]):
     def _advice(self) -> str:
         if self.recorded:
             return f"No step of one was recorded up to here. {self.needs_model}."
-        return (
-            f"Press ⏎ to start, then {key_for('beams.step')} for one step, {key_for('beams.run')} to run."
-            if self.setting
-            else "The first step is under way."
-        )
+        if not self.setting:
+            return "The first step is under way."
+        return f"Press ⏎ to start, then {key_for('beams.step')} for one step, {key_for('beams.run')} to run."
 
     @property
     def entry(self) -> BeamEntry | None:
@@ -159,20 +318,15 @@ class BeamScreen(ToolScreen[int]):
         """The lines around the panels."""
         width, entry = self.size.width - 2, self.entry
         search, beams = self.control.search, self.host.controller.timeline.of(BeamHistory)
-        self.query_one("#beam-place", Static).update(begun_after(self.control, self.setting, width))
         settings = settings_phrase(search, width < 64) if search else ""
         self.query_one("#beam-asked", Static).update(Content(settings))
         against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(against))
-        needs = self.needs_model if self.recorded else ""
-        sentence = situation(self.control, self.setting, self.at, needs, self.keeps(GO))
-        status = self.query_one("#beam-status", Static)
-        status.update(Content(self.said or sentence.text))
-        status.set_class(sentence.wrong or bool(self.said), "-answer")
+        self.write("beam", self._begun_after(width), failed=bool(self._failure()))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
-        """What `tab` goes through, at this size."""
+        """The panels that `tab` goes through, at this size."""
         height = self.app.size.height
         single = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
         if height < LOW:
@@ -194,6 +348,67 @@ class BeamScreen(ToolScreen[int]):
         most = max(6, self.room // 2 - 2)
         self.table.styles.height = min(self._rows + 3, most) if len(view) > 1 else "1fr"
         self.reading.styles.height = 6 if len(view) > 1 else "1fr"
+
+    # ---- the lines around the panels --------------------------------------------------------
+
+    def situation(self) -> str:
+        """The state of the search, and what to do about it."""
+        search = self.control.search
+        if self.recorded:
+            return self._recorded(search)
+        if failure := self._failure():
+            return failure
+        if self.setting or search is None:
+            return "⏎ starts a search with these settings"
+        if self.at is not None:
+            return f"Looking at step {self.at} of {len(search.steps)}. end goes back to the last one"
+        if search.ended is None:
+            return self._under_way(search)
+        why = "max tokens" if search.ended.reason == "length" else "what finished is good enough"
+        over = f"Over after {search.ended.steps} steps, {milliseconds(search.ended.ms)}: {why}"
+        goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or goes on with a lesson
+        return f"{over}. {goes}{key_for('beams.new')} sets up another search"
+
+    def _failure(self) -> str:
+        """The failure by which no search was begun, or by which the one that is shown broke off; empty for none."""
+        beams = self.host.controller.timeline.of(BeamHistory)
+        what, failure = "No search was begun", beams.refused
+        if failure is None and beams.search is not None and not self.setting:
+            what, failure = "The search broke off", beams.search.failure
+        if failure is None or self.recorded:
+            return ""
+        return visible(f"{what}: {failure.message} {failure.hint}".strip())
+
+    def _recorded(self, search: BeamSearch | None) -> str:
+        if search is None:
+            return f"No search was recorded up to here. {self.needs_model}"
+        if self.at is not None:
+            return f"Recorded, at step {self.at}. {self.needs_model}"
+        over = ", over" if search.ended is not None else ""
+        return f"Recorded, step {len(search.steps)} of at most {search.opened.max_tokens}{over}. {self.needs_model}"
+
+    def _under_way(self, search: BeamSearch) -> str:
+        step, most = len(search.steps), search.opened.max_tokens
+        if self.control.running:
+            return f"Searching: step {step} of at most {most}. {key_for('beams.step')} pauses"
+        if search.step is None:
+            return "Beginning"
+        alone = "" if search.step.live else " Only greedy decoding goes on."
+        note = f" {visible(search.opened.note)}" if search.opened.note else ""
+        cost = milliseconds(search.step.ms)
+        keys = f"{key_for('beams.step')} steps, {key_for('beams.run')} runs to the end"
+        return f"Step {step} of at most {most}, {cost}.{alone} {keys}.{note}"
+
+    def _begun_after(self, width: int) -> Content:
+        """The text after which beams begin, or began: as much of its end as fits."""
+        timeline, search = self.host.controller.timeline, self.control.search
+        node = self.control.start if self.setting or search is None else search.opened.node
+        head, tail = (
+            ("Beams begin after ", _replaced(timeline)) if self.setting else ("Beams began after ", "")
+        )
+        text = Content(_end_of(timeline, node, width - cell_len(head) - cell_len(tail) - 1))
+        mark, instead = Content.styled("▌", "$primary"), Content.styled(tail, "$text-warning")
+        return Content.styled(head, "bold") + text + mark + instead
 
     # ---- searching --------------------------------------------------------------------------
 
@@ -231,7 +446,7 @@ class BeamScreen(ToolScreen[int]):
         self.say(self._idle())
 
     def _idle(self) -> str:
-        """Why nothing happens, where nothing does."""
+        """The reason why a key did nothing; empty where it did something."""
         search = self.control.search
         over = search is not None and search.over and not self.control.busy
         return f"This search is over. Press {key_for('beams.new')} to set up another one" if over else ""
@@ -287,3 +502,23 @@ class BeamScreen(ToolScreen[int]):
             return
         self.control.pause()
         self.dismiss(None)
+
+
+def _replaced(timeline: Timeline) -> str:
+    """Which older token the beams would replace."""
+    item = timeline.selected
+    if timeline.following or item is None or timeline.before == ROOT:
+        return ""
+    what = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
+    return f" in place of {quoted(token_label(item.text, item.raw))}, {what}"
+
+
+def _end_of(timeline: Timeline, node: int, cells: int) -> str:
+    """The end of a path's text as far as it fits, in whole tokens."""
+    end, room = "", cells - 1
+    while (item := timeline.tree.nodes.get(node)) is not None:
+        text = visible(item.text)
+        if cell_len(text) > room:
+            return "…" + end
+        end, room, node = text + end, room - cell_len(text), timeline.tree.parent[node]
+    return end

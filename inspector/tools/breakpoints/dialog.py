@@ -18,10 +18,8 @@ from engine.errors import SettingsError
 from inspector.display import visible
 from inspector.tools.breakpoints.tool import BREAKPOINT_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
-from inspector.widgets.one_line import escaped, unescaped
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
@@ -89,9 +87,8 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             field: Widget = Choice(("off", "on"), id=f"break-{name}")
         else:
             field = SafeInput("", "off", id=f"break-{name}")
-        return ConditionRow(
-            name, condition.label, field, _help(condition), condition.kind in ("text", "regex")
-        )
+        long = condition.kind in ("text", "regex")
+        return ConditionRow(name, condition.label, field, _help(condition), long)
 
     def extra(self) -> Iterable[Button]:
         yield ActionButton("breakpoints.clear", "Clear", id="clear")
@@ -100,9 +97,8 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         """Begin in the first field."""
         super().begin()
         self.set_focus(self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput))
-        self.query_one("#breaks-remark", Remark).say(
-            visible(self._problems) or HELP, wrong=bool(self._problems)
-        )
+        remark = self.query_one("#breaks-remark", Remark)
+        remark.say(visible(self._problems) or HELP, wrong=bool(self._problems))
         with self.prevent(Input.Changed, Choice.Changed):
             self._fill(self.points)
         self.read()
@@ -166,9 +162,8 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self._fill(replace(Breakpoints(), all_of=bool(self.query_one("#break-all_of", Choice).chosen)))
-        self.query_one("#breaks-remark", Remark).say(
-            "All are off now. Apply keeps it so, esc leaves them as they were."
-        )
+        words = "All are off now. Apply keeps it so, esc leaves them as they were."
+        self.query_one("#breaks-remark", Remark).say(words)
 
     # ---- leaving ----------------------------------------------------------------------------
 

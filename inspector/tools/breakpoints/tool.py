@@ -1,15 +1,138 @@
-"""Breakpoints as a tool: the keys that set them, skip over sure tokens, and go from landmark to landmark."""
+"""Breakpoints as a tool: the keys that set them, skip over sure tokens, and go from one surprise or fork to the next.
+
+Surprises and fork points are read off the records that are there, prompt included where its tokens have readings; one
+pass over the path a key.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
+from engine.frozen import frozen
+from engine.protocol import Candidate, Step
 from inspector.config.preferences import SavedBreakpoints
-from inspector.display import visible
+from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import LOOK, STEP, Host, Tool, ToolActions
 from inspector.state.breakpoints import conditions
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, dialog_table, fields, taking
+
+# ---- places worth a look ------------------------------------------------------------------------
+
+SURPRISE_BITS = 4.0
+"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
+FORK_MARGIN = 0.1
+"""A fork point is where the second candidate was less than this behind the first, or where there are branches."""
+
+
+@frozen
+class Landmark:
+    """One kind of place, and its words."""
+
+    name: str
+    rule: str
+    """When a token is one: what it has, as the end of a sentence."""
+    slots: Callable[[Timeline], list[int]]
+    """The slots of a path that are one, in order."""
+    describe: Callable[[Timeline, int], str]
+    """A description of the one at a slot; printable."""
+
+
+def surprisal(item: Item) -> float | None:
+    """Bits of surprisal of a token; None where the model's opinion isn't known."""
+    if isinstance(item, Step):
+        return item.surprisal_bits
+    return None if item.logprob is None else max(0.0, -item.logprob / math.log(2))
+
+
+def _surprises(timeline: Timeline) -> list[int]:
+    """Slots of the tokens that the model hardly expected."""
+    bits = (surprisal(item) for item in timeline.items)
+    return [slot for slot, value in enumerate(bits) if value is not None and value >= SURPRISE_BITS]
+
+
+def _forks(timeline: Timeline) -> list[int]:
+    """Slots where another token was nearly as probable as the first, or where another was taken too."""
+    best = [_best_two(item) for item in timeline.items]
+    close = (two is not None and two[0].prob - two[1].prob < FORK_MARGIN for two in best)
+    return [slot for slot, near in enumerate(close) if near or len(timeline.siblings(slot)) > 1]
+
+
+def _best_two(item: Item) -> tuple[Candidate, Candidate] | None:
+    """The two most probable candidates in a token's place; None where they weren't recorded."""
+    candidates = item.choice.candidates if isinstance(item, Step) else item.candidates
+    return (candidates[0], candidates[1]) if len(candidates) > 1 and candidates[1].rank <= 2 else None
+
+
+def _describe_surprise(timeline: Timeline, slot: int) -> str:
+    item = timeline.items[slot]
+    return f"{_label(item)}, {surprisal(item) or 0:.1f} bits, rank {item.rank or 0:,}"
+
+
+def _describe_fork(timeline: Timeline, slot: int) -> str:
+    item, branches = timeline.items[slot], len(timeline.siblings(slot))
+    two = _best_two(item)
+    count = f"{branches} branches" if branches > 1 else ""
+    if two is None:
+        return count
+    first, second = (f"{_label(candidate)} {candidate.prob:.1%}".replace("%", " %") for candidate in two)
+    return f"{first} against {second}" + (f", {count}" if count else "")
+
+
+def _label(item: Item | Candidate) -> str:
+    return quoted(token_label(item.text, item.raw))
+
+
+SURPRISE = Landmark(
+    "surprise",
+    "has 4 bits of surprisal or more, a probability of 6.25 % or less",
+    _surprises,
+    _describe_surprise,
+)
+FORK = Landmark(
+    "fork point",
+    "has less than 10 % between its first two candidates, or branches",
+    _forks,
+    _describe_fork,
+)
+
+
+def go(timeline: Timeline, kind: Landmark, by: int) -> str:
+    """Select the next place of a kind (or, with -1, the last one before), and describe it.
+
+    Returns:
+        What there is, or that there is none; printable.
+    """
+    slots, slot = kind.slots(timeline), timeline.slot
+    if not slots:
+        return f"No {kind.name} on this path: one {kind.rule}{_unread(timeline)}"
+    before, after = bisect_left(slots, slot), bisect_right(slots, slot)
+    place = after if by > 0 else before - 1
+    if not 0 <= place < len(slots):
+        return _no_more(kind, by, before if by > 0 else len(slots) - after)
+    timeline.select(slots[place])
+    return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.describe(timeline, slots[place])}"
+
+
+def _no_more(kind: Landmark, by: int, others: int) -> str:
+    where, other = ("after", "before") if by > 0 else ("before", "after")
+    rest = f"there {'is' if others == 1 else 'are'} {others} {other} it" if others else "this is the only one"
+    return f"No {kind.name} {where} this token: {rest}"
+
+
+def _unread(timeline: Timeline) -> str:
+    """That the prompt was read without what the model thought of it, where that is so."""
+    off = timeline.prompts.opened is not None and not timeline.prompts.opened.echo
+    return "; prompt logprobs are off" if off else ""
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 
 class BreakpointActions(ToolActions):
@@ -28,22 +151,15 @@ class BreakpointActions(ToolActions):
 
     def _left(self, points: Breakpoints | None) -> None:
         if points is not None:
-            self.host.answer(f"{_told(points)}{self.controller.runs.break_at(points)}")
+            self.host.answer(f"{_where(points)}{self.controller.runs.break_at(points)}")
 
-    def surprise(self, by: int) -> None:
-        """Look at the surprise before or after."""
-        from inspector.tools.breakpoints.landmarks import SURPRISE, go
-
-        self.host.answer(go(self.timeline, SURPRISE, by))
-
-    def fork(self, by: int) -> None:
-        """Look at the fork point before or after."""
-        from inspector.tools.breakpoints.landmarks import FORK, go
-
-        self.host.answer(go(self.timeline, FORK, by))
+    def go(self, kind: Landmark, by: int) -> None:
+        """Look at the place of a kind before or after."""
+        self.host.answer(go(self.timeline, kind, by))
 
 
-def _told(points: Breakpoints) -> str:
+def _where(points: Breakpoints) -> str:
+    """The sentence on where runs stop."""
     if not points.active:
         return "No breakpoints are set"
     return f"Runs stop at {conditions(points)}. Press {key_for('run')} to run"
@@ -80,13 +196,13 @@ BREAKPOINTS = Tool(
             BreakpointActions.open, Needs.ENGINE, group=STEP, synonyms="stop debug condition pause until"),
         Action("previous_surprise", "Surprise before",
             "Look at the surprise before: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
-            lambda own: own.surprise(-1), Needs.DISTRIBUTION, group=LOOK),
-        Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.surprise(1),
+            lambda own: own.go(SURPRISE, -1), Needs.DISTRIBUTION, group=LOOK),
+        Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.go(SURPRISE, 1),
             Needs.DISTRIBUTION, group=LOOK),
         Action("previous_fork", "Fork point before",
             "Look at the fork point before: less than 10 % between the first two candidates, or branches.",
-            lambda own: own.fork(-1), Needs.DISTRIBUTION, group=LOOK),
-        Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.fork(1),
+            lambda own: own.go(FORK, -1), Needs.DISTRIBUTION, group=LOOK),
+        Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.go(FORK, 1),
             Needs.DISTRIBUTION, group=LOOK),
     ),
     owners=(BREAKPOINT_KEYS,),

@@ -11,33 +11,19 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.frozen import frozen
 from inspector.display import quoted, token_label, visible
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.compare.comparison import Comparison, compare, nearest, others
-from inspector.tools.compare.figures import GapChart, TotalsPanel
-from inspector.tools.compare.lines import LEFT, RIGHT
-from inspector.tools.compare.table import CompareTable
-from inspector.tools.compare.tool import COMPARE_SCREEN
+from inspector.tools.compare.comparison import LEFT, RIGHT, Comparison, compare, nearest, others
+from inspector.tools.compare.panels import CompareTable, GapChart, TotalsPanel
+from inspector.tools.compare.tool import COMPARE_SCREEN, ComparedPlace
 from inspector.widgets.actions import ActionTable, KeyLine
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
-ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
-
-
-@frozen
-class ComparedPlace:
-    """Where the user wants to go."""
-
-    tip: int | None
-    """End of the branch, None for the current path."""
-    slot: int
-    """The token to look at."""
 
 
 class CompareScreen(ToolScreen[ComparedPlace]):
@@ -126,7 +112,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         return f"this path{made[0]} · {left}", f"{self._other_name(comparison)}{made[1]} · {right}"
 
     def _made(self, own: Sequence[Item]) -> str:
-        """What a side's own tokens were made with; empty where that is the model and its sampler alone."""
+        """The conditions of a side's own tokens; empty where that is the model and its sampler alone."""
         words = in_short(made_with(self.timeline.tree, own))
         return f" · {words}" if words else ""
 
@@ -158,19 +144,25 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             return
         place = pair.left if self.table.side == LEFT else pair.right
         self.gap.put(comparison, 0 if place is None else max(0, place - comparison.shared + 1))
-        self._say(self._situation(comparison.items(pair)[self.table.side]))
+        self.say()
 
-    def _situation(self, item: Item | None) -> str:
+    def show(self) -> None:
+        """Show the status."""
+        self.status.update(Content(self.said or self.situation()))
+        self.status.set_class(bool(self.said), "-answer")
+
+    def situation(self) -> str:
+        """The token under the cursor, and what enter does with it."""
+        comparison, pair = self.comparison, self.table.pair
+        if comparison is None or pair is None:
+            return ""
+        item = comparison.items(pair)[self.table.side]
         if item is None:
             return "There is no token on this side. tab goes to the other one"
         label = quoted(token_label(item.text, item.raw))
         if self.table.side == LEFT:
             return f"⏎ looks at {label}, token {item.position + 1} of this path"
         return f"⏎ goes to {label}, token {item.position + 1} of this branch"
-
-    def _say(self, words: str, answer: bool = False) -> None:
-        self.status.update(Content(words))
-        self.status.set_class(answer, "-answer")
 
     def walk(self, by: int) -> None:
         """Walk up or down."""
@@ -194,7 +186,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             self._point(ahead[0] if by > 0 else ahead[-1])
             self.table.centre()
         else:
-            self._say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.", answer=True)
+            self.say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.")
 
     @on(CompareTable.PairClicked)
     def _clicked(self, message: CompareTable.PairClicked) -> None:
@@ -206,7 +198,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         """Compare with a neighbouring branch."""
         ends = others(self.timeline)
         if len(ends) < 2:
-            self._say("There is no third branch to compare with.", answer=True)
+            self.say("There is no third branch to compare with.")
             return
         place = ends.index(self.other) + by if self.other in ends else 0
         self.other = ends[place % len(ends)]
@@ -218,7 +210,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         comparison, pair, side = self.comparison, self.table.pair, self.table.side
         slot = None if pair is None else pair.left if side == LEFT else pair.right
         if comparison is None or slot is None:
-            self._say("There is no token on this side here. tab goes to the other one", answer=True)
+            self.say("There is no token on this side here. tab goes to the other one")
         else:
             self.dismiss(ComparedPlace(None if side == LEFT else self.other, slot))
 

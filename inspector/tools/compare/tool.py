@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from engine.frozen import frozen
 from engine.protocol import MoveTo
 from inspector.main.tool import BRANCH, Tool, ToolActions, replayed
-from inspector.tools.compare.lines import LEFT, RIGHT
+from inspector.tools.compare.comparison import LEFT, RIGHT, nearest
 from inspector.widgets.actions import THEME, Action, Needs, back, both, screen_table
 
-if TYPE_CHECKING:
-    from inspector.tools.compare.screen import ComparedPlace
+ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
+
+
+@frozen
+class ComparedPlace:
+    """A token to go to."""
+
+    tip: int | None
+    """End of the branch, None for the current path."""
+    slot: int
+    """The token to look at."""
 
 
 class CompareActions(ToolActions):
@@ -19,8 +28,7 @@ class CompareActions(ToolActions):
 
     def open(self) -> None:
         """Compare the current path with the branch that parts from it nearest."""
-        from inspector.tools.compare.comparison import nearest
-        from inspector.tools.compare.screen import ALONE, CompareScreen
+        from inspector.tools.compare.screen import CompareScreen
 
         other = nearest(self.timeline)
         if other is None:

@@ -1,4 +1,4 @@
-"""The dialog with what is known of the connection to an engine elsewhere."""
+"""The dialog of the connection to an engine elsewhere."""
 
 from __future__ import annotations
 
@@ -14,22 +14,19 @@ from inspector.keys import with_keys
 from inspector.session.connection import EngineConnection
 from inspector.tools.connection.tool import CONNECTION_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import ActionButton, Dialog
-from inspector.widgets.fact_table import fact_rows
 
 _STAGES = {
     "starting": "is being made",
     "connected": "holds{}",
     "away": "is lost{}, and tried again by itself. What ran is paused; the session stays with the engine",
-    "gone": (
-        "is lost for good. The session is shown as a replay; {go_live} goes on live with a fresh engine"
-    ),
+    "gone": "is lost for good. The session is shown as a replay; {go_live} goes on live with a fresh engine",
 }
 
 
 def facts(now: Connection, far: bool, at: float) -> Iterator[tuple[str, str]]:
-    """What is known of a connection.
+    """The facts of a connection, as names and values.
 
     Args:
         now: The connection.

@@ -11,12 +11,11 @@ from textual.widget import Widget
 
 from inspector.display import pad
 from inspector.keys import with_keys
-from inspector.tools.copy.texts import Copyable
-from inspector.tools.copy.tool import COPY_KEYS
+from inspector.tools.copy.tool import COPY_KEYS, Copyable
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog, PickList
+from inspector.widgets.lists import PickDialog, PickList
 
 WHERE = (
     "To the clipboard of this terminal (OSC 52), and of a Mac where its Terminal takes none. Where that has no effect, "
@@ -75,9 +74,8 @@ class CopyDialog(PickDialog[Copyable]):
 
     def on_key(self, event: events.Key) -> None:
         """A letter takes its row."""
-        if (
-            found := next((each for each in self._copyables if each.key == event.character), None)
-        ) is not None:
+        found = next((each for each in self._copyables if each.key == event.character), None)
+        if found is not None:
             event.stop()
             self.dismiss(found)
 

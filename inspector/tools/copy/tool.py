@@ -1,17 +1,168 @@
-"""Copying as a tool: a menu of what there is, and what was selected with the mouse."""
+"""Copying as a tool: a menu of what can be copied of a session, and what was selected with the mouse.
+
+The texts are exact, since a clipboard obeys nothing, unlike a terminal. The tables for spreadsheets are the exception:
+their cells of text are printable and no formulas.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
 
+from engine.frozen import frozen
+from engine.protocol import Candidate, PromptToken, Step
+from engine.settings import Settings
+from inspector.display import guarded, token_label
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import LOOK, Tool, ToolActions
-from inspector.scales import size
-from inspector.state.conditions import in_short, made_with
+from inspector.scales import METRIC, size
+from inspector.state.branches import made
+from inspector.state.conditions import by_token, in_short, made_with
+from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
-if TYPE_CHECKING:
-    from inspector.tools.copy.texts import Copyable
+# ---- what can be copied -------------------------------------------------------------------------
+
+COLUMNS = (
+    "position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made", "made_with",
+)  # fmt: skip
+_PREVIEW = 200
+"""Characters of a text that its preview may need."""
+
+
+@frozen
+class Copyable:
+    """One thing that can be copied."""
+
+    key: str
+    """The letter that takes it."""
+    name: str
+    """As a sentence calls it: `the token`."""
+    preview: str
+    """Its beginning, printable."""
+    text: Callable[[], str]
+    complete: bool = False
+    """Whether it says what the tokens were made with."""
+
+
+def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
+    """The things that can be copied now, in the menu's order.
+
+    Args:
+        timeline: Its current path, and the selected token of it.
+        candidate: The highlighted one: at the tip it is the token.
+        settings: Of the sampler, for the JSON.
+    """
+    items = list(timeline.items)
+    token = candidate if timeline.following else timeline.selected
+    answer, whole = completion(items, timeline.slot), _text(items)
+    before = _text(items[: timeline.step_slots[0] if timeline.step_slots else None])
+    count = f"{len(items):,} token{'s' * (len(items) != 1)}"
+    listed: list[Copyable] = []
+    if token is not None:
+        raw, text = token.raw, token.text
+        listed += [
+            Copyable("t", "the token", token_label(text, raw), lambda: text),
+            Copyable("i", "the token's id", str(token.id), lambda: str(token.id)),
+            Copyable("b", "the token's bytes", raw.hex(" "), lambda: raw.hex(" ")),
+        ]
+    listed += [
+        Copyable("c", "the completion", token_label(answer[:_PREVIEW]), lambda: answer),
+        Copyable("p", "the prompt", token_label(before[:_PREVIEW]), lambda: before),
+        Copyable("a", "prompt and completion", token_label(whole[:_PREVIEW]), lambda: whole),
+        Copyable("n", "the ids of the path", f"{count} as [1, 2, …]", lambda: str([each.id for each in items])),
+        Copyable("r", "the path with probabilities", f"{count}, a row each, for a spreadsheet",
+                 lambda: table(timeline, items), complete=True),
+        Copyable("j", "the branch as JSON", f"{count} with model, settings and marks",
+                 lambda: branch_json(timeline, items, settings), complete=True),
+    ]  # fmt: skip
+    return [each for each in listed if each.preview]
+
+
+def completion(items: Sequence[Item], slot: int) -> str:
+    """The text that the model wrote, prompts left out: the run of steps at a slot, or else the last one before it.
+
+    Args:
+        items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
+        slot: Where the person looks.
+    """
+    steps = [isinstance(item, Step) for item in items]
+    at = min(slot, len(items) - 1)
+    while at >= 0 and not steps[at]:
+        at -= 1
+    at = steps.index(True) if at < 0 and any(steps) else at
+    first = end = at + 1
+    while first > 0 and steps[first - 1]:
+        first -= 1
+    while end < len(items) and steps[end]:
+        end += 1
+    return _text(items[first:end])
+
+
+def _text(items: Sequence[Item]) -> str:
+    return "".join(item.text for item in items)
+
+
+def table(timeline: Timeline, items: Sequence[Item]) -> str:
+    """A path as lines of cells with tabs between them, and a line of names."""
+    out = io.StringIO()
+    pairs = zip(items, by_token(timeline.tree, items), strict=True)
+    lines = ((*_row(item), guarded("; ".join(each.short for each in found))) for item, found in pairs)
+    csv.writer(out, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *lines])
+    return out.getvalue()
+
+
+def _row(item: Item) -> tuple[str, ...]:
+    step = str(item.index + 1) if isinstance(item, Step) else ""
+    return (
+        str(item.position), step, str(item.id), guarded(token_label(item.text, item.raw)), _cell(item.prob),
+        _cell(item.logprob), "" if item.rank is None else str(item.rank),
+        _cell(METRIC["entropy"].value(item)), made(item),
+    )  # fmt: skip
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.6g}"
+
+
+def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -> str:
+    """A path as one JSON object; numbers that JSON lacks are null, bytes are hexadecimal."""
+    branch: Json = {
+        "model": timeline.facts.name if timeline.facts else None,
+        **pick(timeline.facts, "fingerprint", "dtype", "quantization"),
+        "settings": record_json(timeline.tree.settings.get(timeline.tip, settings)),
+        "made_with": [each.sentence for each in made_with(timeline.tree, items)],
+        "text": _text(items),
+        "tokens": [
+            {**_token(timeline, item), "made_with": [each.short for each in found]}
+            for item, found in zip(items, by_token(timeline.tree, items), strict=True)
+        ],
+    }
+    return json.dumps(branch, ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
+    shown: Json = {
+        **pick(item, "node", "position", "id", "text"),
+        "bytes": item.raw.hex(),
+        **pick(item, "special"),
+        "made": made(item),
+        **pick(item, "logprob", "prob", "rank"),
+        "entropy_bits": number(METRIC["entropy"].value(item)),
+    }
+    if isinstance(item, Step):
+        shown |= {"step": item.index + 1, **pick(item, "sampler_prob")}
+    if (mark := timeline.tree.marks.of.get(item.node)) is not None:
+        shown["marks"] = {name: value for name, value in record_json(mark, node={}).items() if value}
+    return shown
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 MOST_BYTES = 74_994
 """Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
@@ -28,7 +179,6 @@ class CopyActions(ToolActions):
     def open(self) -> None:
         """Ask what to copy."""
         from inspector.tools.copy.dialog import CopyDialog
-        from inspector.tools.copy.texts import copyables
 
         listed = copyables(self.timeline, self.host.candidate, self.controller.setup.settings)
         self.host.open(CopyDialog(listed), self._chosen)
@@ -47,15 +197,13 @@ class CopyActions(ToolActions):
 
     def _copy(self, text: str, name: str, made: str = "") -> None:
         sent = self.host.clipboard.copy(text)
-        told = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
+        answer = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
         if sent > MOST_BYTES:
-            told += (
-                f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: where it doesn't arrive, "
-                f"press {key_for('export')}"
-            )
+            answer += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: "
+            answer += f"where it doesn't arrive, press {key_for('export')}"
         if made:
-            told += f". The path was made with {made}: what was copied doesn't say so"
-        self.host.answer(told)
+            answer += f". The path was made with {made}: what was copied doesn't say so"
+        self.host.answer(answer)
 
 
 COPY_KEYS = dialog_table(

@@ -29,32 +29,34 @@ def by_role(profiled: Profiled) -> list[tuple[str, float]]:
 
 
 def profile_table(profiled: Profiled) -> list[str]:
-    """What each kind of part takes, then each layer."""
+    """The time of each kind of part, then of each layer."""
     roles, total = by_role(profiled), profiled.fenced_ms
     wide = max(len(name) for name, _ in roles)
-    head = (
-        f"One step after {profiled.tokens} tokens: {ms(profiled.unfenced_ms)} ms; {ms(total)} ms with fences"
-    )
+    without = f"One step after {profiled.tokens} tokens: {ms(profiled.unfenced_ms)} ms"
     rows = [
         f"  {name:<{wide}}  {value:8.3f} ms  {value / total:6.1%}  {bar(value / total, BAR)}".rstrip()
         for name, value in roles
     ]
-    return [head, *rows, *_layers(profiled)]
+    return [f"{without}; {ms(total)} ms with fences", *rows, *_layers(profiled)]
+
+
+def by_layer(profiled: Profiled) -> tuple[list[str], dict[int, list[float]]]:
+    """The names of the roles that layers have, and for each layer, from 0, the milliseconds of each of them."""
+    own = [part for part in profiled.parts if part.layer is not None]
+    roles = [role for role in ROLES if any(part.role == role for part in own)]
+    return [NAMES.get(role, role).split(" ")[0] for role in roles], {
+        layer: [sum(part.ms for part in own if part.layer == layer and part.role == role) for role in roles]
+        for layer in sorted({part.layer for part in own if part.layer is not None})
+    }
 
 
 def _layers(profiled: Profiled) -> list[str]:
     """One line a layer: its parts by role."""
-    numbers = sorted({part.layer for part in profiled.parts if part.layer is not None})
-    roles = [role for role in ROLES if any(p.role == role and p.layer is not None for p in profiled.parts)]
-    if not numbers:
+    names, layers = by_layer(profiled)
+    if not layers:
         return []
-    head = ("layer", *(NAMES.get(role, role).split(" ")[0] for role in roles), "together")
-    rows = [head]
-    for layer in numbers:
-        own = [
-            sum(part.ms for part in profiled.parts if part.layer == layer and part.role == role)
-            for role in roles
-        ]
+    rows = [("layer", *names, "together")]
+    for layer, own in layers.items():
         rows.append((str(layer + 1), *(f"{value:.3f}" if value else "·" for value in own), f"{sum(own):.3f}"))
     return _aligned(rows)
 
@@ -94,15 +96,8 @@ def _work(name: str, work: Work, roofline: RooflineMeasured) -> tuple[str, ...]:
 def kv_table(compared: KVCompared) -> list[str]:
     """Bytes and change of the logits at each precision, or why there is none."""
     head = (
-        "bits",
-        "group",
-        "by formula",
-        "measured",
-        "allocated",
-        "largest change",
-        "mean change",
-        "top token",
-    )
+        "bits", "group", "by formula", "measured", "allocated", "largest change", "mean change", "top token",
+    )  # fmt: skip
     rows: list[tuple[str, ...]] = [head, *(_cost(cost) for cost in compared.costs if not cost.refused)]
     refused = [f"  {cost.bits} bits: {cost.refused}" for cost in compared.costs if cost.refused]
     notes = sorted({f"  {cost.note}" for cost in compared.costs if cost.note})

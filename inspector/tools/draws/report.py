@@ -76,9 +76,8 @@ def outlying(outcome: DrawnToken, draws: int) -> bool:
 def verdict(drawn: DrawsCounted) -> str:
     """The chi-square test in a sentence."""
     if not drawn.degrees:
-        return (
-            f"{drawn.draws:,} draws: one cell alone has five or more expected, so that nothing can be tested"
-        )
+        few = "one cell alone has five or more expected, so that nothing can be tested"
+        return f"{drawn.draws:,} draws: {few}"
     freedom = f"{drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom"
     figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
     fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
@@ -86,7 +85,7 @@ def verdict(drawn: DrawsCounted) -> str:
 
 
 def tree_lines(batch: BatchSoFar, width: int = 100) -> list[str]:
-    """What came, tokens that several draws took told once, with how many took them."""
+    """The tree of what came, a line a token, with how many draws took it."""
     return list(_branches(drawn_tree(batch.lanes), "", width, 0))
 
 

@@ -16,9 +16,8 @@ from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.tools.draws.control import DrawControl
 from inspector.tools.draws.report import frequency_lines, tree_lines, verdict
-from inspector.tools.draws.tool import DRAWS_SCREEN
+from inspector.tools.draws.tool import DRAWS_SCREEN, DrawControl
 from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css
@@ -99,37 +98,30 @@ class DrawsScreen(ToolScreen[None]):
             width, height = self.table.size
             test = [*([""] if height >= LOW // 2 else []), *wrapped(verdict(drawn), max(20, width))]
             lines = [*frequency_lines(drawn, width, height - len(test))[:-1], *test]
-        advice = (
-            self.needs_model
-            if self.recorded
-            else f"Press {key_for('draws.go')} for {self.control.draws:,} draws."
-        )
-        self.table.put("First tokens", lines, (*ABOUT, advice))
-        self.grown.put(
-            "What came", tree_lines(continued, max(20, self.grown.size.width)) if continued else []
-        )
+        press = f"Press {key_for('draws.go')} for {self.control.draws:,} draws."
+        self.table.put("First tokens", lines, (*ABOUT, self.needs_model if self.recorded else press))
+        grown = tree_lines(continued, max(20, self.grown.size.width)) if continued else []
+        self.grown.put("What came", grown)
         self._write()
 
     def _write(self) -> None:
         timeline = self.host.controller.timeline
         after = timeline.selected if not timeline.following else None
         item = timeline.items[-1] if timeline.items else None
-        where = (
-            f"in the place of {quoted(token_label(after.text, after.raw))}"
-            if after is not None
-            else (f"after {quoted(token_label(item.text, item.raw))}" if item is not None else "")
-        )
+        where = f"after {quoted(token_label(item.text, item.raw))}" if item is not None else ""
+        if after is not None:
+            where = f"in the place of {quoted(token_label(after.text, after.raw))}"
         name = visible(timeline.facts.name) if timeline.facts else ""
         parts = ("Draws", "recorded" if self.recorded else where, name, self._asked())
         self.write("draws", " · ".join(filter(None, parts)))
 
     def _asked(self) -> str:
-        """What the next draws are."""
+        """The number and length of the next draws."""
         tokens = self.control.tokens
         return f"{self.control.draws:,} draws of {tokens} token" + "s" * (tokens != 1)
 
     def situation(self) -> str:
-        """What is going on, and what to do about it."""
+        """The state of the draws, and what to do about it."""
         control, continued = self.control, self.control.continued
         if self.recorded:
             return self.needs_model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -12,14 +11,13 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from engine.errors import PathError
-from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export.documents import FORMATS
+from inspector.tools.export.tool import Wanted
 from inspector.widgets.actions import ActionTable, dialog_table, fields, taking
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 
 PICTURE = "svg"
 LESSON = "lesson"
@@ -32,17 +30,6 @@ PURPOSES = (
     "the screen as it stands, as SVG",
     "the whole lesson as a page that asks, shows what was recorded, and needs no program",
 )
-
-
-@frozen
-class Wanted:
-    """The request for a document."""
-
-    name: str
-    """One of `NAMES`."""
-    path: Path
-    force: bool
-    """Whether an existing file is to be replaced: the dialog warned of it."""
 
 
 class ExportDialog(Dialog[Wanted]):

@@ -1,4 +1,4 @@
-"""What a recording is exported as: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
+"""The documents made of a recording: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
 
 Foreign text stays text in each: what a terminal would obey is made visible; a cell of CSV is guarded against being run
 as a formula, and columns of numbers have numbers alone; no link, image, heading or HTML comes of Markdown. The web page
@@ -15,20 +15,28 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from engine.frozen import frozen
-from engine.protocol import Distribution, PromptToken, Step
-from inspector.display import guarded, hex_bytes, visible
-from inspector.scales import METRIC, bits, count, milliseconds, percent, size
+from engine.protocol import AttentionRead, Candidate, Distribution, PromptToken, Step
+from inspector.display import guarded, hex_bytes, token_label, visible
+from inspector.scales import KL_BITS, METRIC, bits, count, milliseconds, others_prob, percent, size
 from inspector.state.branches import ROOT, made
-from inspector.state.conditions import Made, by_token
+from inspector.state.conditions import Made, TextCondition, by_token
+from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.export import figures, markup
-from inspector.tools.export.data import data, label, places_of, tree_rows
-from inspector.tools.export.evidence import beside_section, evidence, likeliest
-from inspector.tools.export.markup import element, written
-from inspector.tools.export.recording import Recording, TreePath, paths
+from inspector.tools.export.evidence import beside_column, beside_section, evidence, likeliest
+from inspector.tools.export.markup import element, filled, millionths, number, written
+from inspector.tools.export.recording import (
+    Recording,
+    TreePath,
+    left_out,
+    model_figures,
+    paths,
+    settings_figures,
+    totals,
+)
 
 
 def plain_text(recording: Recording) -> str:
@@ -51,8 +59,21 @@ def readable(text: str) -> str:
     return "\n".join("\t".join(visible(part) for part in line.split("\t")) for line in lines)
 
 
-# ---- a path as CSV: one token a row, for a spreadsheet or a script ---------------------------
+def running(item: Item) -> str:
+    """A token in the running text; line breaks are marked and made."""
+    shown = "↵\n".join(visible(part) for part in item.text.split("\n"))
+    pending = item.pending if isinstance(item, Step) else b""
+    if not item.text:
+        return hex_bytes(item.raw) if item.raw else "∅"
+    return shown + (hex_bytes(pending) if pending else "")
 
+
+def label(item: Item) -> str:
+    """A token as a label, with the bytes that wait for their character."""
+    return token_label(item.text, item.raw, item.pending if isinstance(item, Step) else b"")
+
+
+# ---- a path as CSV: one token a row, for a spreadsheet or a script ------------------------------
 
 Cell = str | int | float | None
 COLUMNS = (
@@ -133,7 +154,7 @@ def _cost_cells(step: Step | None) -> Sequence[Cell]:
     )  # fmt: skip
 
 
-# ---- a path as Markdown ----------------------------------------------------------------------
+# ---- a path as Markdown -------------------------------------------------------------------------
 
 SURPRISES = 10
 """How many of the least probable tokens are listed."""
@@ -158,7 +179,7 @@ def markdown_report(recording: Recording) -> str:
     """
     branches = paths(recording)
     parts = [
-        [f"# {escaped(figures.title(recording))}"],
+        [f"# {escaped(recording.title)}"],
         _quoted("".join(item.text for item in recording.items)),
         [f"- **{escaped(each.sentence)}**" for each in recording.made],
         _report_figures(recording),
@@ -167,7 +188,7 @@ def markdown_report(recording: Recording) -> str:
         _branches(branches),
         _step_rows(recording.items),
     ]
-    if source := figures.source(recording):
+    if source := recording.source:
         parts.append([f"*Recorded by {escaped(source)}*"])
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -180,13 +201,16 @@ def _quoted(text: str) -> list[str]:
 
 
 def _report_figures(recording: Recording) -> list[str]:
-    totals = figures.totals(recording.timeline, recording.items)
-    pairs = (*figures.model(recording), *figures.settings(recording), *totals)
+    pairs = (
+        *model_figures(recording),
+        *settings_figures(recording),
+        *totals(recording.timeline, recording.items),
+    )
     return ["## Figures", "", *_markdown_table(("what", "value"), pairs)]
 
 
 def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
-    """What was written onto the path, and onto the other branches, each with how that one goes on."""
+    """Captions and notes of the path, and those of the other branches, each with the text that follows there."""
     rows = [(*row, "") for row in _written(recording, recording.items)]
     seen = {item.node for item in recording.items}
     for branch in branches:
@@ -258,7 +282,7 @@ def _markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], alig
         yield f"| {' | '.join(escaped(cell) for cell in line)} |"
 
 
-# ---- a recording as one web page -------------------------------------------------------------
+# ---- a recording as one web page ----------------------------------------------------------------
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SCRIPTS = ("numbers.js", "charts.js", "inside.js", "panel.js", "page.js")
@@ -272,22 +296,18 @@ def web_page(recording: Recording) -> str:
         recording: Its path is shown first; the other branches of its tree can be chosen.
     """
     values = data(recording)
-    style, script = markup.style("page.css"), markup.script(_SCRIPTS)
     slots = {
-        "policy": escape(markup.policy(style, script)),
         "title": escape(values["title"]),
-        "style": style,
         "made": "".join(f"<li>{escape(each.sentence)}</li>" for each in recording.made),
         "text": escape(readable("".join(item.text for item in recording.items))),
         "evidence": _evidence(recording),
         "data": embedded(values),
-        "script": script,
     }
-    return markup.filled("page.html", slots)
+    return filled("page.html", ["page.css"], _SCRIPTS, slots)
 
 
 def _evidence(recording: Recording) -> str:
-    """What was looked at, as one section; empty where nothing was."""
+    """The views of the inside that were opened, as one section; empty where none was."""
     articles = evidence(recording, places_of(tree_rows(recording)))
     if (second := beside_section(recording)) is not None:
         articles.append(second)
@@ -302,7 +322,222 @@ def embedded(value: object) -> str:
     return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
 
 
-# ---- a picture of the screen -----------------------------------------------------------------
+# ---- the data of the page: columns of plain values, every text printable ------------------------
+
+Json = dict[str, Any]
+CANDIDATES = 200_000
+"""Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
+FEWEST = 3
+KL: Json = {"name": "KL", "steps": KL_BITS, "falling": False}
+"""The colours of what a second model would make of the tokens."""
+
+
+def data(recording: Recording) -> Json:
+    """The page's data. Probabilities are in millionths; texts of candidates are stored once, in a table of words.
+
+    Args:
+        recording: Its path comes first; the other paths of its tree follow it.
+    """
+    timeline = recording.timeline
+    listed = paths(recording)
+    rows = _rows(listed)
+    places = places_of(rows)
+    second = beside_column(recording, places)
+    return {
+        "title": recording.title,
+        "source": recording.source,
+        "model": list(model_figures(recording)),
+        "settings": list(settings_figures(recording)),
+        "left_out": left_out(timeline),
+        "metrics": [*(_metric(name) for name in METRIC if name != "off"), *([KL] if second else [])],
+        "second": second or None,
+        "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
+        "paths": [_path(recording, path, places) for path in listed],
+        "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
+        "marks": _marks(recording, places),
+        "inside": attention_rows(recording.timeline.of(Looks), places),
+        **_Tokens(recording, places).columns(rows),
+    }  # fmt: skip
+
+
+def tree_rows(recording: Recording) -> list[Item]:
+    """Every token of the page."""
+    return _rows(paths(recording))
+
+
+def places_of(rows: Iterable[Item]) -> dict[int, int]:
+    """Row of each node."""
+    return {item.node: place for place, item in enumerate(rows)}
+
+
+def _rows(paths: Iterable[TreePath]) -> list[Item]:
+    """Every token of some paths, parents before their children."""
+    items = {item.node: item for path in paths for item in path.items}
+    return list(items.values())
+
+
+def _metric(name: str) -> Json:
+    metric = METRIC[name]
+    return {"name": name, "steps": metric.steps, "falling": metric.falling}
+
+
+def _path(recording: Recording, path: TreePath, places: Mapping[int, int]) -> Json:
+    return {
+        "tip": places[path.items[-1].node] if path.items else -1,
+        "title": path.title,
+        "with": [each.sentence for each in path.conditions],
+        "fork": path.fork,
+        "text": path.text,
+        "tokens": path.tokens,
+        "perplexity": path.perplexity,
+        "figures": list(totals(recording.timeline, path.items)),
+    }
+
+
+def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
+    """Row, name, bookmarked, note, caption; in the order in which the nodes came to be."""
+    return [
+        [places[node], visible(mark.name), int(mark.bookmarked), visible(mark.note), visible(mark.caption)]
+        for node, mark in sorted(recording.timeline.tree.marks.of.items())
+        if node in places
+    ]
+
+
+class _Tokens:
+    """Makes the columns of the tokens, and the tables that they refer to.
+
+    Args:
+        recording: Whose tokens they are.
+        places: Row of each node.
+    """
+
+    def __init__(self, recording: Recording, places: Mapping[int, int]) -> None:
+        self._timeline, self._places = recording.timeline, places
+        self._words: dict[tuple[int, str], int] = {}
+        self._made: dict[str, int] = {}
+        self._conditions: dict[str, int] = {"": 0}
+        self._stages: dict[str, int] = {}
+        share = CANDIDATES // max(1, len(places))
+        self._most = max(FEWEST, share)
+
+    def columns(self, rows: Sequence[Item]) -> Json:
+        """All of them."""
+        steps = [item if isinstance(item, Step) else None for item in rows]
+        columns = {
+            "node": [item.node for item in rows],
+            "parent": [self._places.get(self._timeline.tree.parent.get(item.node, ROOT), -1) for item in rows],
+            "id": [item.id for item in rows],
+            "text": [running(item) for item in rows],
+            "label": [label(item) for item in rows],
+            "special": [place for place, item in enumerate(rows) if item.special],
+            "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
+            "with": [self._with(each) for each in by_token(self._timeline.tree, rows)],
+            "step": [step.index + 1 if step else 0 for step in steps],
+            "prob": [millionths(item.prob) for item in rows],
+            "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
+            "bits": [number(METRIC["surprisal"].value(item), 3) for item in rows],
+            "entropy": [number(METRIC["entropy"].value(item), 3) for item in rows],
+            "choice": [number(step.choice.sampler_entropy_bits, 3) if step else None for step in steps],
+            "rank": [item.rank for item in rows],
+            "ms": [_times(step) for step in steps],
+            "kv": [[step.kv.used_bytes, step.kv.allocated_bytes, step.kv.offset] if step else None for step in steps],
+            "draw": [_draw(step.choice) if step else None for step in steps],
+            "candidates": [self._candidates(item) for item in rows],
+        }  # fmt: skip
+        return {"tokens": columns, "words": [[id, label] for id, label in self._words], "made": list(self._made),
+                "conditions": list(self._conditions),
+                "stages": list(self._stages)}  # fmt: skip
+
+    def _with(self, conditions: Sequence[TextCondition]) -> int:
+        """Place of a token's conditions in the table of their words."""
+        words = " · ".join(each.short for each in conditions)
+        return self._conditions.setdefault(words, len(self._conditions))
+
+    def _candidates(self, item: Item) -> list[Any] | None:
+        """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""
+        recorded = item.candidates if isinstance(item, PromptToken) else item.choice.candidates
+        if not recorded:
+            return None
+        kept = [c for place, c in enumerate(recorded) if place < self._most or c.id == item.id]
+        others, mass = self._others(item, [c for c in recorded if c not in kept])
+        probs = [millionths(c.prob) for c in kept]
+        drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
+        return [
+            [self._words.setdefault((c.id, token_label(c.text, c.raw)), len(self._words)) for c in kept],
+            probs,
+            0 if drawn == probs else drawn,
+            self._cuts(kept),
+            others,
+            millionths(mass),
+            [[place, c.rank] for place, c in enumerate(kept) if c.rank != place + 1],
+        ]
+
+    def _others(self, item: Item, left: Sequence[Candidate]) -> tuple[int, float]:
+        """The number of tokens that are not among the candidates, and their probability together."""
+        if isinstance(item, Step):
+            count, mass = item.choice.others, item.choice.others_prob
+        else:
+            vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(item.candidates)
+            count = vocabulary - len(item.candidates)
+            mass = others_prob(item)
+        return count + len(left), mass + sum(c.prob for c in left)
+
+    def _cuts(self, kept: Sequence[Candidate]) -> str:
+        """A character a candidate: `.` where it is in, else the stage that cut it; empty where none was."""
+        if all(c.cut_by is None for c in kept):
+            return ""
+        return "".join("." if c.cut_by is None else self._stage(c.cut_by) for c in kept)
+
+    def _stage(self, name: str) -> str:
+        place = self._stages.setdefault(visible(name), len(self._stages))
+        return "0123456789abcdefghijklmnopqrstuvwxyz"[min(place, 35)]
+
+
+def _draw(choice: Distribution) -> list[Any]:
+    """Draw, where the token's share begins and ends, re-rolls, and what each stage left."""
+    stages = [[visible(stage.name), stage.kept, millionths(stage.removed_mass)] for stage in choice.stages]
+    span = [number(value, 5) for value in (choice.draw, choice.draw_from, choice.draw_to)]
+    return [*span, choice.reroll, stages]
+
+
+def _times(step: Step | None) -> list[Any] | None:
+    if step is None:
+        return None
+    ms = step.ms
+    values = [number(value, 2) for value in (ms.total, ms.forward, ms.sample, ms.inspect)]
+    marks = [int(ms.pipelined), int(ms.cold)] if ms.cold else [1] if ms.pipelined else []
+    return [*values, *marks]
+
+
+LEAST = 0.004
+"""Weights below are left out: no token's colour shows them."""
+
+
+def attention_rows(looks: Looks, places: Mapping[int, int]) -> list[list[Any]]:
+    """Rows of the tokens whose attention was read, each with it.
+
+    Args:
+        looks: Of the session.
+        places: Row of each node.
+    """
+    return [[places[node], _attention(read)] for node, read in looks.attention.items() if node in places]
+
+
+def _attention(read: AttentionRead) -> list[Any]:
+    """For each head its layer and number, from 1, then pairs of a place in the path and a weight in per mille."""
+    return [
+        [layer.layer + 1, head + 1, *_weights(layer.over(head, read.tokens))]
+        for layer in read.layers
+        for head in range(layer.heads)
+    ]
+
+
+def _weights(row: tuple[float, ...]) -> list[int]:
+    pairs = [(place, round(weight * 1000)) for place, weight in enumerate(row) if weight >= LEAST]
+    return [number for pair in pairs for number in pair]
+
+
+# ---- a picture of the screen --------------------------------------------------------------------
 
 _FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 _FAMILY = "ui-monospace, SF Mono, Cascadia Mono, DejaVu Sans Mono, Menlo, Consolas, monospace"
@@ -321,7 +556,7 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
     return re.sub(r"font-family:\s*Fira Code, monospace", f"font-family: {_FAMILY}", _FONT_FACE.sub("", svg))
 
 
-# ---- the table of documents ------------------------------------------------------------------
+# ---- the table of documents ---------------------------------------------------------------------
 
 
 @frozen
@@ -333,7 +568,7 @@ class Format:
     label: str
     """A word, for a choice."""
     purpose: str
-    """What is in it, as a phrase."""
+    """Its content, as a phrase."""
     make: Callable[[Recording], str]
     """Its text, of the recording's path."""
 

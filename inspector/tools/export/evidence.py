@@ -1,4 +1,4 @@
-"""What was looked at inside the model, as elements of the page: they stand in it for print and where no script runs.
+"""The views of the model's inside, as elements of the page: they stand in it for print and where no script runs.
 
 With scripts the panel shows those of the chosen token, copied from here. Everything foreign in them is printable text.
 """
@@ -23,15 +23,13 @@ from engine.protocol import (
     SweptUnit,
 )
 from inspector.display import quoted, token_label, visible
-from inspector.scales import KL_BITS, bits, count, percent
+from inspector.scales import KL_BITS, bits, count, percent, signed
 from inspector.state.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.divergence import Divergences, mean
 from inspector.state.inside import Looks, checks_words, interventions_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 from inspector.state.session_tree import Item
-from inspector.tools.export.figures import Figure
 from inspector.tools.export.markup import element, hint, millionths, number, row, table
-from inspector.tools.export.recording import Recording
+from inspector.tools.export.recording import Figure, Recording
 
 MOST = 24
 """Writers that have a bar: the largest, where a model has more."""
@@ -47,7 +45,7 @@ _UNITS = 20_000
 """Of a sweep: no model of today has more."""
 _TITLED = 600
 """Cells of a map up to which each says its figures when it is pointed at."""
-Look = tuple[str, Element | None]
+Titled = tuple[str, Element | None]
 """A heading, and what stands under it."""
 
 
@@ -65,7 +63,7 @@ def evidence(recording: Recording, places: Mapping[int, int]) -> list[Element]:
 
 
 def _article(recording: Recording, places: Mapping[int, int], node: int) -> Element:
-    """All that was looked at where one token went through the model."""
+    """All views of one token's way through the model."""
     timeline = recording.timeline
     item, children = timeline.tree.nodes[node], timeline.tree.children.get(node, [])
     path = {each.node for each in recording.items}
@@ -74,7 +72,7 @@ def _article(recording: Recording, places: Mapping[int, int], node: int) -> Elem
     followed += f": {_named(timeline.tree.nodes[taken])}" if taken is not None else ""
     sections = [
         element("section", element("h4", heading), body, class_="look", data_kind=kind)
-        for kind, (heading, body) in _looks(recording, places, node)
+        for kind, (heading, body) in _views(recording, places, node)
         if body is not None
     ]
     return element("article", element("h3", followed), *sections, class_="looked", data_row=places[node])
@@ -84,7 +82,7 @@ def _named(item: Item) -> str:
     return quoted(token_label(item.text, item.raw))
 
 
-def _looks(recording: Recording, places: Mapping[int, int], node: int) -> Iterator[tuple[str, Look]]:
+def _views(recording: Recording, places: Mapping[int, int], node: int) -> Iterator[tuple[str, Titled]]:
     """The views of one token, each with the name of its kind."""
     timeline = recording.timeline
     seen = timeline.of(Looks)
@@ -100,15 +98,9 @@ def _looks(recording: Recording, places: Mapping[int, int], node: int) -> Iterat
         yield f"tried-{place}", effect(tried)
 
 
-def _looked(told: str, facts: CaptureFacts, *shown: Element | None) -> Element:
-    """What is shown of a look, and below it what to know of it and how it was checked."""
-    return element("div", *shown, hint(told, f"Checked: {checks_words(facts)}." if facts.checks else ""))
-
-
-def _signed(value: float) -> str:
-    """Logits with their sign and a true minus; nothing is neither."""
-    text = f"{value:+.2f}".replace("-", "−")
-    return text if any(digit in text for digit in "123456789") else text[1:]
+def _explained(says: str, facts: CaptureFacts, *shown: Element | None) -> Element:
+    """The elements of a view, and below them how to read it and how it was checked."""
+    return element("div", *shown, hint(says, f"Checked: {checks_words(facts)}." if facts.checks else ""))
 
 
 # ---- attention and lens -------------------------------------------------------------------------
@@ -130,11 +122,11 @@ def attention(read: AttentionRead, path: Sequence[Item]) -> Element:
         row(f"L{layer + 1} h{head + 1}", _label(path[at]), f"token {at + 1}", percent(weight))
         for weight, layer, head, at in found[:STRONGEST]
     ]
-    told = (
+    says = (
         "The strongest weights, the first token aside. Where a head looks does not tell what it does with it."
     )
     head_names = ("head", "looks at", "", "weight")
-    return _looked(told, read.facts, table("", head_names, rows, class_="figured"))
+    return _explained(says, read.facts, table("", head_names, rows, class_="figured"))
 
 
 def lens_table(read: LensRead, recording: Recording, places: Mapping[int, int]) -> Element | None:
@@ -150,10 +142,10 @@ def lens_table(read: LensRead, recording: Recording, places: Mapping[int, int]) 
     ]  # fmt: skip
     names = (element("th", token_label(text) if text else "", scope="col") for text in heads)
     shown = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
-    told = (
+    says = (
         "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."
     )
-    return _looked(told, read.facts, element("div", shown, class_="lens"))
+    return _explained(says, read.facts, element("div", shown, class_="lens"))
 
 
 def _lens_cell(column: LensColumn, layer: int) -> Element:
@@ -167,7 +159,7 @@ def _lens_cell(column: LensColumn, layer: int) -> Element:
 # ---- contributions ------------------------------------------------------------------------------
 
 
-def contributions(read: AttributionRead) -> Look:
+def contributions(read: AttributionRead) -> Titled:
     """A bar for each writer around zero, in the order in which they write, and what they sum to."""
     names = [quoted(token_label(each.text)) for each in read.tokens]
     what = f"Why {names[0]} rather than {names[1]}" if len(names) > 1 else f"What made {names[0]}"
@@ -179,16 +171,16 @@ def contributions(read: AttributionRead) -> Look:
     low, high = min(0.0, *(part.value for part in kept)), max(0.0, *(part.value for part in kept))
     rows = [_writer(part, low, high) for part in kept]
     if len(parts) > len(kept):
-        rows.append(row(f"{count(len(parts) - len(kept))} others", "", _signed(others), class_="others"))
+        rows.append(row(f"{count(len(parts) - len(kept))} others", "", signed(others), class_="others"))
     logit = "the logit before the softcap" if read.softcap else "the logit"
-    rows.append(row("sum", "", _signed(read.total), class_="taken"))
+    rows.append(row("sum", "", signed(read.total), class_="taken"))
     unit = f"logits of {names[0]} less those of {names[1]}" if len(names) > 1 else f"logits of {names[0]}"
-    told = (
-        f"In {unit}; the model's own {logit.removeprefix('the ')} is {_signed(read.reached)}. Direct effect alone: "
+    says = (
+        f"In {unit}; the model's own {logit.removeprefix('the ')} is {signed(read.reached)}. Direct effect alone: "
         "what a part does through later layers is in their bars."
     )
     bars = table("", ("writer", "", "adds"), rows, class_="figured bars")
-    return what, _looked(told, read.facts, bars, _heads(read, parts))
+    return what, _explained(says, read.facts, bars, _heads(read, parts))
 
 
 def _writer(part: ContributionRow, low: float, high: float) -> Element:
@@ -201,21 +193,21 @@ def _writer(part: ContributionRow, low: float, high: float) -> Element:
         element("rect", class_="axis", x=f"{-low / span * 100 - 0.2:.2f}", y=0, width=0.4, height=10),
         viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
     )  # fmt: skip
-    return row(part.name, drawn, _signed(part.value))
+    return row(part.name, drawn, signed(part.value))
 
 
 def _heads(read: AttributionRead, parts: Sequence[ContributionRow]) -> Element | None:
     """The heads that add or take most."""
     every = (head for part in parts for head in head_rows(read, part) if math.isfinite(head.value))
     found = sorted(every, key=lambda head: -abs(head.value))[:STRONGEST]
-    words = ", ".join(f"{head.name} {_signed(head.value)}" for head in found)
+    words = ", ".join(f"{head.name} {signed(head.value)}" for head in found)
     return element("p", element("b", "Heads: "), words, class_="heads-said") if words else None
 
 
 # ---- switched off -------------------------------------------------------------------------------
 
 
-def sweep(swept: HeadsSwept) -> Look:
+def sweep(swept: HeadsSwept) -> Titled:
     """The map of every unit switched off alone, and the strongest of them."""
     heading = "What each part is worth: switched off alone"
     units = [each for each in swept.units[:_UNITS] if math.isfinite(each.kl_bits)]
@@ -223,18 +215,18 @@ def sweep(swept: HeadsSwept) -> Look:
         return heading, None
     strongest = sorted(units, key=lambda each: -each.kl_bits)[:STRONGEST]
     rows = [
-        row(each.intervention.label, bits(each.kl_bits), _signed(each.logit_change),
+        row(each.intervention.label, bits(each.kl_bits), signed(each.logit_change),
             f"{token_label(each.top_text)} {percent(each.top_prob)}")
         for each in strongest
     ]  # fmt: skip
     head = ("off", "KL bits", f"logit of {token_label(swept.text)}", "then leads")
     edges = enumerate(KL_BITS, 1)
     legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
-    told = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
+    says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
            "probabilities move."  # fmt: skip
     listed = table("", head, rows, class_="figured")
     named = element("p", "KL in bits ", *legend, class_="legend")
-    return heading, _looked(told, swept.facts, _map(units), named, listed)
+    return heading, _explained(says, swept.facts, _map(units), named, listed)
 
 
 def _map(units: Sequence[SweptUnit]) -> Element:
@@ -272,7 +264,7 @@ def _map(units: Sequence[SweptUnit]) -> Element:
 
 
 def _named_ones(numbers: Sequence[int]) -> Sequence[int]:
-    """Those of some rows or columns that have room for their names."""
+    """The rows or columns that have room for their names."""
     return numbers if len(numbers) <= _ROOMY else [each for each in numbers if not each or not (each + 1) % 8]
 
 
@@ -292,25 +284,25 @@ def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Elemen
 
 def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
     step = _step(unit)
-    said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {_signed(unit.logit_change)}"
+    said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
     side = {"x": x, "y": y, "width": width - 1, "height": _CELL - 1, "rx": 1.5}
     return element("rect", element("title", said), class_=f"cell heat{step}", **side)
 
 
-def effect(tried: Intervened) -> Look:
+def effect(tried: Intervened) -> Titled:
     """The candidates without and with what was switched off together."""
     scope = "in the whole context" if tried.scope == "context" else "in this token's forward"
     rows = [
         row(_label(each.before), percent(each.before.prob), percent(each.after.prob),
-            _signed(each.logit_change))
+            signed(each.logit_change))
         for each in tried.candidates
     ]  # fmt: skip
-    told = (
+    says = (
         f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
         f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
     )
     listed = table("", ("candidate", "without", "with", "logit"), rows, class_="figured")
-    return f"With {interventions_words(tried.interventions)}", _looked(told, tried.facts, listed)
+    return f"With {interventions_words(tried.interventions)}", _explained(says, tried.facts, listed)
 
 
 def _label(of: Item | Candidate) -> Element:
@@ -326,7 +318,7 @@ BESIDE_LISTED = 12
 
 
 def _spans(recording: Recording) -> dict[int, LockstepSpan]:
-    """What was read of the exported path, by the last node of each span; nothing without a second model."""
+    """The spans of the exported path, by their last nodes; none without a second model."""
     known = recording.timeline.of(LockstepSoFar)
     if known.opened is None:
         return {}
@@ -368,7 +360,7 @@ def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
 
 
 def _beside_figures(recording: Recording) -> Iterator[Figure]:
-    """What the two came to over the path."""
+    """The figures of both models over the path."""
     found = _spans(recording)
     if not found:
         return
@@ -407,7 +399,7 @@ def beside_section(recording: Recording) -> Element | None:
 
 
 def _apart(span: LockstepSpan) -> float:
-    """How far the two are apart at a span: the divergence, or else the change of the logprob."""
+    """The distance of the two at a span: the divergence, or else the change of the logprob."""
     for value in (span.kl_bits, span.logprob_change):
         if value is not None and not math.isnan(value):
             return abs(value)

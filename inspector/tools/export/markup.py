@@ -1,4 +1,4 @@
-"""What pages are made of: elements, in which a text is text, whatever it holds; scripts, styles, and numbers."""
+"""Elements of pages, in which a text is text, whatever it holds; a whole page with its script and style; numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from importlib import resources
 from xml.etree.ElementTree import Element, tostring
 
@@ -65,38 +66,29 @@ def hint(*texts: str) -> Element:
     return element("p", " ".join(filter(None, texts)), class_="hint")
 
 
-# ---- what pages are made of ------------------------------------------------------------------
+# ---- a whole page ----------------------------------------------------------------------------
 
 
-def filled(template: str, slots: Mapping[str, str]) -> str:
-    """A page.
+def filled(template: str, styles: Sequence[str], scripts: Sequence[str], slots: Mapping[str, str]) -> str:
+    """A page with its styles and scripts in it, and a content security policy that allows nothing else.
 
     Args:
         template: Name of its file.
+        styles: Names of its styles; the colours of the screen, for dark and for light, are put before them.
+        scripts: Names of its scripts, which run as one, in this order.
         slots: What is put in, by name; it is escaped.
     """
-    # one pass, so that what is put in is never looked through for slots itself
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: slots[match[1]], _read(template))
-
-
-def policy(style: str, script: str) -> str:
-    """The content security policy that allows these two, named by their hashes, and nothing else."""
-    return (
+    dark, light = _colours(dark=True), _colours(dark=False)
+    rules = "\n".join(map(_read, styles))
+    style = f"\n:root {{{light}}}\n@media (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n{rules}"
+    script = '\n"use strict";\n' + "\n".join(map(_read, scripts))
+    policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def script(names: Sequence[str]) -> str:
-    """Some scripts as one, in the order in which they run."""
-    return '\n"use strict";\n' + "\n".join(_read(name) for name in names)
-
-
-def style(*names: str) -> str:
-    """Some styles as one, with the colours of the screen for dark and for light."""
-    dark, light = _colours(dark=True), _colours(dark=False)
-    rules = "\n".join(_read(name) for name in names)
-    return f"\n:root {{{light}}}\n@media (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n{rules}"
+    every = {**slots, "style": style, "script": script, "policy": escape(policy)}
+    # one pass, so that what is put in is never looked through for slots itself
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: every[match[1]], _read(template))
 
 
 def _hash(text: str) -> str:

@@ -1,28 +1,32 @@
-"""What is exported: a session's timeline, the settings, and the path through its tree."""
+"""A session that is exported: its timeline, its settings, the path through its tree, and the figures of these."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from engine import protocol
 from engine.errors import EngineError
 from engine.frozen import frozen
-from engine.protocol import Step
-from engine.settings import LoadSettings, Settings
+from engine.protocol import PromptToken, Step
+from engine.settings import FIELDS, LoadSettings, Settings
+from engine.timing import tpot, warm
 from engine.trace import TraceReader, Unknown
 from inspector.display import truncate, visible
 from inspector.recordings.recorder import UNFIT, unfit
+from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, made
-from inspector.state.conditions import Made, in_short, made_with
+from inspector.state.conditions import Made, draft, in_short, made_with
 from inspector.state.inside import Looks
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.state.speculation import Speculation
+from inspector.state.speculation import Speculation, verdict
+from inspector.state.speculation import figures as speculation_figures
 from inspector.state.timeline import Timeline
 
 
@@ -35,7 +39,7 @@ class Recording:
     """In force at the end of the session; None where that isn't known. See `in_force`."""
     load: LoadSettings | None = None
     program: str = ""
-    """What recorded it, with its version."""
+    """Name and version of the program that recorded it."""
     created: str = ""
     """When, as ISO 8601 in UTC."""
     items: list[Item] = field(default_factory=list)
@@ -51,8 +55,28 @@ class Recording:
 
     @property
     def made(self) -> list[Made]:
-        """What the path was made with, beside the model and its sampler."""
+        """The conditions of the path, beside the model and its sampler."""
         return made_with(self.timeline.tree, self.items)
+
+    @property
+    def title(self) -> str:
+        """The beginning of the text."""
+        text = visible("".join(item.text for item in self.items[:200] if not item.special)).strip(" ↵")
+        short = truncate(text, _TITLE)
+        whole = short == text or " " not in short
+        return (short if whole else short.rpartition(" ")[0] + " …") or "Nothing yet"
+
+    @property
+    def heading(self) -> str:
+        """The beginning of the text, and its conditions: over a picture."""
+        return " · ".join(filter(None, (self.title, in_short(self.made))))
+
+    @property
+    def source(self) -> str:
+        """The program that recorded it, and when; empty where that isn't known."""
+        when = self.created.partition("T")
+        day = f"{when[0]} {when[2][:5]} UTC" if when[2] else when[0]
+        return " · ".join(visible(part) for part in (self.program, day) if part)
 
     @property
     def tip(self) -> int:
@@ -189,29 +213,29 @@ class TreePath:
     name: str
     """Of the branch that it ends with; empty where it has none."""
     made: str
-    """How its first own token entered the tree; `current` for the exported one."""
+    """The way in which its first own token entered the tree; `current` for the exported one."""
     conditions: list[Made]
-    """What its tokens were made with, beside the model and its sampler."""
+    """The conditions of its tokens, beside the model and its sampler."""
     fork: int
     """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
     text: str
-    """How it goes on from there."""
+    """The text from there on."""
 
     @property
     def title(self) -> str:
-        """What a list of branches calls it, and what its tokens were made with."""
+        """Its name in a list of branches, and the conditions of its tokens."""
         begins = "as it stands" if self.made == "current" else f"{self.made} at step {self.fork}"
         found = self.name or begins
         return " · ".join(filter(None, (found, in_short(self.conditions))))
 
     @property
     def tokens(self) -> int:
-        """Of the completion."""
+        """Number of tokens of the completion."""
         return sum(1 for item in self.items if isinstance(item, Step))
 
     @property
     def perplexity(self) -> str:
-        """Of the completion; empty where it has none."""
+        """Perplexity of the completion; empty where it has none."""
         steps = (item.logprob for item in self.items if isinstance(item, Step))
         known = [logprob for logprob in steps if math.isfinite(logprob)]
         return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
@@ -265,3 +289,123 @@ def _path(recording: Recording, items: list[Item], own: int, how: str) -> TreePa
         first.index + 1 if isinstance(first, Step) else ROOT,
         truncate(text, _TEXT),
     )
+
+
+Figure = tuple[str, str]
+"""A name and a value."""
+_TITLE = 72
+"""Cells of a text's beginning, in a title."""
+
+
+def model_figures(recording: Recording) -> Iterator[Figure]:
+    """The facts of the model and how it was loaded. Its directory is private, so it is left out."""
+    facts, load = recording.timeline.facts, recording.load or LoadSettings()
+    if facts is None:
+        return
+    yield "model", visible(facts.name)
+    yield "family", f"{visible(facts.family)}, {facts.layers} layers"
+    yield "parameters", amount(facts.parameters)
+    yield "weights", f"{size(facts.weight_bytes)}, {visible(facts.quantization or facts.dtype)}"
+    yield "vocabulary", f"{count(facts.vocabulary)} tokens"
+    if facts.context_window is not None:
+        yield "context window", f"{count(facts.context_window)} tokens"
+    if facts.kv_bytes_per_token is not None:
+        yield "KV of a token", size(facts.kv_bytes_per_token)
+    if load.adapter_path:
+        yield "adapter", visible(load.adapter_path.rstrip("/").rpartition("/")[2])
+    if load.kv_bits is not None:
+        yield "KV cache", f"{load.kv_bits} bits from token {count(load.quantized_kv_start)} on"
+    if load.max_kv_size is not None:
+        yield "KV cache", f"{count(load.max_kv_size)} tokens at most, the oldest go"
+    if load.no_kv_cache:
+        yield "KV cache", "off"
+    yield "computed on", visible(facts.backend) + (f", by {load.ranks} processes" if load.ranks > 1 else "")
+    for note in facts.notes:
+        yield "note", visible(note)
+
+
+def settings_figures(recording: Recording) -> Iterator[Figure]:
+    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always."""
+    chosen, default = recording.in_force, Settings()
+    if chosen is None:
+        return
+    for each in FIELDS:
+        value = getattr(chosen, each.name)
+        if each.name not in ("temp", "seed") and value == getattr(default, each.name):
+            continue
+        for element in value if each.kind == "texts" else (value,):
+            shown = element if each.kind == "texts" else each.format(element)
+            yield each.label, visible(shown) + (" (greedy)" if each.name == "temp" and not value else "")
+    if chosen.grammar is not None:
+        yield "grammar", visible(chosen.grammar.summary)
+
+
+def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
+    """The conditions of a path, and its figures: tokens, perplexity, times, KV cache, memory."""
+    yield from (each.figure for each in made_with(timeline.tree, items))
+    steps = [item for item in items if isinstance(item, Step)]
+    yield "prompt", _prompt(timeline, len(items) - len(steps))
+    yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
+    yield "completion", f"{count(len(steps))} token{'s' * (len(steps) != 1)}"
+    if (finish := finished(timeline, items)) is not None:
+        yield "finished", finish
+    yield from _worth("", steps)
+    if (prefilled := timeline.prompts.prefilled) is not None:
+        yield "first token", milliseconds(prefilled.ttft_ms) + (f", {COLD}" if prefilled.cold else "")
+    if (times := tpot(warm(step.ms for step in steps))) is not None:
+        spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
+        overlap = ", pipelined" if any(step.ms.pipelined for step in steps) else ""
+        cold = next((step.ms.total for step in steps if step.ms.cold), None)
+        first = f"; without the first, {milliseconds(cold)}, {COLD}" if cold else ""
+        yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}{first}"
+    yield from _speculation(timeline, items)
+    if steps:
+        yield "KV cache", kv(steps[-1].kv)
+        yield "memory", f"{size(max(step.memory.peak_bytes for step in steps))} at its peak"
+
+
+def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
+    """The figures of speculative decoding, on the path that has the end of its rounds."""
+    rounds = timeline.of(Speculation).rounds
+    if not rounds or all(item.node != rounds[-1].end for item in items):
+        return
+    last, totals = rounds[-1], timeline.of(Speculation).totals
+    yield (
+        "speculation",
+        f"{draft(last.settings.name).short}, {last.settings.num_draft_tokens} tokens a round",
+    )
+    yield from speculation_figures(totals)
+    if compared := verdict(totals):
+        yield "speed", compared
+
+
+def _prompt(timeline: Timeline, tokens: int) -> str:
+    text, prefilled = f"{count(tokens)} token{'s' * (tokens != 1)}", timeline.prompts.prefilled
+    return text if prefilled is None else f"{text}, {prompt_rate(prefilled.prompt_tps)}"
+
+
+def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
+    """Why a path ended, None where it did not."""
+    finish = timeline.finished.get(items[-1].node if items else ROOT)
+    if finish is None:
+        return None
+    return finish.reason + (f": {visible(finish.detail)}" if finish.detail else "")
+
+
+def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
+    logprobs = [item.logprob for item in items if item.logprob is not None]
+    known = [logprob for logprob in logprobs if math.isfinite(logprob)]
+    if not known:
+        return
+    mean = sum(known) / len(known)
+    yield f"{what}perplexity", f"{math.exp(min(700.0, -mean)):.2f}"
+    barred = len(logprobs) - len(known)
+    without = f" ({barred} of no probability left out)" if barred else ""
+    yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
+
+
+def kv(reading: protocol.KVReading) -> str:
+    """The content of the cache; without one, the tokens that the last pass ran and dropped."""
+    if reading.passed_tokens:
+        return f"off: the last pass ran {count(reading.passed_tokens)} tokens"
+    return f"{count(reading.offset)} tokens, {size(reading.used_bytes)} of {size(reading.allocated_bytes)}"

@@ -1,13 +1,13 @@
-"""Exporting as a tool: the key that makes a document of what is on show, and the word on what came of it."""
+"""Exporting as a tool: the key that makes a document of what is on show, and the answer once it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.files import replacing, shorter
+from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.catalogue import of_recording
 from inspector.main.tool import SET_UP, Host, Tool, ToolActions
@@ -15,11 +15,19 @@ from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import Action, Needs
 
-if TYPE_CHECKING:
-    from inspector.tools.export.dialog import Wanted
-
 Written = tuple[str, bool]
-"""What to tell, printable, and whether it failed."""
+"""An answer for the person, printable, and whether writing failed."""
+
+
+@frozen
+class Wanted:
+    """The request for a document."""
+
+    name: str
+    """One of `NAMES` of the dialog."""
+    path: Path
+    force: bool
+    """Whether an existing file is to be replaced: the dialog warned of it."""
 
 
 class ExportActions(ToolActions):
@@ -32,17 +40,16 @@ class ExportActions(ToolActions):
 
     def open(self) -> None:
         """Ask what to make, and where to put it."""
-        from inspector.tools.export import figures
         from inspector.tools.export.dialog import ExportDialog, stem
         from inspector.tools.export.recording import Recording, line
 
         try:
-            told = line(Recording(self.timeline))
+            shown = line(Recording(self.timeline))
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
         lesson = self._lesson is not None
-        self.host.open(ExportDialog(self._exported, stem(figures.title(told)), lesson), self._left)
+        self.host.open(ExportDialog(self._exported, stem(shown.title), lesson), self._left)
 
     @property
     def _lesson(self) -> Path | None:
@@ -58,10 +65,9 @@ class ExportActions(ToolActions):
         try:
             self._make(wanted)
         except EngineError as error:  # the session has changed under the dialog
-            self._told((visible(str(error)), True))
+            self._answer((visible(str(error)), True))
 
     def _make(self, wanted: Wanted) -> None:
-        from inspector.tools.export import figures
         from inspector.tools.export.dialog import LESSON, PICTURE
         from inspector.tools.export.documents import FORMATS, alone
         from inspector.tools.export.lesson_page import page
@@ -69,23 +75,25 @@ class ExportActions(ToolActions):
 
         if wanted.name == PICTURE:
             shown = line(Recording(self.timeline))
-            heading, made = figures.heading(shown), shown.made
-            self.host.screenshot(heading, lambda svg: self._told(_written(wanted, lambda: alone(svg, made))))
+            heading, made = shown.heading, shown.made
+            self.host.screenshot(
+                heading, lambda svg: self._answer(_written(wanted, lambda: alone(svg, made)))
+            )
             return
         if wanted.name == LESSON:
             if (path := self._lesson) is None or (listed := of_recording(path)) is None:
                 raise EngineError("The lesson is no longer on show.", "Open its recording again.")
             self.host.answer(f"Writing {visible(str(wanted.path))}")
-            self.host.in_background(lambda: _written(wanted, lambda: page(listed.lesson, path)), self._told)
+            self.host.in_background(lambda: _written(wanted, lambda: page(listed.lesson, path)), self._answer)
             return
         setup = self.controller.setup
         recording = snapshot(self.timeline, setup.settings, setup.load, program())
         self.host.answer(f"Writing {visible(str(wanted.path))}")
         make = FORMATS[wanted.name].make
-        self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._told)
+        self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._answer)
 
-    def _told(self, told: Written) -> None:
-        text, failed = told
+    def _answer(self, written: Written) -> None:
+        text, failed = written
         self.host.answer("" if failed else text)
         if failed:
             self.host.announce(text, "Not exported", "error")

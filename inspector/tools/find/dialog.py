@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import on
 from textual.content import Content
 from textual.timer import Timer
@@ -13,51 +15,29 @@ from textual.widgets import Input
 
 from engine.errors import COMPUTE_AGAIN
 from engine.frozen import frozen
-from engine.protocol import Failure, FindTokens, TokensFound
+from engine.protocol import Candidate, Failure, FindTokens, TokensFound
 from engine.token_texts import read_query
 from inspector import scales
-from inspector.display import hex_bytes, token_label, truncate, visible
+from inspector.display import hex_bytes, pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.tools.find.match_list import MatchList
-from inspector.tools.find.tool import FIND_KEYS
+from inspector.tools.find.tool import FIND_KEYS, FindPlace, VocabularySearch
 from inspector.widgets.actions import ActionTable
+from inspector.widgets.canvas import Row
+from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import PickDialog, PickList
 
 LIMIT = 100
 """Matches that are shown at most."""
-WAYS = (
+HELP = (
     "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
     "A capital letter makes case matter."
 )
 FRAME = 0.1
 """Seconds between two checks whether the selected slot is still the one searched for."""
-
-
-@frozen
-class FindPlace:
-    """Where the search is made."""
-
-    node: int
-    """The tokens would follow it."""
-    name: str
-    """As the title calls it; printable."""
-    taken: int | None
-    """Id of the token there, or of the one that a step would take."""
-
-
-@frozen
-class VocabularySearch:
-    """What was looked for, and what was chosen of it."""
-
-    query: str
-    chosen: int | None
-    """Token id, None where the dialog was left."""
-    in_text: bool = False
-    """Whether it was left to look for the same in the text."""
 
 
 class FindDialog(PickDialog[VocabularySearch]):
@@ -68,7 +48,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         lookup: Asks the engine.
         place: Returns where to search, now.
         vocabulary: Tokens of the model.
-        recall: Has logits that are not kept computed again, and then calls `recalled`.
+        recall: Has the logits of a node computed again, and then calls its second argument.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
@@ -85,7 +65,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         lookup: Latest,
         place: Callable[[], FindPlace],
         vocabulary: int,
-        recall: Callable[[int], None],
+        recall: Callable[[int, Callable[[], None]], None],
     ) -> None:
         super().__init__()
         self.query_text, self.lookup, self.vocabulary = query, lookup, vocabulary
@@ -111,7 +91,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         self.set_focus(field)
         with self.prevent(Input.Changed):
             field.value = self.query_text
-        self._say(WAYS)
+        self._say(HELP)
         self._list.put((), None)
         self._ask()
         self._following = self.set_interval(FRAME, self._follow)
@@ -175,7 +155,7 @@ class FindDialog(PickDialog[VocabularySearch]):
 
     def recalled(self) -> None:
         """Logits were computed again: ask again."""
-        if self._dropped:
+        if self._dropped and not self.left:
             self._pending = None
             self._ask()
 
@@ -194,7 +174,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         if self._dropped and self._recalled != node:
             self._recalled = node
             self._say("Computing the logits …")
-            self._recall(node)
+            self._recall(node, self.recalled)
 
     def apply(self) -> None:
         """Choose the highlighted match; where the answer to what was typed is still to come, its first one."""
@@ -215,14 +195,14 @@ class FindDialog(PickDialog[VocabularySearch]):
 
 
 def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
-    """What a search found, as a sentence; printable.
+    """The result of a search, as a sentence; printable.
 
     Args:
         answer: The answer.
         vocabulary: Tokens of the model.
     """
     if not answer.query:
-        return WAYS
+        return HELP
     query = read_query(answer.query)
     if query.kind == "id":
         ids = f"0 to {vocabulary - 1:,}"
@@ -239,3 +219,89 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     shown = len(answer.matches)
     more = f" The {shown} most probable are shown." if shown < answer.total else ""
     return f"{many}: {scales.tiny(answer.mass)} by the model.{more}"
+
+
+# ---- the matches --------------------------------------------------------------------------------
+
+MARK, PERCENT = 3, 9
+"""Cells of the marks and of the model's probability, with its left gap."""
+EXTRA = {"sampler": 9, "rank": 8, "logprob": 9, "id": 8}
+"""Cells of the columns that give way, their left gap included; the last goes first."""
+TOKEN = 26
+"""Cells that a token's text gets at most."""
+
+
+@frozen
+class MatchColumns:
+    """The columns that fit, and the widths of those that give way."""
+
+    token: int
+    bar: int
+    extra: tuple[str, ...]
+
+
+def fitting(width: int) -> MatchColumns:
+    """The columns that fit in `width` cells."""
+    extra = list(EXTRA)
+    while extra and width - MARK - PERCENT - sum(EXTRA[name] for name in extra) < 20:
+        extra.pop()
+    free = width - MARK - PERCENT - sum(EXTRA[name] for name in extra)
+    token = max(6, min(TOKEN, free * 2 // 3))
+    return MatchColumns(token, max(0, free - token - 1), tuple(extra))
+
+
+class MatchList(PickList):
+    """The matches; one of them is highlighted."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.matches: tuple[Candidate, ...] = ()
+        self._taken: int | None = None
+
+    @property
+    def match(self) -> Candidate | None:
+        """The highlighted match, None where there is none."""
+        return self.matches[self.highlighted] if self.highlighted < len(self.matches) else None
+
+    def put(self, matches: Sequence[Candidate], taken: int | None) -> None:
+        """Show some matches, the first of them highlighted.
+
+        Args:
+            matches: The most probable first.
+            taken: Id of the token in this place, for its mark.
+        """
+        self.matches, self._taken = tuple(matches), taken
+        self.lay(len(self.matches))
+
+    def head(self, width: int) -> Row:
+        columns = fitting(width)
+        text = " " * MARK + pad("token", columns.token + 1 + columns.bar) + pad("model", PERCENT, right=True)
+        return [
+            Segment(text + "".join(pad(n, EXTRA[n], right=True) for n in columns.extra), self.ink("muted"))
+        ]
+
+    def row(self, place: int, width: int) -> Row:
+        match, columns = self.matches[place], fitting(width + 1)
+        cut = match.cut_by is not None
+        ink = self.ink("muted" if place == self.highlighted else "faint") if cut else self.rich_style
+        words = self.ink("special") if match.special and not cut else ink
+        return [
+            Segment("▶ " if match.id == self._taken else "  ", self.ink("accent")),
+            Segment(pad(token_label(match.text, match.raw), columns.token) + " ", words),
+            Segment(bar(match.prob, columns.bar), ink if cut else ink + self.data()),
+            Segment(pad(scales.tiny(match.prob), PERCENT, right=True), ink),
+            *(self._number(match, name, ink) for name in columns.extra),
+        ]
+
+    def _number(self, match: Candidate, name: str, ink: Style) -> Segment:
+        muted = ink if match.cut_by else self.ink("muted")
+        match name:
+            case "sampler":
+                after = visible(match.cut_by) if match.cut_by else scales.percent(match.sampler_prob)
+                return Segment(" " + pad(after, EXTRA[name] - 1, right=True), ink)
+            case "rank":
+                return Segment(pad(scales.count(match.rank), EXTRA[name], right=True), muted)
+            case "logprob":
+                return Segment(pad(f"{match.logprob:.2f}", EXTRA[name], right=True), muted)
+            case _:
+                return Segment(pad(str(match.id), EXTRA[name], right=True), muted)

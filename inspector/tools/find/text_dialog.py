@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -11,71 +13,23 @@ from textual.containers import HorizontalGroup
 from textual.widget import Widget
 from textual.widgets import Input
 
+from engine.frozen import frozen
+from engine.token_texts import TokenQuery, read_query
 from inspector import scales
-from inspector.display import pad, truncate, visible
+from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
-from inspector.tools.find.text_search import TextPlace, TextPlaces, TextSearch, excerpt, search
-from inspector.tools.find.tool import TEXT_KEYS
+from inspector.tools.find.tool import TEXT_KEYS, TextPlace, TextSearch
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.around import around
-from inspector.widgets.canvas import Row
-from inspector.widgets.choice import Choice
+from inspector.widgets.canvas import Row, around
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog, PickList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.lists import PickDialog, PickList
 
 SCOPES = ("this path", "all branches")
-WAYS = "What stands in the text: #339 finds an id, 0x e2 9c bytes. A capital letter makes case matter."
-_POSITION, _BRANCH = 9, 16
-"""Cells of the position, and of whether a place is on the path."""
-
-
-class PlaceList(PickList):
-    """The places, each in its text."""
-
-    def __init__(self, timeline: Callable[[], Timeline]) -> None:
-        super().__init__(id="text-places")
-        self._now = timeline
-        self.places: tuple[TextPlace, ...] = ()
-
-    @property
-    def place(self) -> TextPlace | None:
-        """The highlighted one."""
-        return self.places[self.highlighted] if self.highlighted < len(self.places) else None
-
-    def put(self, places: tuple[TextPlace, ...], nearest: int) -> None:
-        """Show some places, one of them highlighted."""
-        self.places = places
-        self.lay(len(places), nearest)
-
-    def head(self, width: int) -> Row:
-        beside = pad("branch", _BRANCH) if self._beside(width - 1) else ""
-        return [
-            Segment(" " + pad("position", _POSITION, right=True) + "  " + beside + "text", self.ink("muted"))
-        ]
-
-    def _beside(self, width: int) -> bool:
-        return width >= 60 and not all(place.on_path for place in self.places)
-
-    def row(self, place: int, width: int) -> Row:
-        timeline, found, muted = self._now(), self.places[place], self.ink("muted")
-        if found.last not in timeline.tree.branches:
-            return [Segment("this place is deleted", muted)]
-        shown, beside = excerpt(timeline, found), _BRANCH if self._beside(width) else 0
-        position = scales.count(timeline.tree.branches.depth(found.first))
-        return [
-            Segment(pad(position, _POSITION, right=True) + "  ", muted),
-            Segment(pad("this path" if found.on_path else "another", beside), muted),
-            *around(
-                shown.before,
-                shown.found,
-                shown.after,
-                max(1, width - _POSITION - 2 - beside),
-                muted,
-                self.ink("accent"),
-            ),
-        ]
+HELP = "What stands in the text: #339 finds an id, 0x e2 9c bytes. A capital letter makes case matter."
 
 
 class TextSearchDialog(PickDialog[TextSearch]):
@@ -104,7 +58,7 @@ class TextSearchDialog(PickDialog[TextSearch]):
         with HorizontalGroup(id="text-row"):
             yield SafeInput(self._search.query, "a text", id="text-query")
             yield Choice(SCOPES, int(self._search.everywhere), id="text-scope")
-        yield Remark(WAYS, id="text-remark")
+        yield Remark(HELP, id="text-remark")
         yield PlaceList(self._now)
 
     def on_mount(self) -> None:
@@ -164,9 +118,9 @@ class TextSearchDialog(PickDialog[TextSearch]):
 
 
 def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
-    """What a search found, as a sentence; printable."""
+    """The result of a search, as a sentence; printable."""
     if not typed.query:
-        return WAYS
+        return HELP
     where = "in any branch" if typed.everywhere else "on this path"
     part = f"‹{truncate(visible(typed.query), 24)}›"
     if not found.total:
@@ -179,3 +133,186 @@ def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
     shown = len(found.shown)
     more = f", of which the first {shown} are shown" if shown < found.total else ""
     return f"{part} stands at {many} {'in all branches' if typed.everywhere else where}{more}."
+
+
+# ---- the list of places, each in its text -------------------------------------------------------
+
+_POSITION, _BRANCH = 9, 16
+"""Cells of the position, and of whether a place is on the path."""
+
+
+class PlaceList(PickList):
+    """The places, each in its text."""
+
+    def __init__(self, timeline: Callable[[], Timeline]) -> None:
+        super().__init__(id="text-places")
+        self._now = timeline
+        self.places: tuple[TextPlace, ...] = ()
+
+    @property
+    def place(self) -> TextPlace | None:
+        """The highlighted one."""
+        return self.places[self.highlighted] if self.highlighted < len(self.places) else None
+
+    def put(self, places: tuple[TextPlace, ...], nearest: int) -> None:
+        """Show some places, one of them highlighted."""
+        self.places = places
+        self.lay(len(places), nearest)
+
+    def head(self, width: int) -> Row:
+        beside = pad("branch", _BRANCH) if self._beside(width - 1) else ""
+        return [
+            Segment(" " + pad("position", _POSITION, right=True) + "  " + beside + "text", self.ink("muted"))
+        ]
+
+    def _beside(self, width: int) -> bool:
+        return width >= 60 and not all(place.on_path for place in self.places)
+
+    def row(self, place: int, width: int) -> Row:
+        timeline, found, muted = self._now(), self.places[place], self.ink("muted")
+        if found.last not in timeline.tree.branches:
+            return [Segment("this place is deleted", muted)]
+        shown, beside = excerpt(timeline, found), _BRANCH if self._beside(width) else 0
+        position = scales.count(timeline.tree.branches.depth(found.first))
+        return [
+            Segment(pad(position, _POSITION, right=True) + "  ", muted),
+            Segment(pad("this path" if found.on_path else "another", beside), muted),
+            *around(
+                shown.before,
+                shown.found,
+                shown.after,
+                max(1, width - _POSITION - 2 - beside),
+                muted,
+                self.ink("accent"),
+            ),
+        ]
+
+
+# ---- the search, across the borders of tokens ---------------------------------------------------
+
+LIMIT = 500
+"""Places that are listed at most."""
+_AROUND = 40
+"""Characters of the text at each side of a place, at most."""
+
+
+@frozen
+class Excerpt:
+    """A place in its text; printable."""
+
+    before: str
+    found: str
+    after: str
+
+
+@frozen
+class TextPlaces:
+    """The places where a text stands."""
+
+    shown: tuple[TextPlace, ...]
+    total: int
+
+
+def search(timeline: Timeline, typed: str, everywhere: bool) -> TextPlaces:
+    """Find what was typed.
+
+    Args:
+        timeline: What is on show.
+        typed: As in a search of the vocabulary: a text, `#123` for an id, `0x e2 9c` for bytes within a token.
+        everywhere: In every branch, rather than on the current path alone.
+    """
+    if not typed:
+        return TextPlaces((), 0)
+    query = read_query(typed)
+    path = [item.node for item in timeline.items]
+    on_path = frozenset(path)
+    found: list[TextPlace] = []
+    total = 0
+    for nodes, above in _runs(timeline.tree.branches, path, everywhere, len(typed)):
+        for first, last in _in_run(timeline, nodes, above, query):
+            total += 1
+            if len(found) < LIMIT:
+                found.append(TextPlace(first, last, last in on_path))
+    return TextPlaces(tuple(found), total)
+
+
+def _runs(
+    branches: Branches, path: list[int], everywhere: bool, reach: int
+) -> Iterator[tuple[list[int], int]]:
+    """Nodes in the order of their text, and how many of them belong to the branches above."""
+    if not everywhere:
+        yield path, 0
+        return
+    for branch in branches:
+        above = _tail(branches, branch, reach)
+        yield above + branch.nodes, len(above)
+
+
+def _tail(branches: Branches, branch: Branch, reach: int) -> list[int]:
+    """The last tokens before a branch, of so many characters together."""
+    tail: list[int] = []
+    for part in branches.above(branch):
+        if part is branch:
+            continue
+        for node in reversed(part.nodes):
+            if reach <= 0:
+                return tail[::-1]
+            tail.append(node)
+            reach -= len(branches[node].text)
+    return tail[::-1]
+
+
+def _in_run(timeline: Timeline, nodes: list[int], above: int, query: TokenQuery) -> Iterator[tuple[int, int]]:
+    """First and last node of each place that ends in a run's own tokens."""
+    if query.kind == "text":
+        spans: Iterable[tuple[int, int]] = _texts(timeline.tree.branches, nodes, query)
+    else:
+        spans = ((place, place) for place, node in enumerate(nodes) if _is_token(timeline, node, query))
+    return ((nodes[first], nodes[last]) for first, last in spans if last >= above)
+
+
+def _is_token(timeline: Timeline, node: int, query: TokenQuery) -> bool:
+    if query.kind == "bytes":
+        return query.raw in timeline.tree.branches[node].raw
+    item = timeline.tree.nodes.get(node) or timeline.of(BeamHistory).nodes.get(node)
+    return item is not None and item.id == query.id
+
+
+def _texts(branches: Branches, nodes: Sequence[int], query: TokenQuery) -> list[tuple[int, int]]:
+    """Places of the first and the last token of each place where a text stands, in their order."""
+    texts = [branches[node].text for node in nodes]
+    if not query.cased:
+        texts = [text.lower() for text in texts]  # each by itself: lowering may change how long it is
+    starts = list(accumulate(map(len, texts), initial=0))[:-1]
+    whole = "".join(texts)
+    spans: dict[int, int] = {}
+    for part in query.texts:
+        at = whole.find(part)
+        while part and at >= 0:
+            spans.setdefault(at, at + len(part))
+            at = whole.find(part, at + len(part))
+    return [
+        (bisect_right(starts, at) - 1, bisect_right(starts, end - 1) - 1) for at, end in sorted(spans.items())
+    ]
+
+
+def excerpt(timeline: Timeline, place: TextPlace) -> Excerpt:
+    """A place with the text around it."""
+    branches = timeline.tree.branches
+    nodes = [place.last]
+    while nodes[-1] != place.first:
+        nodes.append(branches[nodes[-1]].parent)
+    end = branches.of(place.last)
+    assert end is not None  # it was found there
+    at = branches.place(place.last)
+    after = "".join(branches[node].text for node in end.nodes[at + 1 : at + 1 + _AROUND])
+    before, length, node = [], 0, branches[place.first].parent
+    while node in branches and length < _AROUND:
+        before.append(branches[node].text)
+        length, node = length + len(before[-1]), branches[node].parent
+    found = "".join(branches[node].text for node in reversed(nodes))
+    return Excerpt(
+        visible("".join(reversed(before))[-_AROUND:]),
+        visible(found) or token_label("", branches[place.first].raw),
+        visible(after[:_AROUND]),
+    )

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
 
+from engine.frozen import frozen
 from engine.protocol import Recall, Recalled, Step
 from inspector.main.tool import BRANCH, LOOK, Host, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.tools.find.text_search import TextSearch
 from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
-if TYPE_CHECKING:
-    from inspector.tools.find.dialog import FindDialog, FindPlace, VocabularySearch
+
+@frozen
+class FindPlace:
+    """The place of a search in the vocabulary."""
+
+    node: int
+    """The tokens would follow it."""
+    name: str
+    """As the title calls it; printable."""
+    taken: int | None
+    """Id of the token there, or of the one that a step would take."""
+
+
+@frozen
+class VocabularySearch:
+    """A search in the vocabulary, and the choice that it ended with."""
+
+    query: str
+    chosen: int | None
+    """Token id, None where the dialog was left."""
+    in_text: bool = False
+    """Whether it was left to look for the same in the text."""
+
+
+@frozen
+class TextPlace:
+    """One place where a text stands, on the path or on another branch."""
+
+    first: int
+    """Node of its first token."""
+    last: int
+    """Node of its last one: its branch is that of the place."""
+    on_path: bool
+
+
+@frozen
+class TextSearch:
+    """A search in the text, and the choice that it ended with."""
+
+    query: str = ""
+    everywhere: bool = False
+    chosen: TextPlace | None = None
+    """None where the dialog was left."""
 
 
 class FindActions(ToolActions):
@@ -23,10 +64,9 @@ class FindActions(ToolActions):
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._query = ""
-        """What was looked for last."""
-        self._dialog: FindDialog | None = None
+        """The last query."""
         self._in_text = TextSearch()
-        """What was looked for last in the text, and where."""
+        """The last search in the text."""
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""
@@ -36,12 +76,10 @@ class FindActions(ToolActions):
         facts = self.timeline.facts
         vocabulary = facts.vocabulary if facts else 0
         dialog = FindDialog(self._query, self._lookup, self._place, vocabulary, self._recall)
-        self._dialog = cast(FindDialog, self.host.open(dialog, self._left))
+        self.host.open(dialog, self._left)
         self.host.answer()
 
     def _place(self) -> FindPlace:
-        from inspector.tools.find.dialog import FindPlace
-
         timeline = self.timeline
         item = timeline.selected
         name = "the token to come"
@@ -51,15 +89,16 @@ class FindActions(ToolActions):
             name = f"prompt token {timeline.slot + 1}"
         return FindPlace(timeline.before, name, timeline.taken)
 
-    def _recall(self, node: int) -> None:
-        self.controller.client.do(Recall((node,)), self._recalled)
+    def _recall(self, node: int, then: Callable[[], None]) -> None:
+        """Have logits computed again, and call `then` where they were."""
 
-    def _recalled(self, request: Request[Recall]) -> None:
-        if self._dialog is not None and request.reply(Recalled) is not None:
-            self._dialog.recalled()
+        def recalled(request: Request[Recall]) -> None:
+            if request.reply(Recalled) is not None:
+                then()
+
+        self.controller.client.do(Recall((node,)), recalled)
 
     def _left(self, search: VocabularySearch | None) -> None:
-        self._dialog = None
         if search is not None and search.in_text:
             self._in_text = replace(self._in_text, query=search.query)
             self.find_in_text()

@@ -1,0 +1,1 @@
+"""A grammar that the text must match, and what it expects at each token."""

@@ -12,18 +12,16 @@ from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.errors import SettingsError
-from engine.frozen import frozen
 from engine.grammar_settings import Grammar, GrammarKind, check_grammar
 from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import allows
-from inspector.tools.grammar.tool import GRAMMAR_KEYS
+from inspector.tools.grammar.tool import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
-from inspector.widgets.safety import SafeTextArea
+from inspector.widgets.fields import Choice, SafeTextArea
 
 LABELS: dict[GrammarKind, str] = {
     "regex": "regex", "json-schema": "JSON schema", "choices": "one of", "lark": "Lark", "gbnf": "GBNF",
@@ -50,25 +48,6 @@ PAUSE = 0.3
 """Seconds without a key until what was typed is tried: a trial takes a process."""
 
 
-@frozen
-class GrammarChosen:
-    """What the dialog is left with."""
-
-    grammar: Grammar | None
-    """None to take it off."""
-
-
-@frozen
-class GrammarPlace:
-    """Where a grammar would begin, and where it is tried."""
-
-    node: int
-    here: int
-    """Tokens of the path before the place that is looked at."""
-    begun: bool = False
-    """Whether the answer has tokens before that place: a new grammar begins behind them."""
-
-
 class GrammarDialog(Dialog[GrammarChosen]):
     """Asks for a grammar.
 
@@ -87,7 +66,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
         self._grammar, self._lookup, self._place = grammar, lookup, place
         self._timer: Timer | None = None
         self._wrong: Grammar | None = None
-        """What was found wrong last."""
+        """The grammar that was found wrong last."""
 
     def body(self) -> Iterable[Widget]:
         kinds = [*LABELS]
@@ -134,7 +113,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
 
     @property
     def typed(self) -> Grammar:
-        """What the fields say."""
+        """The grammar in the fields."""
         kind = [*LABELS][self.query_one("#grammar-kind", Choice).chosen]
         held = self._grammar.begin if self._grammar is not None else None
         here = self._place.here if held is None else held
@@ -177,7 +156,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
             self._refuse(self.typed, f"{failure.message} {failure.hint}".rstrip())
         elif (answer := request.reply(GrammarExpected)) is not None:
             self._wrong = None
-            self._say(told(answer))
+            self._say(usable_sentence(answer))
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar
@@ -200,8 +179,8 @@ class GrammarDialog(Dialog[GrammarChosen]):
         self.dismiss(GrammarChosen(None) if self._grammar is not None else None)
 
 
-def told(answer: GrammarExpected) -> str:
-    """That it can be used, and what it would expect; printable."""
+def usable_sentence(answer: GrammarExpected) -> str:
+    """A sentence that the grammar can be used, and what it would expect; printable."""
     reading = answer.reading
     if reading is None:
         return "It can be used."

@@ -1,23 +1,48 @@
-"""A grammar as a tool: the dialog that sets it, and the panel that shows what it expects."""
+"""A grammar as a tool: what opens its dialog, and the panel that shows what it expects at a token."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from engine.frozen import frozen
 from engine.grammar_settings import Grammar
-from engine.protocol import GrammarExpected, ReadGrammar
-from inspector.display import visible
+from engine.protocol import ExpectedBeginning, GrammarExpected, GrammarReading, ReadGrammar
+from inspector import scales
+from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
 from inspector.main.arrangement import Place
 from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.tools.grammar.panel import GrammarPanel
+from inspector.state.grammar import sentences, share, warning
+from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, dialog_table, note
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
+from inspector.widgets.charts import bar
+from inspector.widgets.inks import panel_css
 
-if TYPE_CHECKING:
-    from inspector.tools.grammar.dialog import GrammarChosen
+
+@frozen
+class GrammarChosen:
+    """The result of the dialog."""
+
+    grammar: Grammar | None
+    """None to take it off."""
+
+
+@frozen
+class GrammarPlace:
+    """The place where a grammar would begin, and where it is tried."""
+
+    node: int
+    here: int
+    """Tokens of the path before the place that is looked at."""
+    begun: bool = False
+    """Whether the answer has tokens before that place: a new grammar begins behind them."""
 
 
 class GrammarActions(ToolActions):
@@ -35,7 +60,7 @@ class GrammarActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a grammar."""
-        from inspector.tools.grammar.dialog import GrammarDialog, GrammarPlace
+        from inspector.tools.grammar.dialog import GrammarDialog
 
         timeline, settings = self.timeline, self.controller.setup.settings
         self._open, self._asked = True, None
@@ -84,6 +109,93 @@ class GrammarActions(ToolActions):
         self._expected = request.reply(GrammarExpected)
         self.host.changed()
 
+
+# ---- the panel ----------------------------------------------------------------------------------
+
+_WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
+
+
+class GrammarPanel(Canvas, can_focus=True):
+    """The grammar where the person looks."""
+
+    DEFAULT_CSS = panel_css("GrammarPanel")
+
+    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._grammar: Grammar | None = None
+        self._expected: GrammarExpected | None = None
+
+    def tell(self, timeline: Timeline, grammar: Grammar | None, expected: GrammarExpected | None) -> None:
+        """Show a grammar at the selected slot.
+
+        Args:
+            timeline: What is known.
+            grammar: In force there; None without one.
+            expected: What it expects there; None while that isn't known.
+        """
+        self._grammar, self._expected = grammar, expected
+        self.show(timeline)
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        timeline = self.timeline
+        named = f"Grammar · {visible(self._grammar.summary)}" if self._grammar else "Grammar"
+        self.title(Content(truncate(named, max(1, width - 2))))
+        if timeline is None or timeline.distribution is None:
+            reason, advice = why_empty(timeline, "What a grammar allows appears here.")
+            if timeline is not None and timeline.items:
+                reason, advice = "This token was given by the prompt.", "Press end for the token to come."
+            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        reading = timeline.distribution.grammar
+        if self._grammar is None or reading is None:
+            return centred(self._nothing(timeline), width, height)
+        rows = self._sentences(reading, width)
+        return [*rows, *self._beginnings(width, height - len(rows))]
+
+    def _nothing(self, timeline: Timeline) -> list[tuple[str, Style]]:
+        reason = (
+            "No grammar holds here." if self._grammar is None else "The grammar begins behind this token."
+        )
+        advice = (
+            f"Press {key_for('grammar')} to give one: digits, a date, JSON."
+            if self._grammar is None
+            else "Press → or end."
+        )
+        advice = "None was recorded." if timeline.recorded and self._grammar is None else advice
+        return [(reason, self.rich_style), (advice, self.ink("muted"))]
+
+    def _sentences(self, reading: GrammarReading, width: int) -> list[Row]:
+        warned = warning(reading)
+        lines = wrapped(f"! {warned}", width) if warned else []
+        rows: list[Row] = [[Segment(line, self.ink("warn"))] for line in lines]
+        rest = " ".join(sentence for sentence in sentences(reading) if sentence != warned)
+        return [*rows, *([Segment(line)] for line in wrapped(rest, width))]
+
+    def _beginnings(self, width: int, room: int) -> list[Row]:
+        expected = self._expected.expected if self._expected is not None else ()
+        if not expected or room < 2:
+            return []
+        cells = max(0, min(_BAR, width - _WORDS - _COUNT - _SHARE - 2))
+        head = pad("expects", _WORDS) + pad("tokens", _COUNT, right=True) + pad("model", _SHARE, right=True)
+        rows: list[Row] = [[Segment(head, self.ink("muted"))]]
+        return rows + [self._beginning(each, cells) for each in expected[: room - 1]]
+
+    def _beginning(self, each: ExpectedBeginning, cells: int) -> Row:
+        mass = "" if each.mass is None else share(each.mass)
+        row = [
+            Segment(pad(visible(each.words), _WORDS), self.ink("strong")),
+            Segment(pad(scales.count(each.tokens), _COUNT, right=True)),
+            Segment(pad(mass, _SHARE, right=True)),
+        ]
+        if each.mass is None or not cells:
+            return row
+        return [
+            *row,
+            Segment("  "),
+            Segment(bar(min(1.0, each.mass), cells), self.ink("track") + self.data()),
+        ]
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 GRAMMAR_KEYS = dialog_table(
     "While a grammar is typed",

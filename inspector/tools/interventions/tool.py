@@ -1,17 +1,33 @@
-"""Interventions as a tool."""
+"""Interventions as a tool: its keys, what is chosen, and the answers of the engine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import reduce
 
+from engine.frozen import frozen
+from engine.protocol import (
+    ActivationsPatched,
+    HeadsSwept,
+    Intervene,
+    Intervened,
+    Intervention,
+    PatchKind,
+    Scope,
+    SweptUnit,
+)
+from inspector import scales
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.tools.interventions.choices import SwitchControl
+from inspector.session.client import EngineClient
+from inspector.session.requests import Replies
+from inspector.state.inside import joined, layer_of_heads
 from inspector.widgets.actions import Action, Needs, both
 
 
 class InterventionsActions(ToolActions):
-    """Opens the views, and keeps what was chosen in them and what they were told."""
+    """Opens the views, and keeps what was chosen in them and the answers of the engine."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -25,10 +41,211 @@ class InterventionsActions(ToolActions):
 
     def open_patching(self) -> None:
         """Put what another path computed into the selected token's."""
-        from inspector.tools.interventions.patch_screen import PatchingScreen
+        from inspector.tools.interventions.patching import PatchingScreen
 
         self.open_screen(PatchingScreen(self.host, self.control))
 
+
+# ---- what is chosen, and the answers of the engine ----------------------------------------------
+
+SCALES = (0.0, 0.5, 2.0)
+"""What a key goes through: off, half, twice."""
+_ORDER = ("head", "attention", "recurrence", "mlp", "layer")
+Column = tuple[str, int | None]
+"""A column of the map: the kind of its units, and which head."""
+
+
+class SwitchControl:
+    """The unit under the cursor, those that are switched off together, and the answers of the engine.
+
+    A unit is an intervention at scale 0.
+
+    Args:
+        client: Of the engine.
+    """
+
+    def __init__(self, client: EngineClient) -> None:
+        self.sweeps = Replies(client, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer)))
+        self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
+        """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
+        self.tried = Replies(
+            client, Intervened, lambda answer: (answer.node, tuple(answer.interventions), answer.scope)
+        )
+        self.patched = Replies(
+            client, ActivationsPatched, lambda answer: (answer.node, answer.source, answer.part)
+        )
+        self.together: dict[Intervention, float] = {}
+        """The units that are scaled at once, and by how much; some may be of a model that was left."""
+        self.scale = 0.0
+        """Of a unit that is not among them."""
+        self.scope: Scope = "token"
+        self.part: PatchKind = "layer"
+        self.source: int | None = None
+        """The path whose activations are put in; None for the first that can be."""
+        self._measure = 0
+        self._unit: Intervention | None = None
+
+    def sweep(self, node: int) -> HeadsSwept | None:
+        """The known sweep of a token: its layers and parts, with the heads of those layers that were asked for."""
+        if (whole := self.sweeps.get((node, None))) is None:
+            return None
+        keys = [
+            key
+            for key in self.sweeps.keys
+            if isinstance(key, tuple) and key[0] == node and key[1] is not None
+        ]
+        found = (whole, *(more for key in sorted(keys) if (more := self.sweeps.get(key)) is not None))
+        if self._joined is None or self._joined[0] != found:
+            self._joined = found, reduce(joined, found)
+        return self._joined[1]
+
+    def drop(self) -> None:
+        """Nobody waits for an answer any more."""
+        for answers in (self.sweeps, self.tried, self.patched):
+            answers.drop()
+
+    @property
+    def measure(self) -> UnitMeasure:
+        """The measure that the map is coloured by."""
+        return MEASURES[self._measure]
+
+    def turn_measure(self) -> None:
+        """Colour by the next measure."""
+        self._measure = (self._measure + 1) % len(MEASURES)
+
+    # ---- the cursor -----------------------------------------------------------------------------
+
+    def unit(self, swept: HeadsSwept) -> Intervention:
+        """The unit under the cursor; the first time the head, or else the unit, that did most."""
+        units = [each.intervention for each in swept.units]
+        if self._unit in units:
+            return self._unit
+        if self._unit is not None and (near := _in_layer(units, self._unit.layer, column_of(self._unit))):
+            return near
+        heads = [each for each in swept.units if each.intervention.kind == "head"]
+        return strongest(heads or swept.units, self.measure).intervention
+
+    def turn_layer(self, swept: HeadsSwept, by: int) -> None:
+        """Choose the unit of another layer that is the most alike."""
+        now, units = self.unit(swept), [each.intervention for each in swept.units]
+        layer = max(0, min(units[-1].layer, now.layer + by))
+        self._unit = _in_layer(units, layer, column_of(now)) or now
+
+    def turn_column(self, swept: HeadsSwept, by: int) -> None:
+        """Choose the next unit of the layer; they go round."""
+        now = self.unit(swept)
+        own = sorted(
+            (each.intervention for each in swept.units if each.intervention.layer == now.layer),
+            key=lambda each: place(column_of(each)),
+        )
+        self._unit = own[(own.index(now) + by) % len(own)]
+
+    # ---- what is switched off --------------------------------------------------------------------
+
+    def marked(self, swept: HeadsSwept) -> dict[Intervention, float]:
+        """The units that are scaled together, as far as the model has them."""
+        units = {each.intervention for each in swept.units}
+        return {unit: scale for unit, scale in self.together.items() if unit in units}
+
+    def interventions(self, swept: HeadsSwept) -> tuple[Intervention, ...]:
+        """The interventions to try: those together, or else the unit under the cursor."""
+        marked = self.marked(swept) or {self.unit(swept): self.scale}
+        return tuple(replace(unit, scale=scale) for unit, scale in marked.items())
+
+    def toggle(self, swept: HeadsSwept) -> None:
+        """Add the unit under the cursor to those together, or take it out."""
+        unit = self.unit(swept)
+        self._unit = unit  # the cursor stays, whatever the next sweep finds strongest
+        if self.together.pop(unit, None) is None:
+            self.together[unit] = self.scale
+
+    def turn_scale(self, swept: HeadsSwept, by: int) -> None:
+        """Scale the unit under the cursor by the next factor, or by the one before."""
+        unit = self.unit(swept)
+        now = self.together.get(unit, self.scale)
+        scale = SCALES[max(0, min(len(SCALES) - 1, SCALES.index(now) + by))]
+        if unit in self.together:
+            self.together[unit] = scale
+        else:
+            self.scale = scale
+
+    def question(self, node: int, swept: HeadsSwept) -> tuple[Hashable, Intervene]:
+        """The question about the chosen units, and its key."""
+        listed = self.interventions(swept)
+        return (node, listed, self.scope), Intervene(node, listed, self.scope)
+
+
+def column_of(unit: Intervention) -> Column:
+    """The column of the map that a unit stands in."""
+    return unit.kind, unit.head
+
+
+def place(column: Column) -> tuple[int, int]:
+    """The order of columns: heads, parts, whole layers."""
+    return _ORDER.index(column[0]), column[1] or 0
+
+
+def strongest(units: tuple[SweptUnit, ...] | list[SweptUnit], measure: UnitMeasure) -> SweptUnit:
+    """The unit that did most."""
+    return max(units, key=measure.strength)
+
+
+def _in_layer(units: list[Intervention], layer: int, column: Column) -> Intervention | None:
+    """The unit of a layer in a column, or in the nearest one."""
+    own = [unit for unit in units if unit.layer == layer]
+    kind, number = place(column)
+    return min(
+        own,
+        key=lambda unit: (abs(place(column_of(unit))[0] - kind), abs((unit.head or 0) - number)),
+        default=None,
+    )
+
+
+# ---- what a unit did, as a number ---------------------------------------------------------------
+
+
+@frozen
+class UnitMeasure:
+    """A number for the effect of switching off a unit."""
+
+    name: str
+    unit: str
+    says: str
+    """For the legend."""
+    value: Callable[[SweptUnit], float]
+    edges: tuple[float, ...]
+    """Where each step of the colours begins, of the value without its sign."""
+    signed: bool
+
+    def step(self, value: float) -> int:
+        """Of the colours: 0 for none to 5, below 0 for a value below 0."""
+        return step_of(value, self.edges)
+
+    def strength(self, unit: SweptUnit) -> float:
+        """The size of its effect, without its sign."""
+        return abs(self.value(unit))
+
+
+MEASURES = (
+    UnitMeasure(
+        "KL", "KL in bits", "KL in bits, how far all probabilities move, from",
+        lambda unit: unit.kl_bits, scales.KL_BITS, False,
+    ),
+    UnitMeasure(
+        "logit", "change of the logit", "change of the followed token's logit, from",
+        lambda unit: unit.logit_change, (0.1, 0.5, 1.0, 2.0, 4.0), True,
+    ),
+)  # fmt: skip
+"""In the order in which a key goes through them."""
+
+
+def step_of(value: float, edges: tuple[float, ...]) -> int:
+    """The step of a value, with its sign."""
+    step = sum(abs(value) >= edge for edge in edges)
+    return -step if value < 0 else step
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 INTERVENTIONS_SCREEN = inside_table(
     "While parts are switched off",

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import ClassVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import ClassVar, NamedTuple
 
-from engine.protocol import Command, LensRead, ReadLens
-from inspector.display import token_label
-from inspector.main.inside.screen import InsideScreen
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.frozen import frozen
+from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
+from inspector.display import pad, quoted, token_label, truncate_middle
+from inspector.main.inside.screen import InsideScreen, part_shown
 from inspector.main.tool import Host
+from inspector.scales import bits, count, percent
 from inspector.session.requests import Replies
-from inspector.tools.lens.choices import LensChoices
-from inspector.tools.lens.detail import detail
-from inspector.tools.lens.measures import MEASURES, CellMeasure
-from inspector.tools.lens.table import Table
-from inspector.tools.lens.tool import LENS_SCREEN
+from inspector.tools.lens.tool import LENS_SCREEN, LensChoices
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, wrapped
+from inspector.widgets.charts import bar
+from inspector.widgets.token_lines import heat_style
 
 TOP = 10
 """Tokens of a cell's list."""
@@ -67,9 +71,9 @@ class LensScreen(InsideScreen[LensRead]):
     def draw(self, answer: LensRead, on: Canvas, width: int, height: int) -> list[Row]:
         if not answer.columns or not answer.columns[-1].cells:
             return []
-        column, layer, measure = answer.columns[-1], self._layer(answer), MEASURES[self.choices.measure]
+        column, layer, measure = answer.columns[-1], self._layer(answer), self.measure
         followed = self._followed(answer)
-        table = Table(
+        table = LensTable(
             answer.columns, self._heads(answer), measure, layer,
             answer.followed.index(followed) if followed is not None else None, self._label_of(answer, followed),
         )  # fmt: skip
@@ -104,7 +108,7 @@ class LensScreen(InsideScreen[LensRead]):
 
     @property
     def measure(self) -> CellMeasure:
-        """What the cells are coloured by."""
+        """The measure that the cells are coloured by."""
         return MEASURES[self.choices.measure]
 
     def turn_layer(self, by: int) -> None:
@@ -123,3 +127,298 @@ class LensScreen(InsideScreen[LensRead]):
     def change_measure(self) -> None:
         """Colour by the next measure."""
         self.choices.measure = (self.choices.measure + 1) % len(MEASURES)
+
+
+# ---- the table ----------------------------------------------------------------------------------
+
+LABEL = 6
+"""Cells of the layers' numbers."""
+CELL, WIDEST = 13, 18
+"""Cells of a column at least and at most: a mark, the token, a blank and four cells of a number."""
+FIGURES = 12
+"""Cells beside the bar of the followed token: probability, rank, blanks."""
+LEADS, ROUGH = "▸", "~"
+
+
+class LensLayout(NamedTuple):
+    """The division of the width."""
+
+    columns: int
+    cell: int
+    side: int
+    """Cells of the followed token's bars and figures."""
+
+
+@frozen
+class LensTable:
+    """The table, ready to be drawn.
+
+    Args:
+        columns: Of the record, all of them.
+        heads: The token of each, printable.
+        measure: What number and colour are.
+        cursor: The cell of the last column that is looked at.
+        followed: Which of the followed tokens stands beside the table, None for none.
+        name: Its label.
+    """
+
+    columns: Sequence[LensColumn]
+    heads: Sequence[str]
+    measure: CellMeasure
+    cursor: int
+    followed: int | None
+    name: str
+
+    @property
+    def depth(self) -> int:
+        """Cells of a column: the embedding and the layers."""
+        return min((len(column.cells) for column in self.columns), default=0)
+
+    def draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The head, and as many layers as there is room for, those around the cursor; upwards."""
+        form = layout(width, len(self.columns), self.followed is not None)
+        room = max(1, height - 1)
+        said: list[Row] = []
+        if self.depth > room > 2:
+            room -= 1
+            shown = self._shown(room)
+            text = part_shown(width, ("layers", [layer - 1 for layer in shown if layer], self.depth - 1))
+            said = [[Segment(text, on.ink("warn"))]]
+        return [
+            *said,
+            self._head(on, form),
+            *(self._row(on, form, layer) for layer in reversed(self._shown(room))),
+        ]
+
+    def _shown(self, room: int) -> range:
+        """As many layers as there is room for, around the cursor."""
+        first = max(0, min(self.cursor - room // 2, self.depth - room))
+        return range(first, min(self.depth, first + room))
+
+    def _head(self, on: Canvas, form: LensLayout) -> Row:
+        heads = self.heads[-form.columns :]
+        row: Row = [Segment(pad("after", LABEL), on.ink("muted"))]
+        row += [
+            Segment(
+                " " + pad(truncate_middle(head, form.cell - 1), form.cell - 1),
+                on.ink("accent" if at == len(heads) else "muted"),
+            )
+            for at, head in enumerate(heads, 1)
+        ]
+        if form.side:
+            row.append(Segment(pad(f"  follows {quoted(self.name)}", form.side), on.ink("accent")))
+        return row
+
+    def _row(self, on: Canvas, form: LensLayout, layer: int) -> Row:
+        here = layer == self.cursor
+        row: Row = [Segment(self._label(layer), on.ink("accent" if here else "muted"))]
+        for column in self.columns[-form.columns :]:
+            row += self._cell(on, form, column, layer, here and column is self.columns[-1])
+        if form.side and self.followed is not None:
+            row += self._followed(on, form, self.columns[-1].cells[layer], self.followed)
+        return row
+
+    def _label(self, layer: int) -> str:
+        rough = ROUGH if is_rough(layer, self.depth) else " "
+        return f"{rough}{layer:>3}  " if layer else f"{rough}embed"
+
+    def _cell(self, on: Canvas, form: LensLayout, column: LensColumn, layer: int, here: bool) -> Row:
+        cell = column.cells[layer]
+        mark = Segment(LEADS if column.leads_from == layer else " ", on.ink("accent"))
+        best = token_label(cell.top[0].text) if cell.top else ""
+        text = pad(truncate_middle(best, form.cell - 6), form.cell - 6) + pad(
+            self.measure.number(cell), 5, right=True
+        )
+        style = on.rich_style + ground(on, self.measure.step(cell)) + Style(bold=cell.final_rank == 1)
+        return [mark, Segment(text, on.ink("cursor") if here else style)]
+
+    def _followed(self, on: Canvas, form: LensLayout, cell: LensCell, index: int) -> Row:
+        prob, rank = cell.followed[index], cell.followed_ranks[index]
+        drawn = Segment(bar(prob, form.side - FIGURES), on.data(prob))
+        return [Segment("  "), drawn, Segment(f" {share(prob):>4} {place(rank):>4}", on.rich_style)]
+
+
+def layout(width: int, available: int, side: bool = True) -> LensLayout:
+    """Divide the width: the followed token's part, then as many columns as fit.
+
+    Args:
+        width: Cells.
+        available: Columns that there are.
+        side: Whether a token is followed.
+    """
+    beside = (17 if width < 60 else 18 if width < 100 else 32) if side else 0
+    room = width - LABEL - beside
+    columns = max(1, min(available, room // CELL))
+    return LensLayout(columns, max(8, min(WIDEST, room // columns)), beside)
+
+
+def ground(on: Canvas, step: int) -> Style:
+    """The colour of a step; lines under the text only where there are no colours."""
+    colours = colourful(on.app)
+    return heat_style(step, is_dark(on.app), colours) + Style(underline=False if colours else None)
+
+
+def is_rough(layer: int, depth: int) -> bool:
+    """Whether a cell is in the first half of the layers, by convention: nothing measures how far it can be trusted."""
+    return layer < (depth - 1) / 2
+
+
+# ---- under the table: one cell's list of tokens, where the answer first leads, and the legend ---
+
+ENTRY = 15
+"""Cells of a token in the grid: rank, label, probability."""
+WORDS = (
+    "Each cell: the token that the model's own end (last norm and head) would pick if the layers stopped there. "
+    f"{LEADS} from here on the final token leads. "
+    f"{ROUGH} rough: that end was never trained to read early layers, so what they seem to say is a hint at most."
+)
+SHORT = f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these"
+
+
+def detail(
+    on: Canvas, column: LensColumn, layer: int, measure: CellMeasure, width: int, height: int
+) -> list[Row]:
+    """The rows under the table, as many as fit.
+
+    Args:
+        on: Where they are drawn.
+        column: The last one.
+        layer: The cell that is looked at, 0 for the embedding.
+        measure: What the colours mean.
+        width: Cells.
+        height: Rows.
+    """
+    cell = column.cells[layer]
+    final = column.cells[-1].top[0] if column.cells[-1].top else None
+    said: list[Row] = [[Segment(_cell_line(cell, layer, final, width), on.rich_style)]]
+    if height < 4:
+        return said[:height]
+    said = [[Segment(_lead_line(column, final, width), on.ink("accent"))], *said]
+    legend = [_colours(on, measure, width), [Segment(SHORT, on.ink("muted"))]]
+    words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(WORDS, width)]
+    if height >= len(said) + len(cell.top) + len(words) + 4:
+        return [[], *said, *_bars(on, cell.top, final, width), [], legend[0], *words]
+    room = max(1, height - len(said) - len(legend))
+    grid = _grid(on, cell.top, width, room)[:room]
+    return [*said, *grid, *legend][:height]
+
+
+def _lead_line(column: LensColumn, final: LensToken | None, width: int) -> str:
+    if final is None:
+        return ""
+    name, first = quoted(token_label(final.text)), column.leads_from
+    if first == 0:
+        return f"{LEADS} {name} leads from the embedding on: no layer changes that."
+    layers = len(column.cells) - 1
+    long = f"{LEADS} The model's answer, {name}, leads from layer {first} of {layers} on."
+    if first == layers:
+        long = f"{LEADS} The model's answer, {name}, leads after the last layer alone: {layers} of {layers}."
+    return long if cell_len(long) <= width else f"{LEADS} {name} leads from layer {first} on"
+
+
+def _cell_line(cell: LensCell, layer: int, final: LensToken | None, width: int) -> str:
+    where = f"After layer {layer}" if layer else "At the embedding"
+    rank = f"{quoted(token_label(final.text))} is rank {count(cell.final_rank)}" if final else ""
+    long = f"{where}: {rank}; entropy {bits(cell.entropy_bits)} bits. Its list:"
+    short = (
+        f"{'L' + str(layer) if layer else 'embed'}: answer #{cell.final_rank}, {bits(cell.entropy_bits)} bits"
+    )
+    return long if cell_len(long) <= width else short
+
+
+def _bars(on: Canvas, top: Sequence[LensToken], final: LensToken | None, width: int) -> list[Row]:
+    """The list with bars, a token a line."""
+    label = max((cell_len(token_label(token.text)) for token in top), default=0)
+    label, rows = min(label, width // 3), []
+    for rank, token in enumerate(top, 1):
+        ink = on.ink("strong") if final is not None and token.id == final.id else on.rich_style
+        row: Row = [
+            Segment(f"  {rank:>2}  {pad(token_label(token.text), label)} {percent(token.prob):>8}  ", ink)
+        ]
+        row.append(Segment(bar(token.prob, min(40, width - label - 16)), on.data(token.prob)))
+        rows.append(row)
+    return rows
+
+
+def _grid(on: Canvas, top: Sequence[LensToken], width: int, room: int) -> list[Row]:
+    """The list in columns that are as wide as its tokens, if the rows that there is room for hold it then."""
+    labels = [token_label(token.text) for token in top]
+    most = max(ENTRY, 9 + max(map(cell_len, labels), default=0))
+    size = next((cells for cells in range(most, ENTRY, -1) if room * (width // cells) >= len(top)), ENTRY)
+    across = max(1, width // size)
+    entries = [
+        f"{rank:>2} {pad(truncate_middle(label, size - 9), size - 9)} {share(token.prob):>4}"
+        for rank, (label, token) in enumerate(zip(labels, top, strict=True), 1)
+    ]
+    return [
+        [Segment(pad(entry, size), on.rich_style) for entry in entries[first : first + across]]
+        for first in range(0, len(entries), across)
+    ]
+
+
+def _colours(on: Canvas, measure: CellMeasure, width: int) -> Row:
+    """Each step's edge on its own colour."""
+    says = f"Number and colour: {measure.says} "
+    if cell_len(says) + sum(len(edge) + 3 for edge in measure.edges) > width:
+        says = f"{measure.name} "
+    row: Row = [Segment(says, on.ink("muted"))]
+    for step, edge in enumerate(measure.edges, 1):
+        row += [Segment(f" {edge} ", on.rich_style + ground(on, step)), Segment(" ")]
+    return row
+
+
+# ---- a cell: probability, rank of the final token, or entropy -----------------------------------
+
+CERTAIN = 0.995
+"""From here on a whole percent would be 100."""
+
+
+def share(value: float) -> str:
+    """A probability in at most four cells: `97 %`, and never rounded to certainty or to nothing."""
+    if value >= CERTAIN:
+        return "100%" if value >= 1 else ">99%"
+    return f"{value * 100:.0f} %" if value >= 1 - CERTAIN else "<1 %"
+
+
+def place(rank: int) -> str:
+    """A rank in at most four cells: `#12`, `#48k`."""
+    return f"#{rank}" if rank < 1_000 else f"#{rank // 1_000}k" if rank < 100_000 else f"{rank // 1_000}k"
+
+
+def short_bits(value: float) -> str:
+    """Bits in at most four cells: `3.1`."""
+    return f"{max(0.0, value):.1f}"
+
+
+@frozen
+class CellMeasure:
+    """One number of a cell; the deeper its colour, the nearer the layer is to an answer."""
+
+    name: str
+    says: str
+    """The number in words, for the legend."""
+    number: Callable[[LensCell], str]
+    """In at most four cells."""
+    step: Callable[[LensCell], int]
+    """Of the colour, 0 for none to 5."""
+    edges: tuple[str, ...]
+    """Where each step begins."""
+
+
+_SHARES, _RANKS, _BITS = (0.05, 0.15, 0.35, 0.65, 0.9), (1_000, 100, 10, 3, 1), (8, 6, 4, 2, 1)
+MEASURES = (
+    CellMeasure(
+        "probability", "its probability, from (%)", lambda cell: share(cell.top[0].prob) if cell.top else "",
+        lambda cell: sum(cell.top[0].prob >= edge for edge in _SHARES) if cell.top else 0,
+        tuple(f"{edge * 100:.0f}" for edge in _SHARES),
+    ),
+    CellMeasure(
+        "rank of the final token", "the rank of the column's final token, up to", lambda cell: place(cell.final_rank),
+        lambda cell: sum(cell.final_rank <= edge for edge in _RANKS), tuple(map(str, _RANKS)),
+    ),
+    CellMeasure(
+        "entropy", "the entropy in bits, below", lambda cell: short_bits(cell.entropy_bits),
+        lambda cell: sum(cell.entropy_bits < edge for edge in _BITS), tuple(map(str, _BITS)),
+    ),
+)  # fmt: skip
+"""In the order in which a key goes through them."""

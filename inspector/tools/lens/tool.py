@@ -1,17 +1,31 @@
-"""The logit lens as a tool."""
+"""The logit lens as a tool: its keys, and what is kept from opening to opening."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from engine.protocol import LensRead
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import LOOK, Host, Tool, ToolActions
 from inspector.session.requests import Replies
-from inspector.tools.lens.choices import LensChoices
 from inspector.widgets.actions import Action, Needs, both
 
 
+@dataclass(slots=True)
+class LensChoices:
+    """The choices of a person, kept from opening to opening."""
+
+    measure: int = 0
+    layer: int | None = None
+    """The cell that is looked at; None for the last layer's."""
+    followed: int | None = None
+    """The token that is followed; None for the one that was taken next."""
+    opened_at: int | None = None
+    """The token at which it was chosen: elsewhere it starts with the one that was taken."""
+
+
 class LensActions(ToolActions):
-    """Opens the lens, and keeps what it was told."""
+    """Opens the lens, and keeps the answers of the engine and what was chosen."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

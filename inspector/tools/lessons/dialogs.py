@@ -15,7 +15,7 @@ from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
 from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 
 HELP = "Each asks before it shows. Nothing of your session is lost: a lesson is a branch of its tree."
 WIDEST, FRAME = 112, 8
@@ -113,8 +113,8 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         """Take the numbers, if they are some."""
         votes = read_votes(self.query_one("#votes", Input).value, len(self._options))
         if votes is None:
-            told = f"Type {len(self._options)} whole numbers with spaces between them."
-            self.query_one("#votes-remark", Remark).say(told, wrong=True)
+            advice = f"Type {len(self._options)} whole numbers with spaces between them."
+            self.query_one("#votes-remark", Remark).say(advice, wrong=True)
         else:
             self.dismiss(votes)
 

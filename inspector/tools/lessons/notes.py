@@ -30,7 +30,7 @@ from inspector import places
 from inspector.display import visible
 from inspector.driver import TerminalDriver
 from inspector.keys import key_for
-from inspector.widgets.safety import ControlFilter
+from inspector.widgets.fields import ControlFilter
 
 VERSION = 1
 LONGEST = 64 * 1024
@@ -41,7 +41,7 @@ MOST = 8
 
 @frozen
 class NotesPage:
-    """What a presenter reads while a beat is on show."""
+    """A page that the presenter reads while a beat is on show."""
 
     lesson: str
     beat: int
@@ -72,7 +72,7 @@ def clock(seconds: float) -> str:
 
 
 def folder() -> Path:
-    """Where the sockets are: the user's own run-time directory, or else that of the program's state."""
+    """The directory of the sockets: the user's own run-time directory, or else that of the program's state."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     return Path(runtime) / "mlx-inspector" if runtime else places.state() / "run"
 
@@ -323,7 +323,11 @@ def _time(seconds: float, minutes: float) -> Content:
 
 def body_text(page: NotesPage) -> Content:
     """Notes, question, votes, and what comes next."""
-    lines = [Content.styled(visible(page.title), "bold"), *_notes(page.notes), Content()]
+    lines = [
+        Content.styled(visible(page.title), "bold"),
+        *(Content(visible(each)) for each in page.notes),
+        Content(),
+    ]
     if page.question:
         lines.append(Content(visible(page.question)))
         lines += [_option(page, place) for place in range(len(page.options))]
@@ -333,10 +337,6 @@ def body_text(page: NotesPage) -> Content:
         lines += [Content(), Content.styled(f"Next: {visible(page.next_title)}", "bold $foreground 60%")]
         lines += [Content.styled(visible(each), "$foreground 60%") for each in page.next_notes]
     return Content("\n").join(lines)
-
-
-def _notes(notes: Iterable[str]) -> list[Content]:
-    return [Content(visible(each)) for each in notes]
 
 
 def _option(page: NotesPage, place: int) -> Content:

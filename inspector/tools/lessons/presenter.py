@@ -50,74 +50,145 @@ PRESENTING_KEYS = ActionTable(
 """What keys mean while something is presented, before they mean anything else; the owner is the lesson, if any."""
 
 
-class Presenter:
-    """What the one before the class changed: votes, what is hidden, since when.
+Keys = dict[str, Callable[[], object]]
+
+
+class Presenting:
+    """Presents a lesson, or a session without one: votes, what is hidden, a blank screen, timers.
 
     Args:
-        clock: Seconds.
+        host: The main screen.
+        changed: Has everything shown again.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, host: Host, changed: Callable[[], None]) -> None:
+        self._host, self._changed = host, changed
         self.on = False
-        self.blank = False
-        self.hiding = 0
+        self._blank = False
+        self._hiding = 0
         """Place in `HIDES`."""
-        self.votes: dict[int, tuple[int, ...]] = {}
+        self._votes: dict[int, tuple[int, ...]] = {}
         """By beat: how many chose each option."""
-        self._began = self._beat_began = clock()
+        self._began = self._beat_began = time.monotonic()
         self._beat = -1
+        self._enlarged = False
+        self._server: NotesServer | None = None
 
-    def begin(self) -> None:
-        """Begin to present: the timers begin, too."""
-        self.on, self.blank, self.hiding = True, False, 0
-        self._began = self._beat_began = self._clock()
+    def toggle(self) -> None:
+        """Begin to present, or end it."""
+        arrangement = self._host.arrangement
+        if self.on:
+            self.on = self._blank = False
+            arrangement.enlarged = self._enlarged
+            self._close_notes()
+        else:
+            self.on, self._blank, self._hiding = True, False, 0
+            self._began = self._beat_began = time.monotonic()
+            self._enlarged, arrangement.enlarged = arrangement.enlarged, True
+            self._open_notes()
+        self._host.answer()
+        self._changed()
 
-    def end(self) -> None:
-        """Present no more; votes stay."""
-        self.on = self.blank = False
+    def _open_notes(self) -> None:
+        try:
+            self._server = NotesServer()
+            atexit.register(self._close_notes)
+        except EngineError as error:
+            self._host.announce(visible(str(error)), "No notes", "warning")
 
-    def follow(self, beat: int) -> None:
-        """Another beat began."""
-        if beat != self._beat:
-            self._beat, self._beat_began = beat, self._clock()
+    def _close_notes(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            atexit.unregister(self._close_notes)
 
-    def hide(self) -> str:
-        """Hide the next thing; returns the answer for the presenter."""
-        self.hiding = (self.hiding + 1) % len(HIDES)
-        return HIDDEN[self.hiding]
+    # ---- keys -------------------------------------------------------------------------------
+
+    def keys(self, play: LessonPlay | None) -> Keys:
+        """By the id of an action what it does while it is presented."""
+        own: Keys = {"presenting.blank": self._turn_blank, "presenting.hide": self._hide}
+        if play is None:
+            return own
+        votes: Keys = {"presenting.votes": lambda: self._ask_votes(play)} if play.options else {}
+        return {
+            **own,
+            **votes,
+            "presenting.on": lambda: self._on(play),
+            "presenting.back": lambda: play.begin(play.beat_number - 1),
+            "presenting.jump": lambda: self._ask_beat(play),
+        }
+
+    def _on(self, play: LessonPlay) -> None:
+        """The next thing, whichever it is: the class has predicted, it is done, the next beat."""
+        match play.phase:
+            case LessonPhase.ASKING:
+                play.skip_question()
+            case LessonPhase.ACTING:
+                play.do_it()
+            case LessonPhase.REVEALED:
+                play.go_on()
+            case _:
+                pass
+
+    def _turn_blank(self) -> None:
+        self._blank = not self._blank
+
+    def _hide(self) -> None:
+        """Hide the next thing."""
+        self._hiding = (self._hiding + 1) % len(HIDES)
+        self._host.answer(HIDDEN[self._hiding])
+
+    def _ask_votes(self, play: LessonPlay) -> None:
+        from inspector.tools.lessons.dialogs import VotesDialog
+
+        options = [each.text for each in play.options]
+        beat = play.beat_number
+
+        def take(votes: tuple[int, ...] | None) -> None:
+            if votes is not None:
+                self._votes[beat] = votes
+            self._changed()
+
+        self._host.open(VotesDialog(options, self._votes.get(beat, ())), take)
+
+    def _ask_beat(self, play: LessonPlay) -> None:
+        from inspector.tools.lessons.dialogs import BeatsDialog
+
+        titles = [each.title for each in play.lesson.beats]
+        jump: Callable[[int | None], None] = lambda beat: play.begin(beat) if beat is not None else None  # noqa: E731
+        self._host.open(BeatsDialog(titles, play.beat_number), jump)
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def narration(self, play: LessonPlay | None, told: Narration | None) -> Narration:
-        """What the card says before a class.
+    def narration(self, play: LessonPlay | None, own: Narration | None) -> Narration:
+        """The card before a class.
 
         Args:
             play: The lesson under way, None for a session without one.
-            told: What its card says to a single learner.
+            own: Its card for a single learner.
         """
-        if play is None or told is None:
+        if play is None or own is None:
             body = Content(
                 f"The whole class sees one panel. tab goes to the next, {key_for('present')} ends it."
             )
             return Narration(
-                "Presenting", body, self._hints(None), "", HIDES[self.hiding], COLUMNS, self.blank
+                "Presenting", body, self._hints(None), "", HIDES[self._hiding], COLUMNS, self._blank
             )
-        lines = [told.body, *self._votes_lines(play)]
+        lines = [own.body, *self._votes_lines(play)]
         if play.phase is LessonPhase.REVEALED and play.card.number is not None:
             lines.insert(0, Content("\n").join(map(Content, block_digits(play.card.number.written()))))
         return replace(
-            told,
+            own,
             body=Content("\n").join(lines),
             hints=self._hints(play),
-            hidden=told.hidden | HIDES[self.hiding],
+            hidden=own.hidden | HIDES[self._hiding],
             room=COLUMNS,
-            blank=self.blank,
-            clock=lambda: self.time(play),
+            blank=self._blank,
+            clock=lambda: self._time(play),
         )
 
     def _votes_lines(self, play: LessonPlay) -> list[Content]:
-        votes = self.votes.get(play.beat_number)
+        votes = self._votes.get(play.beat_number)
         if not votes or not play.options or play.phase is LessonPhase.ENDED:
             return []
         revealed = play.phase is LessonPhase.REVEALED
@@ -126,9 +197,9 @@ class Presenter:
             for place, (option, count) in enumerate(zip(play.options, votes, strict=False))
         ]
 
-    def time(self, play: LessonPlay) -> Content:
+    def _time(self, play: LessonPlay) -> Content:
         """Time of the beat and of the lesson; orange when late."""
-        beat, whole = self.seconds
+        beat, whole = self._seconds
         due = minutes_of(play) * 60
         end = play.lesson.minutes * 60
         return (
@@ -138,13 +209,47 @@ class Presenter:
         )
 
     @property
-    def seconds(self) -> tuple[float, float]:
+    def _seconds(self) -> tuple[float, float]:
         """Since the beat began, and since the lesson did."""
-        now = self._clock()
+        now = time.monotonic()
         return now - self._beat_began, now - self._began
 
     def _hints(self, play: LessonPlay | None) -> tuple[Hint, ...]:
         return tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]]))
+
+    # ---- notes ------------------------------------------------------------------------------
+
+    def tell(self, play: LessonPlay | None) -> None:
+        """Tell the second terminal what is on show."""
+        if play is None:
+            return
+        if play.beat_number != self._beat:
+            self._beat, self._beat_began = play.beat_number, time.monotonic()
+        if self._server is not None:
+            self._server.publish(self._page(play))
+
+    def _page(self, play: LessonPlay) -> NotesPage:
+        beat, card = play.beat, play.card
+        following = [*play.lesson.beats, None][play.beat_number + 1]
+        beat_seconds, lesson_seconds = self._seconds
+        return NotesPage(
+            lesson=play.lesson.title,
+            beat=play.beat_number + 1,
+            beats=len(play.lesson.beats),
+            title=beat.title,
+            phase=play.phase.value,
+            notes=beat.notes,
+            question=card.question,
+            options=tuple(each.text for each in play.options),
+            answer=play.options[card.right].text if card.right is not None else "",
+            votes=self._votes.get(play.beat_number, ()),
+            next_title=following.title if following is not None else "",
+            next_notes=following.notes if following is not None else (),
+            beat_seconds=beat_seconds,
+            lesson_seconds=lesson_seconds,
+            beat_minutes=minutes_of(play),
+            lesson_minutes=play.lesson.minutes,
+        )
 
 
 def minutes_of(play: LessonPlay) -> float:
@@ -169,142 +274,3 @@ def block_digits(text: str) -> list[str]:
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
     lines = console.render_lines(Digits(text), console.options.update(width=COLUMNS), pad=False)
     return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
-
-
-# ---- its keys, dialogs and notes -------------------------------------------------------------
-
-
-Keys = dict[str, Callable[[], object]]
-
-
-class Presenting:
-    """Presents a lesson, or a session without one.
-
-    Args:
-        host: The main screen.
-        changed: Has everything shown again.
-    """
-
-    def __init__(self, host: Host, changed: Callable[[], None]) -> None:
-        self._host, self._changed = host, changed
-        self.presenter = Presenter()
-        self._enlarged = False
-        self._server: NotesServer | None = None
-
-    @property
-    def on(self) -> bool:
-        """Whether it is presented."""
-        return self.presenter.on
-
-    def toggle(self) -> None:
-        """Begin to present, or end it."""
-        arrangement = self._host.arrangement
-        if self.on:
-            self.presenter.end()
-            arrangement.enlarged = self._enlarged
-            self._close_notes()
-        else:
-            self.presenter.begin()
-            self._enlarged, arrangement.enlarged = arrangement.enlarged, True
-            self._open_notes()
-        self._host.answer()
-        self._changed()
-
-    def _open_notes(self) -> None:
-        try:
-            self._server = NotesServer()
-            atexit.register(self._close_notes)
-        except EngineError as error:
-            self._host.announce(visible(str(error)), "No notes", "warning")
-
-    def _close_notes(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            atexit.unregister(self._close_notes)
-
-    # ---- keys -------------------------------------------------------------------------------
-
-    def keys(self, play: LessonPlay | None) -> Keys:
-        """By the id of an action what it does while it is presented."""
-        own: Keys = {"presenting.blank": self._blank, "presenting.hide": self._hide}
-        if play is None:
-            return own
-        votes: Keys = {"presenting.votes": lambda: self._ask_votes(play)} if play.options else {}
-        return {
-            **own,
-            **votes,
-            "presenting.on": lambda: self._on(play),
-            "presenting.back": lambda: play.begin(play.beat_number - 1),
-            "presenting.jump": lambda: self._ask_beat(play),
-        }
-
-    def _on(self, play: LessonPlay) -> None:
-        """The next thing, whichever it is: the class has predicted, it is done, the next beat."""
-        match play.phase:
-            case LessonPhase.ASKING:
-                play.skip_question()
-            case LessonPhase.ACTING:
-                play.do_it()
-            case LessonPhase.REVEALED:
-                play.go_on()
-            case _:
-                pass
-
-    def _blank(self) -> None:
-        self.presenter.blank = not self.presenter.blank
-
-    def _hide(self) -> None:
-        self._host.answer(self.presenter.hide())
-
-    def _ask_votes(self, play: LessonPlay) -> None:
-        from inspector.tools.lessons.dialogs import VotesDialog
-
-        options = [each.text for each in play.options]
-        beat = play.beat_number
-
-        def take(votes: tuple[int, ...] | None) -> None:
-            if votes is not None:
-                self.presenter.votes[beat] = votes
-            self._changed()
-
-        self._host.open(VotesDialog(options, self.presenter.votes.get(beat, ())), take)
-
-    def _ask_beat(self, play: LessonPlay) -> None:
-        from inspector.tools.lessons.dialogs import BeatsDialog
-
-        titles = [each.title for each in play.lesson.beats]
-        jump: Callable[[int | None], None] = lambda beat: play.begin(beat) if beat is not None else None  # noqa: E731
-        self._host.open(BeatsDialog(titles, play.beat_number), jump)
-
-    # ---- notes ------------------------------------------------------------------------------
-
-    def tell(self, play: LessonPlay | None) -> None:
-        """Tell the second terminal what is on show."""
-        if play is not None:
-            self.presenter.follow(play.beat_number)
-        if self._server is not None and play is not None:
-            self._server.publish(self._page(play))
-
-    def _page(self, play: LessonPlay) -> NotesPage:
-        beat, card = play.beat, play.card
-        following = [*play.lesson.beats, None][play.beat_number + 1]
-        beat_seconds, lesson_seconds = self.presenter.seconds
-        return NotesPage(
-            lesson=play.lesson.title,
-            beat=play.beat_number + 1,
-            beats=len(play.lesson.beats),
-            title=beat.title,
-            phase=play.phase.value,
-            notes=beat.notes,
-            question=card.question,
-            options=tuple(each.text for each in play.options),
-            answer=play.options[card.right].text if card.right is not None else "",
-            votes=self.presenter.votes.get(play.beat_number, ()),
-            next_title=following.title if following is not None else "",
-            next_notes=following.notes if following is not None else (),
-            beat_seconds=beat_seconds,
-            lesson_seconds=lesson_seconds,
-            beat_minutes=minutes_of(play),
-            lesson_minutes=play.lesson.minutes,
-        )

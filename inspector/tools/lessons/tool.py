@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from textual.content import Content
+
 from engine.errors import PathError
+from engine.frozen import frozen
 from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress
 from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.reading import MOST_OPTIONS
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import SCREEN, Host, Tool, ToolActions
 from inspector.session.playback import Opening, checked
-from inspector.tools.lessons.card import LESSON_KEYS, PREDICTS, card, numbers
 from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
@@ -109,7 +112,7 @@ class LessonActions(ToolActions):
     def _start(self, listed: Listed, beat: int | None) -> None:
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         self._before = self.controller.setup.settings, self.timeline.tip
-        self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._told)
+        self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._moved_on)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
             self.play.know(known, begin)
@@ -157,7 +160,7 @@ class LessonActions(ToolActions):
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
-    def _told(self) -> None:
+    def _moved_on(self) -> None:
         """The lesson went on: show the panel that matters and the token that it speaks of."""
         play = self.play
         if play is None:
@@ -173,7 +176,7 @@ class LessonActions(ToolActions):
         self._changed()
 
     def _changed(self) -> None:
-        """Have the card shown again, and the second terminal told."""
+        """Have the card shown again, here and in the second terminal."""
         self.presenting.tell(self.play)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
@@ -224,11 +227,11 @@ class LessonActions(ToolActions):
     # ---- narration --------------------------------------------------------------------------
 
     def narration(self) -> Narration | None:
-        """What the card says now."""
-        told = card(self.play, self._hint, self.exploring) if self.play is not None else None
-        told = self.presenting.presenter.narration(self.play, told) if self.presenting.on else told
+        """The card now."""
+        shown = card(self.play, self._hint, self.exploring) if self.play is not None else None
+        shown = self.presenting.narration(self.play, shown) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
-        return replace(told, keys=frozenset(self._keys()), help=help) if told is not None else None
+        return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
@@ -241,7 +244,7 @@ class LessonActions(ToolActions):
         return True
 
     def refuses(self, action: Action) -> str:
-        """What would show what is to be predicted waits for the prediction."""
+        """Refuse a key that would show what is to be predicted, until the prediction."""
         play = self.play
         if play is None or self.exploring or play.problem is not None or not play.options:
             return ""
@@ -250,14 +253,14 @@ class LessonActions(ToolActions):
         return self._waits(action.shown, play)
 
     def _waits(self, key: str, play: LessonPlay) -> str:
-        """What is to be done before a key that would show the answer."""
+        """A sentence on what to do before a key that would show the answer."""
         explore = f"{key_for('lessons')} explores freely"
         if self.presenting.on:
             return f"The class predicts first: {key_for('presenting.on')} goes on, {key} waits. {explore}"
         return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
 
     def _keys(self) -> Keys:
-        """What keys mean now, as Textual names them: to the presenter, or else to the lesson."""
+        """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
         play = self.play
         presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
         means = {**(self._taken(play) if play is not None else {}), **presents}
@@ -333,7 +336,7 @@ class LessonActions(ToolActions):
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.dialogs import LessonsDialog  # reads all lessons
+        from inspector.tools.lessons.dialogs import LessonsDialog
 
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
@@ -342,6 +345,200 @@ class LessonActions(ToolActions):
             self.leave()
         elif isinstance(listed, Listed):
             self.begin(listed)
+
+
+# ---- the card: what it says in each phase, and its keys -----------------------------------------
+
+
+@frozen
+class CardState:
+    """The lesson as its card shows it.
+
+    Args:
+        play: The lesson.
+        hint: Whether the learner asked for one.
+        exploring: Whether the learner left the card for a while.
+    """
+
+    play: LessonPlay
+    hint: bool = False
+    exploring: bool = False
+
+    @property
+    def phase(self) -> LessonPhase | None:
+        """Of the beat; None where there is a problem, or the card was left."""
+        return None if self.exploring or self.play.problem is not None else self.play.phase
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing but to leave, or to go past a problem."""
+        return not self.exploring and (self.play.problem is not None or self.phase is LessonPhase.ENDED)
+
+
+def _helps(own: CardState) -> str:
+    if own.phase is not LessonPhase.ACTING:
+        return ""
+    return "have it done" if own.hint or not own.play.beat.hint else "hint"
+
+
+def _explores(own: CardState) -> str:
+    return "back to the lesson" if own.exploring else "" if own.over else "explore"
+
+
+_BEATS, _READ = "Go a beat back, or on.", "Read on in a card that is longer than its room."
+
+
+def _predicts(place: int) -> Action:
+    """The action that predicts one of the options."""
+
+    def word(own: CardState) -> str:
+        return "predict" if own.phase is LessonPhase.ASKING and place < len(own.play.options) else ""
+
+    text = "Predict: keys that would show the answer wait until then."
+    return Action(f"lesson.predict_{place + 1}", f"Option {place + 1}", text, hint=word, worth=9)
+
+
+PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
+LESSON_KEYS = ActionTable(
+    "In a lesson",
+    (
+        *PREDICTS,
+        Action("lesson.go_on", "Go on", "Go on, once it is revealed.", worth=9,
+               hint=lambda own: {LessonPhase.REVEALED: "next", LessonPhase.ENDED: "end"}.get(own.phase, "")),
+        Action("lesson.help", "Hint", "A hint; then have it done.", hint=_helps, worth=6),
+        Action("lesson.back", "Beat before", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
+               worth=2),
+        Action("lesson.on", "Next beat", _BEATS, worth=3,
+               hint=lambda own: "next beat" if own.over and own.play.problem is not None else ""),
+        Action("lesson.again", "Again", "Begin this beat again.", worth=1,
+               hint=lambda own: "" if own.phase is LessonPhase.ENDED else "again"),
+        Action("lessons", "Explore", "Explore freely, and come back.", hint=_explores, worth=5),
+        Action("lesson.read_back", "Read back", _READ),
+        Action("lesson.read_on", "Read on", _READ),
+        Action("all_lessons", hint=lambda own: "lessons" if own.over else "", worth=5),
+    ),
+)  # fmt: skip
+"""What keys mean beside the card, before they mean anything else; the owner is a `CardState`."""
+
+
+def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narration:
+    """The card of a lesson.
+
+    Args:
+        play: The lesson.
+        hint: Whether the learner asked for one.
+        exploring: Whether the learner left the card for a while.
+    """
+    title, state = _title(play), CardState(play, hint, exploring)
+    hints = tuple(hints_of([[(state, each) for each in LESSON_KEYS.actions]]))
+    if exploring:
+        again = key_for("lesson.again")
+        words = (
+            f"Explore freely. {key_for('lessons')} goes back to the lesson, {again} begins this beat again."
+        )
+        return Narration(title, Content(words), hints)
+    body = Content("\n").join(_lines(play, hint))
+    veiled = (
+        frozenset() if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED) else frozenset(play.beat.hide)
+    )
+    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play))
+
+
+def numbers(play: LessonPlay) -> str:
+    """The keys that predict, as a sentence names them."""
+    return Hint(PREDICTS[: len(play.options)], "", 0).keys
+
+
+def _situation(play: LessonPlay) -> str:
+    """The status line: what to press now, also where a dialog lies over the card."""
+    explore = f"{key_for('lessons')} explores freely"
+    if play.problem is not None:
+        return (
+            f"{key_for('lesson.on')} goes to the next beat, {key_for('lesson.again')} begins this one again"
+        )
+    match play.phase:
+        case LessonPhase.ASKING:
+            return f"Predict with {numbers(play)}: keys that would show it wait. {explore}"
+        case LessonPhase.ACTING if play.stage.left:
+            return f"Press {visible(play.stage.left[0].keys)}"
+        case LessonPhase.REVEALED:
+            last = play.beat_number + 1 == len(play.lesson.beats)
+            on = key_for("lesson.go_on")
+            return f"{on} ends the lesson" if last else f"{on} goes to the next beat, {explore}"
+        case LessonPhase.ENDED:
+            return f"{key_for('lesson.go_on')} leaves the lesson, {key_for('all_lessons')} lists all of them"
+    return ""
+
+
+def _title(play: LessonPlay) -> str:
+    beats = len(play.lesson.beats)
+    if play.phase is LessonPhase.ENDED:
+        return visible(play.lesson.title)
+    return visible(f"{play.lesson.title} {play.beat_number + 1}/{beats} · {play.beat.title}")
+
+
+def _lines(play: LessonPlay, hint: bool) -> Iterator[Content]:
+    if play.problem is not None:
+        yield Content.styled(visible(str(play.problem)), "$text-error")
+        return
+    match play.phase:
+        case LessonPhase.PREPARING:
+            yield Content.styled("Getting ready", "$ink-muted")
+        case LessonPhase.ENDED:
+            yield from _ended(play)
+        case LessonPhase.REVEALED:
+            yield from _options(play)
+            yield from map(Content, play.card.why)
+        case _:
+            yield from map(Content, play.card.text)
+            yield from _asked(play)
+            if play.phase is LessonPhase.ACTING:
+                yield _to_do(play)
+            if hint and play.beat.hint:
+                yield Content.styled(visible(play.beat.hint), "$ink-muted")
+
+
+def _asked(play: LessonPlay) -> Iterator[Content]:
+    if play.card.question:
+        yield Content.styled(play.card.question, "bold")
+    yield from _options(play)
+
+
+def _options(play: LessonPlay) -> Iterator[Content]:
+    """The options in a line: before the reveal with the guess marked, after it with what is right."""
+    if not play.options:
+        return
+    yield Content("   ").join(_option(play, place) for place in range(len(play.options)))
+
+
+def _option(play: LessonPlay, place: int) -> Content:
+    text = visible(play.options[place].text)
+    revealed = play.phase is LessonPhase.REVEALED
+    if revealed and place == play.card.right:
+        return Content.styled(f"✓ {text}", "bold $text-success")
+    if place == play.guess:
+        return Content.styled(f"✗ {text}", "$text-error") if revealed else Content.styled(f"▸ {text}", "bold")
+    if revealed or play.guess is not None:
+        return Content.styled(f"  {text}", "$ink-muted")
+    return Content.styled(f" {place + 1} ", "bold reverse $primary") + Content(f" {text}")
+
+
+def _to_do(play: LessonPlay) -> Content:
+    left = play.stage.left
+    if not left:
+        return Content.styled("Wait a moment", "$ink-muted")
+    return Content.styled("▶ ", "bold $text-warning") + Content(f"Press {visible(left[0].keys)}.")
+
+
+def _ended(play: LessonPlay) -> Iterator[Content]:
+    asked = sum(beat.question is not None for beat in play.lesson.beats)
+    if play.lesson.about:
+        yield Content(visible(play.lesson.about))
+    if asked:
+        yield Content(f"{sum(play.right.values())} of {asked} predictions were right.")
+
+
+# ---- the tool -----------------------------------------------------------------------------------
 
 
 def lessons(first: Listed | None = None, present: bool = False, beat: int | None = None) -> Tool:

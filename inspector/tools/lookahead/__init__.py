@@ -1,1 +1,1 @@
-"""What greedy decoding would bring after each candidate."""
+"""The text that greedy decoding would bring after each candidate."""

@@ -10,13 +10,11 @@ from textual.widget import Widget
 
 from inspector.display import pad
 from inspector.keys import with_keys
-from inspector.tools.marks.places import MarkedPlace
-from inspector.tools.marks.tool import MARKS_KEYS
+from inspector.tools.marks.tool import MARKS_KEYS, MarkedPlace
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.around import around
-from inspector.widgets.canvas import Row
+from inspector.widgets.canvas import Row, around
 from inspector.widgets.dialog import Remark
-from inspector.widgets.pick_list import PickDialog, PickList
+from inspector.widgets.lists import PickDialog, PickList
 
 NONE = (
     "No marks yet: {bookmark} sets a bookmark, {name} writes a note "

@@ -1,8 +1,17 @@
-"""Marks as a tool: the keys that go from one to the next, and the list of all."""
+"""Marks as a tool: where they are, and the keys that go from one to the next and list all."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
+from engine.frozen import frozen
+from engine.protocol import Marked
+from inspector.display import quoted, token_label, truncate, visible
+from inspector.keys import key_for
 from inspector.main.tool import LOOK, Tool, ToolActions
+from inspector.state.branches import Branch, Branches
+from inspector.state.session_tree import CAPTION, NOTE, STAR, written
+from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
 
 
@@ -11,14 +20,11 @@ class MarkActions(ToolActions):
 
     def walk(self, by: int) -> None:
         """Look at the mark before or after."""
-        from inspector.tools.marks.places import go
-
         self.host.answer(go(self.timeline, by))
 
     def open(self) -> None:
         """List all marks, and go to the one that is chosen."""
         from inspector.tools.marks.dialog import MarksDialog
-        from inspector.tools.marks.places import places
 
         selected = self.timeline.selected
         self.host.open(MarksDialog(places(self.timeline), selected.node if selected else 0), self._chosen)
@@ -28,6 +34,139 @@ class MarkActions(ToolActions):
             self.controller.navigation.go_to(node)
             self.host.answer()
 
+
+# ---- the marks: branch points of the path, and what a person wrote anywhere in the tree ---------
+
+FORK = "├"
+"""The sign of a branch point, before how many branches part there."""
+_AROUND = 24
+"""Characters of the text at each side of a token, at most."""
+
+
+@frozen
+class MarkedPlace:
+    """One token with a mark. Texts are printable."""
+
+    node: int
+    signs: str
+    """Bookmark, note, caption and branches, a sign each."""
+    position: int
+    """Place in the context, from 1."""
+    before: str
+    token: str
+    after: str
+    branch: str
+    """The name of its branch or how that begins; empty on the current path."""
+    written: str
+    """The text that a person wrote there."""
+
+
+def slots(timeline: Timeline) -> list[int]:
+    """Slots of the path that have a mark, in its order."""
+    marked = timeline.tree.marks.of
+    return [
+        slot
+        for slot, item in enumerate(timeline.items)
+        if item.node in marked or len(timeline.siblings(slot)) > 1
+    ]
+
+
+def go(timeline: Timeline, by: int) -> str:
+    """Select the next slot with a mark (or, with -1, the last one before), and describe it; printable."""
+    found, slot = slots(timeline), timeline.slot
+    if not found:
+        return (
+            f"No mark on this path: {key_for('bookmark')} sets a bookmark, {key_for('name')} writes "
+            "a caption, ⏎ on another candidate makes a branch"
+        )
+    before, after = bisect_left(found, slot), bisect_right(found, slot)
+    place = after if by > 0 else before - 1
+    if not 0 <= place < len(found):
+        where, other, rest = (
+            ("after", "before", before) if by > 0 else ("before", "after", len(found) - after)
+        )
+        return (
+            f"No mark {where} this token, {rest} {other} it. {key_for('marks')} lists those of all branches"
+        )
+    timeline.select(found[place])
+    return f"Mark {place + 1} of {len(found)}: {_described(timeline, found[place])}"
+
+
+def _described(timeline: Timeline, slot: int) -> str:
+    item, branches = timeline.items[slot], len(timeline.siblings(slot))
+    parts = [quoted(token_label(item.text, item.raw))]
+    parts += [written(timeline.tree.marks.of[item.node])] if item.node in timeline.tree.marks.of else []
+    parts += (
+        [f"one of {branches} branches: {key_for('previous_branch')} {key_for('next_branch')}"]
+        if branches > 1
+        else []
+    )
+    return ", ".join(parts)
+
+
+def places(timeline: Timeline) -> list[MarkedPlace]:
+    """All marks: those of the path in its order, then those of the other branches, as the tree has them."""
+    branches = timeline.tree.branches
+    on_path = {item.node: slot for slot, item in enumerate(timeline.items)}
+    nodes = [timeline.items[slot].node for slot in slots(timeline)]
+    order = {branch.first: place for place, branch in enumerate(branches)}
+    others = [node for node in timeline.tree.marks.of if node not in on_path and node in branches]
+    others.sort(key=lambda node: (order[_branch(branches, node).first], branches.depth(node)))
+    return [_place(timeline, node, on_path.get(node)) for node in (*nodes, *others)]
+
+
+def _branch(branches: Branches, node: int) -> Branch:
+    branch = branches.of(node)
+    assert branch is not None  # the node is in them
+    return branch
+
+
+def _place(timeline: Timeline, node: int, slot: int | None) -> MarkedPlace:
+    branches, mark = timeline.tree.branches, timeline.tree.marks.at(node)
+    branch = _branch(branches, node)
+    count = len(timeline.siblings(slot)) if slot is not None else 1
+    at = branches.place(node)
+    return MarkedPlace(
+        node,
+        _signs(mark, count),
+        branches.depth(node),
+        _upto(branches, branch, at),
+        visible(branches[node].text) or token_label("", branches[node].raw),
+        visible(_joined(branches, branch.nodes[at + 1 : at + 1 + _AROUND])[:_AROUND]),
+        "" if slot is not None else _named(timeline, branch),
+        written(Marked(node, mark.name, False, mark.note, mark.caption)),
+    )
+
+
+def _signs(mark: Marked, branches: int) -> str:
+    signs = [STAR * mark.bookmarked, NOTE * bool(mark.note or mark.name), CAPTION * bool(mark.caption)]
+    return "".join(signs) + (f"{FORK}{branches}" if branches > 1 else "")
+
+
+def _upto(branches: Branches, branch: Branch, at: int) -> str:
+    """The end of the text before a token, across the forks above it."""
+    text = ""
+    for part in branches.above(branch):
+        nodes = part.nodes[max(0, at - _AROUND) : at] if part is branch else part.nodes[-_AROUND:]
+        text = _joined(branches, nodes) + text
+        if len(text) >= _AROUND:
+            break
+    return visible(text[-_AROUND:])
+
+
+def _joined(branches: Branches, nodes: list[int]) -> str:
+    return "".join(branches[node].text for node in nodes)
+
+
+def _named(timeline: Timeline, branch: Branch) -> str:
+    """The name of a branch, or else how it begins."""
+    name = timeline.tree.marks.at(branch.first).name
+    return visible(name) or quoted(
+        truncate(visible(timeline.tree.branches.text(branch, _AROUND)).strip(), _AROUND)
+    )
+
+
+# ---- keys ---------------------------------------------------------------------------------------
 
 MARKS_KEYS = dialog_table(
     "In the list of marks",

@@ -1,1 +1,1 @@
-"""What is inside the loaded model: its modules as the way of a token, and which experts one took."""
+"""The inside of the loaded model: its modules as the way of a token, and the experts that a token went through."""

@@ -1,13 +1,12 @@
-"""The modules of a model as lines of a page: the way of a token from the top down, beside the residual stream."""
+"""The modules of a model as lines of a page, from the top down beside the residual stream, and their names in words."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.protocol import LayerBlock, ModelModules, ModulePart
+from engine.protocol import HeadFacts, LayerBlock, LayerSum, ModelModules, ModulePart, Role, RopeFacts
 from inspector.display import visible
-from inspector.tools.modules import words
 
 
 @frozen
@@ -31,15 +30,15 @@ class Line:
     """For the line of a layer, or of several: the number of its block."""
     strong: bool = False
     inside: str = ""
-    """What direct part of a layer it belongs to: its role."""
+    """Role of the direct part of a layer that it belongs to."""
 
     @property
     def sort(self) -> str:
-        """Which of the explanations fits it."""
+        """Key of the explanation that fits it."""
         if self.block is not None:
             return "layer"
         joined = self.gutter.startswith("⊕")
-        return "added" if joined else words.sort_of(self.part, self.inside, self.label.strip())
+        return "added" if joined else sort_of(self.part, self.inside, self.label.strip())
 
 
 def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collection[int] = ()) -> list[Line]:
@@ -62,17 +61,17 @@ def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collect
 
 def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more: str = "") -> Line:
     """A module before or after the layers."""
-    label = words.label(part)
+    label = label_of(part)
     if part.path == modules.head and part.role != "embedding":
         label, more = "head", "a logit for each token"
     elif part.norm is not None and part in modules.after:
         label = "final norm"
-    said = " · ".join(text for text in (words.says(part), more) if text)
+    said = " · ".join(text for text in (description(part), more) if text)
     return Line(
         gutter,
         label,
         said,
-        words.shape(part),
+        shape_of(part),
         part.parameters,
         part.bytes,
         part,
@@ -109,7 +108,7 @@ def _block(number: int, block: LayerBlock, unfolded: bool, opened: Collection[in
 
 def _header(number: int, block: LayerBlock, layers: tuple[int, ...], mark: str) -> Line:
     many = len(layers) > 1
-    name = f"layers {words.ranges(layers)}" if many else f"layer {layers[0] + 1}"
+    name = f"layers {ranges(layers)}" if many else f"layer {layers[0] + 1}"
     whole = block.parts[0]
     return Line(
         "│ ", f"{mark} {name}", f"{len(layers)} alike" if many else visible(whole.kind),
@@ -126,7 +125,7 @@ def _path(block: LayerBlock, layers: tuple[int, ...], below: str) -> str:
 def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
     """A layer's parts: each that reads the stream branches off it, until what it led to is added."""
     direct = [part for part in block.parts if part.depth == 1]
-    names = {part.path: words.label(part) for part in direct}
+    names = {part.path: label_of(part) for part in direct}
     known, branched = bool(block.sums), False
     for part in direct:
         if known:
@@ -138,7 +137,7 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
         yield from _tree(block, part, layers, gutter)
         for total in block.sums:
             if total.after == part.path:
-                yield Line("⊕─╯ ", words.added(total, names), layers=layers)
+                yield Line("⊕─╯ ", addition(total, names), layers=layers)
                 branched = False
     if not known:
         yield Line("│   ", "how these are joined isn't known", layers=layers)
@@ -156,11 +155,11 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
             if own
             else None
         )
-        label = "mixture of experts" if mixed else words.label(each, parent)
+        label = "mixture of experts" if mixed else label_of(each, parent)
         yield Line(
             gutter if own else gutter.replace("├─╮", "│ │").replace("├─┤", "│ │"),
             "  " * (each.depth - 1) + label,
-            f"{mixed.active} of {mixed.experts} for each token" if mixed else words.says(each), words.shape(each),
+            f"{mixed.active} of {mixed.experts} for each token" if mixed else description(each), shape_of(each),
             each.parameters * len(layers), each.bytes * len(layers), each,
             _path(block, layers, each.path), layers, strong=own, inside=part.role,
         )  # fmt: skip
@@ -170,3 +169,209 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
 def _within(parts: Sequence[ModulePart], part: ModulePart) -> Iterator[ModulePart]:
     """A part, and those in it."""
     return (each for each in parts if each is part or each.path.startswith(f"{part.path}."))
+
+
+# ---- names and descriptions, in words that a student understands --------------------------------
+
+ROLES: dict[Role, str] = {
+    "embedding": "embedding", "norm": "norm", "attention": "attention", "mlp": "MLP", "recurrence": "recurrence",
+}  # fmt: skip
+NAMES: dict[str, tuple[str, str]] = {
+    "q_proj": ("queries", "what a head looks for"),
+    "k_proj": ("keys", "what a token is found by"),
+    "v_proj": ("values", "what a token hands on"),
+    "o_proj": ("output", "joins what the heads read"),
+    "out_proj": ("output", "back to the stream's size"),
+    "in_proj": ("input", "into the recurrence"),
+    "qkv_proj": ("queries, keys, values", "in one matrix"),
+    "c_attn": ("queries, keys, values", "in one matrix"),
+    "gate_proj": ("gate", "what passes of each number"),
+    "up_proj": ("up", "to more numbers"),
+    "down_proj": ("down", "back to the stream's size"),
+    "gate_up_proj": ("gate and up", "in one matrix"),
+    "c_fc": ("up", "to more numbers"),
+    "c_proj": ("output", "back to the stream's size"),
+    "q_norm": ("norm of queries", ""),
+    "k_norm": ("norm of keys", ""),
+    "router": ("router", "scores each expert"),
+    "shared_expert": ("shared expert", "every token goes through it"),
+    "shared_experts": ("shared experts", "every token goes through them"),
+    "wpe": ("positions", "numbers for each position"),
+}
+"""By the attribute that holds a module: a name, and what it is for. What isn't here keeps the attribute's name."""
+
+
+def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
+    """The name of a part; printable.
+
+    Args:
+        part: The part.
+        parent: That holds it.
+    """
+    if part.rope is not None and part.heads is None:
+        return "RoPE"
+    if part.experts is not None:
+        return "experts"
+    if (
+        part.name in ("gate", "router")
+        and part.role != "norm"
+        and parent is not None
+        and parent.role == "mlp"
+    ):
+        return "router"
+    if part.name in NAMES:
+        return NAMES[part.name][0]
+    plain = part.depth == 1 or part.role in ("embedding", "norm") or part.heads is not None
+    return ROLES.get(part.role, visible(part.name)) if plain and part.name else visible(part.name)
+
+
+def description(part: ModulePart) -> str:
+    """A part in a few words; printable."""
+    words = [_does(part)]
+    packed = next((array for array in part.arrays if array.bits is not None), None)
+    if packed is not None:
+        words.append(f"{packed.bits} bits in groups of {packed.group_size}")
+    return " · ".join(word for word in words if word)
+
+
+def _does(part: ModulePart) -> str:
+    if part.heads is not None:
+        turned = f", RoPE {rope_words(part.rope)}" if part.rope is not None else ""
+        return heads_words(part.heads) + turned
+    if part.rope is not None:
+        return rope_words(part.rope)
+    if part.norm is not None:
+        return f"{part.norm.kind}, eps {part.norm.eps:.3g}"
+    if part.experts is not None:
+        kind = f", each {mlp_words(part)}" if part.mlp is not None else ""
+        return f"{part.experts.experts}{kind}"
+    if part.mlp is not None:
+        return mlp_words(part)
+    if part.role == "embedding" and part.name not in NAMES:
+        return f"{part.arrays[0].shape[-1]:,} numbers for each token" if part.arrays else ""
+    if part.role == "recurrence" and part.depth == 1:
+        return "a state, no keys, no values"
+    return NAMES.get(part.name, ("", ""))[1]
+
+
+def heads_words(facts: HeadFacts) -> str:
+    """The heads of an attention."""
+    words = [f"{facts.heads} heads of {facts.key_size}" if facts.key_size else f"{facts.heads} heads"]
+    if 0 < facts.kv_heads < facts.heads:
+        words.append(f"{facts.kv_heads} KV heads" if facts.kv_heads > 1 else "1 KV head")
+    if facts.window is not None:
+        words.append(f"window {facts.window:,}")
+    if facts.sinks:
+        words.append("sinks")
+    return ", ".join(words)
+
+
+def rope_words(facts: RopeFacts) -> str:
+    """Rotary positions."""
+    base = f"theta {facts.base:,.10g}" if facts.base is not None else "a table of its own"
+    stretched = ", stretched by a table" if facts.table and facts.base is not None else ""
+    scaled = f", scale {facts.scale:.3g}" if facts.scale != 1 else ""
+    return f"{base}, {facts.dims} of a head{stretched}{scaled}"
+
+
+def mlp_words(part: ModulePart) -> str:
+    """The activation of an MLP, and its sizes."""
+    facts = part.mlp
+    if facts is None:
+        return ""
+    kind = visible(facts.activation) or ("gated" if facts.gated else "")
+    sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
+    way = " → ".join(f"{size[0]:,}" for size in sizes if size)
+    return f"{kind}, {way}" if kind else way
+
+
+def shape_of(part: ModulePart) -> str:
+    """The shape of a part's weight: from how many numbers to how many, where it is a matrix."""
+    weight = next((array for array in part.arrays if array.name == "weight"), None)
+    if weight is None or not weight.shape:
+        return ""
+    if part.role in ("norm", "embedding") or len(weight.shape) == 1:
+        return times(weight.shape)
+    if len(weight.shape) == 2:
+        return f"{weight.shape[1]:,} → {weight.shape[0]:,}"
+    if len(weight.shape) == 3 and part.kind.endswith("SwitchLinear"):
+        return f"{weight.shape[0]} × {weight.shape[2]:,} → {weight.shape[1]:,}"
+    return times(weight.shape)
+
+
+def times(numbers: Sequence[int]) -> str:
+    """A shape."""
+    return " × ".join(f"{number:,}" for number in numbers)
+
+
+def addition(total: LayerSum, names: dict[str, str]) -> str:
+    """A sum of a layer in words.
+
+    Args:
+        total: Where, and what.
+        names: Of its parts, by path.
+    """
+    parts = [
+        names.get(path, visible(path)) + (f" × {factor:.3g}" if factor != 1 else "")
+        for path, factor in zip(total.parts, total.factors, strict=True)
+    ]
+    if len(parts) == 1:
+        times_it = f", × {total.factors[0]:.3g}" if total.factors[0] != 1 else ""
+        return f"added to the stream{times_it}"
+    return f"{' and '.join(parts)} added"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Layers as a person counts them, from 1: `1 to 3, 5`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(
+        f"{span[0] + 1} to {span[-1] + 1}" if len(span) > 1 else f"{span[0] + 1}" for span in spans
+    )
+
+
+# ---- what a module is for -----------------------------------------------------------------------
+
+EXPLAINED = {
+    "token": "A token is one number, its id. All below turns it into a score for each token that could come next.",
+    "embedding": "A table with a row of numbers for each token. The token's row is where its residual stream begins.",
+    "layer": "A layer reads the residual stream and adds to it, but never replaces it: what an early layer wrote is "
+    "there for all that come after.",
+    "norm": "Brings the numbers of the stream to one scale before a part reads them. The stream itself stays as it is.",
+    "attention": "Where tokens meet: a head compares this token's query with the keys of the tokens so far, and reads "
+    "a mixture of their values.",
+    "keys": "Compared with the queries of all later tokens. The KV cache holds them: computed once, read at each step.",
+    "values": "What heads read of a token that they look at. The KV cache holds them, as it holds the keys.",
+    "rope": "Turns pairs of numbers of queries and keys by an angle that grows with the position: so a head sees how "
+    "far back a token is. A larger theta turns the slow pairs slower.",
+    "mlp": "Works on each token by itself: to more numbers, through an activation, and back to the stream's size.",
+    "experts": "Several MLPs, of which a router picks a few for each token: all are held in memory, few are computed.",
+    "recurrence": "Keeps a state of fixed size, in which all tokens so far are mixed, and no keys and values of each.",
+    "added": "The residual stream goes on past this: what the part computed is added to it, number by number.",
+    "head": "Compares the stream with a row of numbers for each token: the products are the logits.",
+    "logits": "Their softmax gives the probabilities that the main screen shows.",
+}
+"""The purpose of each sort of module."""
+
+
+def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
+    """The key of the explanation that fits a line.
+
+    Args:
+        part: Its module, None for a line without one.
+        inside: Role of the direct part of a layer that it belongs to.
+        label: Its label.
+    """
+    if part is None:
+        return label if label in EXPLAINED else ""
+    if part.rope is not None and part.heads is None:
+        return "rope"
+    if part.experts is not None or label in ("router", "mixture of experts"):
+        return "experts"
+    if part.norm is not None and not part.heads:
+        return "norm"
+    return label if label in EXPLAINED else inside if inside in EXPLAINED else part.role

@@ -1,4 +1,4 @@
-"""What is inside the model, as a tool."""
+"""The inside of the model as a tool: its keys, and the answers of the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspector.widgets.actions import Action, Needs, both
 
 
 class ModulesActions(ToolActions):
-    """Opens the pages, and keeps what they were told."""
+    """Opens the pages, and keeps the answers of the engine."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -26,7 +26,7 @@ class ModulesActions(ToolActions):
 
     def open_experts(self) -> None:
         """Show what the selected token chose."""
-        from inspector.tools.modules.experts import ExpertsScreen
+        from inspector.tools.modules.screen import ExpertsScreen
 
         self.open_screen(ExpertsScreen(self.host, self.experts))
 

@@ -1,20 +1,154 @@
-"""The screen of positions."""
+"""The screen of positions: how the position of a token is handled, what was tried, candidates before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
-from engine.protocol import Command, PositionTried
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.protocol import Command, PositionTried, PositionUse, Rotation, TokenShift
+from inspector.display import pad, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
+from inspector.scales import count, percent
 from inspector.session.requests import Replies
-from inspector.tools.positions.choices import PositionChoices
-from inspector.tools.positions.page import Tried, page
-from inspector.tools.positions.tool import POSITIONS_SCREEN
-from inspector.tools.positions.trials import LATER, PositionTrial, trials
+from inspector.tools.positions.tool import LATER, POSITIONS_SCREEN, PositionChoices, PositionTrial, trials
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.charts import bar
+
+NARROW = 60
+LISTED = 6
+"""Candidates at least, where there is room for them."""
+Tried = tuple[PositionTrial, PositionTried | None, bool]
+"""A trial, its answer, and whether there will be none."""
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def page(
+    on: Canvas,
+    rows: Sequence[Tried],
+    chosen: int,
+    use: PositionUse,
+    instead: Sequence[tuple[str, Style]],
+    width: int,
+    height: int,
+) -> list[Row]:
+    """All of it.
+
+    Args:
+        on: Where it is drawn.
+        rows: What was tried.
+        chosen: The row that is looked at.
+        use: How the token is told its position.
+        instead: What is said where that row has no answer.
+        width: Cells.
+        height: Rows.
+    """
+    trial, answer, _ = rows[chosen]
+    said: list[Row] = [[Segment(line)] for line in wrapped(facts_line(use, width < NARROW), width)]
+    table = _table(on, rows, chosen, width)
+    words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(trial.words(use), width)]
+    if answer is None:
+        lines = [(line, style) for text, style in instead for line in wrapped(text, width)]
+        words = [[Segment(line, style)] for line, style in lines]
+    gap: list[Row] = [[]] if height >= len(said) + len(table) + len(words) + LISTED + 4 else []
+    room = height - len(said) - len(table) - len(words) - 1 - 3 * len(gap)
+    tokens = answer.tokens if answer is not None else ()
+    listed = [*_candidates(on, tokens[: max(3, min(len(tokens), room))], width), *gap] if tokens else []
+    if width < NARROW:
+        return [*(said if height > len(table) else []), *table, *listed, *words]
+    return [*said, *gap, *table, *gap, *listed, *words]
+
+
+def facts_line(use: PositionUse, short: bool) -> str:
+    """A sentence on the position embedding of the token."""
+    if short:
+        way = {"rotary": "RoPE", "learned": "learned table", "own": "its own way", "none": "none"}[use.way]
+        return f"Position {count(use.position)}: {way}"
+    start = (
+        f"This token stands at position {count(use.position)}, counted from 0: so many tokens are in the KV cache "
+        "before it, which is its offset. "
+    )
+    match use.way:
+        case "rotary":
+            turns = "; ".join(_rotation(one, len(use.rotations) > 1) for one in use.rotations)
+            still = len(use.unturned)
+            without = (
+                f"; {'1 layer turns' if still == 1 else f'{still} layers turn'} nothing" if still else ""
+            )
+            return f"{start}RoPE turns its query and key by an angle for each position: {turns}{without}."
+        case "learned":
+            row = f"Row {count(use.position)} of a learned table of {count(use.table)} positions"
+            return f"{start}{row} is added to its vector."
+        case _:
+            return f"{start}The model uses it in a way of its own."
+
+
+def _rotation(one: Rotation, several: bool) -> str:
+    layers = f" in {len(one.layers)} layers" if several else ""
+    base = f"base {count(round(one.base))}" if one.base is not None else "a list of frequencies"
+    scale = f", positions times {one.scale:g}" if one.scale != 1 else ""
+    return f"{one.dims} numbers of a head{layers}, {base}{scale}"
+
+
+def _table(on: Canvas, rows: Sequence[Tried], chosen: int, width: int) -> list[Row]:
+    short = width < NARROW
+    figures = 14 if short else 38
+    name = width - figures - 2
+    head = f"{'logit':>7}{'KL':>7}" if short else f"{'logit moved':>12}{'KL bits':>9}{'likeliest':>17}"
+    table: list[Row] = [[Segment(pad("  What if", name + 2) + head, on.ink("muted"))]]
+    for index, (trial, answer, over) in enumerate(rows):
+        here = index == chosen
+        style = on.ink("accent") if here else on.rich_style
+        row: Row = [Segment("▸ " if here else "  ", style), Segment(pad(trial.label(short), name), style)]
+        table.append([*row, *_figures(on, answer, over, short, style)])
+    return table
+
+
+def _figures(on: Canvas, answer: PositionTried | None, over: bool, short: bool, style: Style) -> Row:
+    if answer is None:
+        return [Segment(f"{'not here' if over else '…':>12}", on.ink("muted"))]
+    logit = (
+        f"{answer.largest_change:.2f}" if answer.largest_change >= 0.005 else f"{answer.largest_change:.0e}"
+    )
+    if short:
+        return [Segment(f"{logit:>7}{answer.kl_bits:>7.3f}", style)]
+    first = min(answer.tokens, key=lambda token: token.rank_after)
+    likeliest = f"{pad(token_label(first.text), 8, right=True)} {percent(first.after):>8}"
+    return [Segment(f"{logit:>12}{answer.kl_bits:>9.3f}{likeliest}", style)]
+
+
+def _candidates(on: Canvas, tokens: Sequence[TokenShift], width: int) -> list[Row]:
+    """Candidates before and after, each with its bar."""
+    label = min(12, max((cell_len(token_label(token.text)) for token in tokens), default=0))
+    length = max(0, (width - label - 2) // 2 - 12)
+    length = min(30, length) if length >= 4 else 0
+    each = length + 11
+    head = f"{pad('', label + 2)}{pad('  before', each)} {pad('  after', each)}"
+    rows: list[Row] = [[Segment(head, on.ink("muted"))]]
+    for token in tokens:
+        moved = (
+            "↑"
+            if token.rank_after < token.rank_before
+            else "↓"
+            if token.rank_after > token.rank_before
+            else " "
+        )
+        row: Row = [Segment(f"  {pad(token_label(token.text), label)}")]
+        for prob, mark in ((token.before, " "), (token.after, moved)):
+            row += [Segment(f"{percent(prob):>8} "), Segment(f"{mark} ", on.ink("accent"))]
+            row.append(Segment(bar(prob, length) + " ", on.data(prob)))
+        rows.append(row)
+    return rows
+
+
+# ---- the screen ---------------------------------------------------------------------------------
 
 
 class PositionsScreen(InsideScreen[PositionTried]):

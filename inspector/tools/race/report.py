@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from engine.protocol import RaceOpened, RaceStep
 from inspector.scales import milliseconds, ms, size
-from inspector.widgets.charts import bar
-from inspector.widgets.curves import curves, round_top
+from inspector.widgets.charts import bar, curves, round_top
 
 BAR = 16
 WINDOWS = 12
@@ -25,7 +24,7 @@ COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so 
 
 
 def progress(opened: RaceOpened, step: RaceStep) -> str:
-    """How far a race is and how long it still takes, if a pass goes on to take as long a token."""
+    """The progress of a race and the time left, if a pass goes on to take as long a token."""
     total, done = opened.last - opened.first, step.tokens - opened.first
     left = opened.last - step.tokens
     passes = step.uncached_ms / step.tokens * left * (step.tokens + opened.last + 1) / 2
@@ -112,7 +111,7 @@ def _line_of(value: float, top: float) -> int:
 
 
 def verdict(steps: Sequence[RaceStep]) -> list[str]:
-    """What came of it, in sentences."""
+    """The result in sentences."""
     begin, end = medians(windows(steps)[0]), medians(windows(steps)[-1])
     last, unequal = steps[-1], [step.tokens for step in steps if not step.equal]
     largest = max(step.largest_difference for step in steps)

@@ -1,25 +1,164 @@
-"""The screen of the ranks that compute a model together."""
+"""The screen of the ranks that compute a model together: what each holds, and its time in compute and communication."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from engine.protocol import Ended, Failure, MeasureRanks, RanksLoaded, RanksMeasured, Record
-from inspector.display import visible
+from engine.protocol import (
+    Ended,
+    Failure,
+    MeasureRanks,
+    RankFacts,
+    RanksLoaded,
+    RanksMeasured,
+    RankTime,
+    Record,
+)
+from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.scales import milliseconds, size
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
-from inspector.tools.ranks.page import page
 from inspector.tools.ranks.tool import RANKS_SCREEN
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.page_view import PageView
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
+from inspector.widgets.charts import bar
+
+Cells = dict[str, str]
+WIDTHS = {
+    "rank": 6,
+    "host": 14,
+    "layers": 9,
+    "weights": 10,
+    "KV": 10,
+    "memory": 10,
+    "compute": 10,
+    "comm.": 10,
+}
+"""Cells of the columns, their right gap included."""
+GIVES_WAY = ("host", "memory", "weights", "KV", "layers")
+"""The columns that are left out where there is no room, the first one first."""
+LEAST_BAR = 10
+WAITED = "▒"
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None, width: int) -> list[Row]:
+    """All that is known of the ranks.
+
+    Args:
+        on: Has the inks.
+        loaded: How the model was divided; None in a recording that has the measurement alone.
+        measured: The last measurement; None before there is one.
+        width: Cells of a line.
+    """
+    latest = measured or loaded
+    assert latest is not None
+    times = {time.rank: time for time in measured.times} if measured is not None else {}
+    longest = max((time.compute_ms + time.communication_ms for time in times.values()), default=0.0)
+    columns = fitting(width, bool(times))
+    muted = on.ink("muted")
+    rows: list[Row] = [[Segment(_line({each: each for each in columns}), muted)]]
+    left = width - sum(WIDTHS[each] for each in columns)
+    for rank in latest.ranks:
+        time = times.get(rank.rank)
+        slow = measured is not None and measured.slowest == rank.rank and len(latest.ranks) > 1
+        cells = _cells(rank, time)
+        rows.append([
+            Segment(_line({each: cells[each] for each in columns}), on.ink("strong") if slow else on.rich_style),
+            *(_bars(on, time, longest, left) if left >= LEAST_BAR else []),
+        ])  # fmt: skip
+    return [*rows, [], *fact_rows(_facts(latest, measured), width, muted, on.rich_style)]
+
+
+def fitting(width: int, timed: bool) -> tuple[str, ...]:
+    """The columns that there is room for."""
+    left = [each for each in WIDTHS if timed or each not in ("compute", "comm.")]
+    for name in GIVES_WAY:
+        if sum(WIDTHS[each] for each in left) <= width:
+            break
+        left.remove(name)
+    return tuple(left)
+
+
+def _line(cells: Cells) -> str:
+    return "".join(
+        pad(truncate(text, WIDTHS[name] - 1), WIDTHS[name] - 1, right=name not in ("rank", "host")) + " "
+        for name, text in cells.items()
+    )
+
+
+def _cells(rank: RankFacts, time: RankTime | None) -> Cells:
+    last = rank.first_layer + rank.layers - 1
+    return {
+        "rank": str(rank.rank),
+        "host": visible(rank.host),
+        "layers": f"{rank.first_layer + 1}-{last + 1}" if rank.layers else "none",
+        "weights": size(rank.weight_bytes),
+        "KV": size(rank.kv_used_bytes) if time else "?",
+        "memory": size(rank.memory_bytes) if rank.memory_bytes else "?",
+        "compute": milliseconds(time.compute_ms) if time else "?",
+        "comm.": milliseconds(time.communication_ms) if time else "?",
+    }
+
+
+def _bars(on: Canvas, time: RankTime | None, longest: float, room: int) -> list[Segment]:
+    """Compute, and behind it communication."""
+    if time is None or not longest:
+        return []
+    compute = bar(time.compute_ms / longest, room).rstrip()
+    waited = min(room - len(compute), round(time.communication_ms / longest * room))
+    return [Segment(compute, on.data()), Segment(WAITED * waited, on.ink("muted"))]
+
+
+def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) -> list[tuple[str, str]]:
+    """The totals of all ranks, as names and sentences; not yet printable."""
+    count, weights = len(latest.ranks), size(sum(rank.weight_bytes for rank in latest.ranks))
+    divided = f"pipeline: each of {count} ranks has some layers, and hands what they computed to the next"
+    if latest.sharding == "tensor":
+        divided = f"tensor: each of {count} ranks has a part of every layer, and all add up what they computed in each"
+    return [
+        ("divided", divided),
+        (
+            "weights",
+            f"{weights} on all ranks together; what each has whole (embedding, norms, head) counts on each",
+        ),
+        *(_measured(measured) if measured else []),
+    ]
+
+
+def _measured(measured: RanksMeasured) -> list[tuple[str, str]]:
+    used = size(sum(rank.kv_used_bytes for rank in measured.ranks))
+    allocated = size(sum(rank.kv_allocated_bytes for rank in measured.ranks))
+    spread = milliseconds(measured.step_spread_ms)
+    step = f"{milliseconds(measured.step_ms)} without fences, the best of {measured.rounds} (they differ by {spread})"
+    found = [
+        ("KV", f"{used} used of {allocated} allocated on all ranks, after {measured.tokens:,} tokens"),
+        ("a step", step),
+    ]
+    slow = next((time for time in measured.times if time.rank == measured.slowest), None)
+    others = [time.compute_ms for time in measured.times if time.rank != measured.slowest]
+    if slow is not None and others:
+        computes, beside = milliseconds(slow.compute_ms), milliseconds(max(others))
+        found.append(
+            (
+                "slowest",
+                f"rank {slow.rank} computes {computes}, the next one {beside}: the others wait for it",
+            )
+        )
+    return [*found, ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")]
+
+
+# ---- the screen ---------------------------------------------------------------------------------
 
 
 class RanksScreen(ToolScreen[None]):
@@ -50,7 +189,7 @@ class RanksScreen(ToolScreen[None]):
 
     @property
     def measured(self) -> Measured:
-        """What is known, live or recorded."""
+        """The measurements of the session, live or recorded."""
         return self.host.controller.timeline.of(Measured)
 
     def receive(self, record: Record) -> None:
@@ -81,7 +220,7 @@ class RanksScreen(ToolScreen[None]):
         return page(on, self.measured.loaded, self.measured.ranks, width)
 
     def situation(self) -> str:
-        """What is going on, and what to do."""
+        """The state of the measuring, and the keys that matter now."""
         if self.recorded:
             return self.needs_model
         if (failure := self.measuring.failure) is not None:

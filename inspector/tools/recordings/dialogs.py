@@ -16,7 +16,6 @@ from textual.widgets.option_list import Option
 
 from engine.errors import EngineError, PathError
 from engine.files import shorter
-from engine.frozen import frozen
 from engine.trace import Entry, placed, save_as
 from inspector.display import pad, truncate, visible
 from inspector.keys import with_keys
@@ -24,10 +23,9 @@ from inspector.main.dialogs.destination import Destination
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
 from inspector.widgets.actions import ActionTable, list_table
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.option_list import SafeOptionList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.lists import SafeOptionList
 
 LOGITS = ("without logits", "with those that are kept")
 LOGITS_HELP = (
@@ -38,27 +36,22 @@ _REPORT_EVERY = 500
 """Entries between two words on how far it is."""
 
 
-@frozen
-class Saved:
-    """What was written."""
-
-    path: Path
-    size: int
-    """Bytes."""
-
-
 class _Stopped(Exception):
     """The user gave it up."""
 
 
-class SaveAsDialog(Dialog[Saved]):
-    """Asks for a path and writes there; an existing file is replaced on the second request.
+# ---- saving -----------------------------------------------------------------------------------
+
+
+class SaveAsDialog(Dialog[str]):
+    """Asks for a path and writes there; an existing file is replaced on the second request. Returns what was done.
 
     Args:
         entries: Returns what to save.
         proposal: The initial path in the field.
         program: Name and version of what writes.
-        read_logits: Has the kept rows of logits added to the entries, then `logits_read` called; None where none are.
+        read_logits: Adds the kept rows of logits to the entries, then calls what it is given with why it did not, or
+            with an empty text; None where none are kept.
         row: Bytes of one row at most.
     """
 
@@ -70,14 +63,14 @@ class SaveAsDialog(Dialog[Saved]):
         entries: Callable[[], Sequence[Entry]],
         proposal: str,
         program: str,
-        read_logits: Callable[[], None] | None = None,
+        read_logits: Callable[[Callable[[str], None]], None] | None = None,
         row: int = 0,
     ) -> None:
         super().__init__()
         self.entries, self.proposal, self.program = entries, proposal, program
         self._read_logits, self._row = read_logits, row
         self._awaiting: tuple[Path, bool] | None = None
-        """Where to write once the rows are read, and whether a file there may be replaced."""
+        """The path to write to once the rows are read, and whether a file there may be replaced."""
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up what is being written; None while nothing is."""
@@ -111,7 +104,8 @@ class SaveAsDialog(Dialog[Saved]):
         return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
 
     def let_go(self) -> None:
-        """What is half written goes with the dialog, also where the program ends."""
+        """Give up a file that is half written, also where the program ends, and wait for logits no more."""
+        self._awaiting = None
         if self._stop is not None:
             self._stop.set()
 
@@ -128,11 +122,11 @@ class SaveAsDialog(Dialog[Saved]):
         if self._with_logits and self._read_logits is not None:
             self._awaiting = path, force
             self._say("Reading the kept logits …")
-            self._read_logits()
+            self._read_logits(self._logits_read)
         else:
             self._begin(path, force, self.entries())
 
-    def logits_read(self, failure: str = "") -> None:
+    def _logits_read(self, failure: str) -> None:
         """The rows are among the entries, or why they are not: write, or say it."""
         if self._awaiting is None:
             return
@@ -155,7 +149,7 @@ class SaveAsDialog(Dialog[Saved]):
         except EngineError as error:
             self.from_thread(self._failed, str(error))
         else:
-            self.from_thread(self.dismiss, Saved(path, written))
+            self.from_thread(self.dismiss, f"Saved {size(written)} to {visible(shorter(path))}")
 
     def _counted(self, entries: Sequence[Entry], stop: Event) -> Iterator[Entry]:
         whole = len(entries)
@@ -169,11 +163,6 @@ class SaveAsDialog(Dialog[Saved]):
     def _failed(self, why: str) -> None:
         self._stop = None
         self._say(why, wrong=True)
-
-
-def saved_sentence(saved: Saved) -> str:
-    """A sentence on a file that was written; printable."""
-    return f"Saved {size(saved.size)} to {visible(shorter(saved.path))}"
 
 
 # ---- recent sessions -------------------------------------------------------------------------

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine.protocol import ReadLogits
 from inspector.keys import key_for
-from inspector.main.tool import SET_UP, Host, Tool, ToolActions, replayed
+from inspector.main.tool import SET_UP, Tool, ToolActions, replayed
 from inspector.session.client import Request
 from inspector.session.playback import Opening
 from inspector.widgets.actions import Action, ActionTable, Needs
 
-if TYPE_CHECKING:
-    from inspector.tools.recordings.dialogs import SaveAsDialog, Saved
-
 
 class RecordingActions(ToolActions):
     """Goes on with recorded sessions, saves them and lists them."""
-
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._dialog: SaveAsDialog | None = None
 
     def go_live(self) -> None:
         """Go on live from the recording on show."""
@@ -43,33 +35,29 @@ class RecordingActions(ToolActions):
         name = playback.path.name.partition(".json")[0] if playback.path is not None else "session"
         facts, live = self.timeline.facts, self.controller.stepping and playback.player is None
         bits = 2 if facts is not None and facts.dtype in ("bfloat16", "float16") else 4
-        self._dialog = SaveAsDialog(
+        dialog = SaveAsDialog(
             lambda: tuple(playback.entries),
             f"{name}.jsonl.gz",
             playback.recorder.program(),
             self._read_logits if live else None,
             bits * facts.vocabulary if facts is not None else 0,
         )
-        self.host.open(self._dialog, self._saved)
+        self.host.open(dialog, self._saved)
 
-    def _read_logits(self) -> None:
-        self.controller.client.do(ReadLogits(), partial(self._logits_read, self._dialog))
+    def _read_logits(self, then: Callable[[str], None]) -> None:
+        """Have the kept rows added to the entries, and tell why they are not, if so."""
 
-    def _logits_read(self, dialog: SaveAsDialog | None, request: Request[ReadLogits]) -> None:
-        """Have the dialog go on, once the rows that it asked for are among the entries."""
-        if dialog is None or dialog is not self._dialog:
-            return
-        if request.failure is not None:
-            dialog.logits_read(f"{request.failure.message} {request.failure.hint}")
-        else:
-            dialog.logits_read("The logits were not read: it was cancelled." if request.cancelled else "")
+        def read(request: Request[ReadLogits]) -> None:
+            if request.failure is not None:
+                then(f"{request.failure.message} {request.failure.hint}")
+            else:
+                then("The logits were not read: it was cancelled." if request.cancelled else "")
 
-    def _saved(self, saved: Saved | None) -> None:
-        from inspector.tools.recordings.dialogs import saved_sentence
+        self.controller.client.do(ReadLogits(), read)
 
-        self._dialog = None
-        if saved is not None:
-            self.host.answer(saved_sentence(saved))
+    def _saved(self, answer: str | None) -> None:
+        if answer is not None:
+            self.host.answer(answer)
 
     def sessions(self) -> None:
         """List recent sessions, and show the one that is chosen."""
@@ -88,7 +76,7 @@ class RecordingActions(ToolActions):
 
 
 def _told(help: str, *ids: str) -> tuple[Action, ...]:
-    """What several keys do in a replay, in one sentence."""
+    """Actions of a replay that share one sentence."""
     return tuple(Action(id, help=help) for id in ids)
 
 

@@ -1,1 +1,1 @@
-"""Why a token was chosen, and what other settings would have picked."""
+"""The sampler: the reason for a token, and the picks of other settings."""

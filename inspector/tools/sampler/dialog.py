@@ -20,10 +20,8 @@ from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.tools.sampler.tool import SAMPLING_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
-from inspector.widgets.one_line import escaped, unescaped
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
@@ -125,7 +123,7 @@ class SamplingDialog(Dialog[Settings]):
         self.settings, self.vocabulary, self.presets = settings, vocabulary, presets or Presets()
         self._attempt, self._look, self._at = attempt, look, at
         self._typed = settings
-        """What was typed last, without a preset."""
+        """The settings that were typed last, without a preset."""
         self._doomed = ""
         """Preset that a second `delete` takes away."""
 

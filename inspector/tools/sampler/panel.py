@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rich.segment import Segment
 from rich.style import Style
@@ -11,18 +12,23 @@ from textual.content import Content
 
 from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained
-from engine.settings import BY_NAME, Settings, differences
+from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.messages import CandidateChosen, CandidateClicked
+from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import Phase, StageExplanation, Timeline, other
-from inspector.tools.sampler.reason import Reason, label_of, penalised, xtc
-from inspector.tools.sampler.stage_table import CELLS, FINAL, MODEL, NOW, TableColumn, columns, fitting
+from inspector.tools.sampler.reason import PENALTIES, Reason, label_of, penalised, xtc
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
+from inspector.widgets.charts import ruler
 from inspector.widgets.inks import panel_css
-from inspector.widgets.ruler import ruler
 
+LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
+"""Columns that are no stage; the last one is shown while other settings are tried."""
+CELLS = 8
+"""Of a column, its gap at the left included."""
+UNKNOWN = "·"
+"""Shown for a number that the engine has not sent yet, or can't."""
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _LEAST_ROWS = 4
 """Candidates that are shown at least, before a sentence is."""
@@ -30,9 +36,12 @@ ADVICE = "{recall} computes them again."
 REPLAY_ADVICE = "{go_live} goes on live."
 
 
+# ---- what is shown ------------------------------------------------------------------------------
+
+
 @frozen
 class SamplerView:
-    """What is shown, put together from the timeline."""
+    """The contents of the panel, put together from the timeline."""
 
     distribution: Distribution
     """That was, or would be, drawn from."""
@@ -45,7 +54,7 @@ class SamplerView:
 
     @property
     def explained(self) -> Explained | None:
-        """What the engine explained, None where it has not or could not."""
+        """The explanation of the engine, None where there is none."""
         return self.explanation.explained if self.explanation else None
 
     @property
@@ -57,7 +66,7 @@ class SamplerView:
 
 
 def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | None:
-    """What there is to show at the selected slot; None in the prompt and before it.
+    """The view of the selected slot; None in the prompt and before it.
 
     Args:
         timeline: What is known.
@@ -75,6 +84,146 @@ def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | N
     return SamplerView(
         shown, None, explanation, explanation.settings if explanation else used, timeline.taken
     )
+
+
+# ---- columns ------------------------------------------------------------------------------------
+
+
+@frozen
+class TableColumn:
+    """One column: what it is, what the stage did, and a text for each candidate."""
+
+    name: str
+    """Of the stage; or `logit`, `model`, `final`, `now`."""
+    head: str
+    setting: str
+    kept: int | None
+    """Tokens left after it; None where that means nothing."""
+    removed: float
+    cells: tuple[str, ...]
+    """Empty for a candidate that is cut here or was before."""
+
+
+def columns(
+    distribution: Distribution,
+    explained: Explained | None,
+    settings: Settings | None,
+    now: Distribution | None = None,
+) -> tuple[TableColumn, ...]:
+    """All columns, in the order in which the stages ran.
+
+    Args:
+        distribution: What is drawn from; it holds the stages, what they kept and what they cut.
+        explained: The values in between, None while they are not known.
+        settings: That the stages ran with, None where they are not known.
+        now: The present distribution, where `distribution` is only tried.
+    """
+    candidates = distribution.candidates
+    vocabulary = distribution.others + len(candidates)
+    table = [
+        TableColumn(LOGIT, "logit", "", None, 0.0, _logits(explained, candidates)),
+        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(_number(c.prob) for c in candidates)),
+    ]
+    table += _stages(distribution, explained, settings)
+    if now is not None:
+        finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
+        cells = tuple(_number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
+        table.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
+    return (*table, _final(distribution))
+
+
+def _number(share: float) -> str:
+    """A probability in percent, without the sign, which the head of the column has."""
+    return scales.percent(share).removesuffix(" %")
+
+
+def _logits(explained: Explained | None, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    if explained is None:
+        return (UNKNOWN,) * len(candidates)
+    logits = dict(zip((c.id for c in explained.next.candidates), explained.logits, strict=True))
+    return tuple(_logit(logits.get(c.id)) for c in candidates)
+
+
+def _logit(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
+def _stages(
+    distribution: Distribution, explained: Explained | None, settings: Settings | None
+) -> list[TableColumn]:
+    names = [stage.name for stage in distribution.stages]
+    stages = []
+    for place, stage in enumerate(distribution.stages):
+        if stage.name == "greedy":
+            continue
+        percent, cells = _values(stage.name, distribution.candidates, names[: place + 1], explained)
+        known = STAGES.get(stage.name)
+        head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
+        stages.append(
+            TableColumn(
+                stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells
+            )
+        )
+    return stages
+
+
+def _values(
+    name: str, candidates: Sequence[Candidate], ran: Sequence[str], explained: Explained | None
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether the values are probabilities, and the cells; empty for who is cut by now."""
+    stage = next((c for c in explained.columns if c.name == name), None) if explained else None
+    if explained is None or stage is None:
+        return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates)
+    percent = stage.unit == "prob"
+    values = dict(zip((c.id for c in explained.next.candidates), stage.values, strict=True))
+    cells = []
+    for candidate in candidates:
+        value = values.get(candidate.id)
+        known = UNKNOWN if value is None else _number(value) if percent else _logit(value)
+        cells.append("" if candidate.cut_by in ran else known)
+    return percent, tuple(cells)
+
+
+def _setting(name: str, settings: Settings | None) -> str:
+    """The value of the setting of a stage, as text."""
+    stage = STAGES.get(name)
+    if settings is None or stage is None:
+        return ""
+    return stage.shown(settings) if stage.shown is not None else f"{getattr(settings, stage.setting):g}"
+
+
+def _final(distribution: Distribution) -> TableColumn:
+    drawable = distribution.stages[-1].kept if distribution.stages else None
+    greedy = distribution.draw is None
+    cells = tuple(
+        "" if c.cut_by not in (None, "greedy") else _number(c.sampler_prob) for c in distribution.candidates
+    )
+    return TableColumn(FINAL, "taken %" if greedy else "final %", "", drawable, 0.0, cells)
+
+
+def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
+    """The columns that fit into `room` cells, and how many stages are left out.
+
+    The raw logits go first, then stages that left every number as it was, then those in the middle.
+    """
+    kept = list(columns)
+    for column in _dispensable(columns):
+        if len(kept) * CELLS <= room:
+            break
+        kept.remove(column)
+    return tuple(kept), sum(1 for column in columns if column not in kept and column.name != LOGIT)
+
+
+def _dispensable(columns: Sequence[TableColumn]) -> list[TableColumn]:
+    logits = [column for column in columns if column.name == LOGIT]
+    middle = [column for column in columns[:-1] if column.name not in (LOGIT, MODEL, NOW)]
+    idle = [b for a, b in pairwise(columns[1:-1]) if b in middle and a.cells == b.cells]
+    shaping = [column for column in middle if "%" not in column.head and column not in idle]
+    rest = [column for column in reversed(middle) if column not in idle and column not in shaping]
+    return [*logits, *idle, *shaping, *rest]
+
+
+# ---- the panel ----------------------------------------------------------------------------------
 
 
 class SamplerPanel(Canvas, can_focus=True):
@@ -169,7 +318,7 @@ class SamplerPanel(Canvas, can_focus=True):
         return [*head, *rows, self._others(view, kept, token)]
 
     def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
-        """Which candidates get a row: some around the highlighted one, and what is picked or taken always."""
+        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
         ids = [candidate.id for candidate in view.distribution.candidates]
         if rows <= 0:
             return []
@@ -242,7 +391,7 @@ class SamplerPanel(Canvas, can_focus=True):
 
     def _is_penalised(self, view: SamplerView, candidate: Candidate) -> bool:
         return bool(view.earlier.get(candidate.id)) and any(
-            stage.name in ("repetition", "presence", "frequency") for stage in view.distribution.stages
+            stage.name in PENALTIES for stage in view.distribution.stages
         )
 
     def _others(self, view: SamplerView, kept: Sequence[TableColumn], token: int) -> Row:
@@ -255,14 +404,14 @@ class SamplerPanel(Canvas, can_focus=True):
             shares[NOW] = view.now.others_sampler_prob
         for column in kept:
             share = shares.get(column.name)
-            text = "" if share is None else scales.percent(share).removesuffix(" %") if share else "0"
+            text = "" if share is None else _number(share) if share else "0"
             row.append(Segment(pad(text, CELLS, right=True), muted))
         return row
 
     # ---- below and around -------------------------------------------------------------------
 
     def _notes(self, timeline: Timeline, view: SamplerView, width: int) -> list[Row]:
-        """What else is worth knowing: dropped logits, XTC, what the highlighted token is penalised for."""
+        """Notes on dropped logits, on XTC and on penalties of the highlighted token."""
         texts = []
         if view.explanation is not None and view.explanation.failure is not None:
             advice = with_keys(REPLAY_ADVICE if timeline.recorded else ADVICE)
@@ -301,6 +450,17 @@ def _dropped_note(view: SamplerView, recorded: bool) -> str:
     return with_keys(f"not recorded · {REPLAY_ADVICE}" if recorded else f"logits dropped · {ADVICE}")
 
 
+def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
+    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
+        return why_empty(timeline, "How the sampler chooses appears here.")
+    if timeline.following:
+        return why_empty(timeline, "How the sampler chooses the first token appears here.")
+    return "This token was given by the prompt: nothing was drawn.", "Press end for the token to come."
+
+
+# ---- settings that are tried --------------------------------------------------------------------
+
+
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
     changed = differences(used, tried) if used else {}
@@ -317,7 +477,7 @@ def _value(name: str, value: object) -> str:
 
 
 def trial_summary(timeline: Timeline, room: int = 1000) -> str:
-    """How many steps of the path the settings that are tried would have picked otherwise; empty where none are.
+    """A count of the steps that the tried settings would have picked otherwise; empty where none are tried.
 
     Args:
         timeline: What is known.
@@ -342,11 +502,3 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     recall = key_for("recall")
     full = f"{text}; {dropped} can't be answered: their logits were dropped ({recall} recomputes)"
     return full if len(full) <= room else f"{text}; {dropped} dropped: {recall}"
-
-
-def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
-    if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
-        return why_empty(timeline, "How the sampler chooses appears here.")
-    if timeline.following:
-        return why_empty(timeline, "How the sampler chooses the first token appears here.")
-    return "This token was given by the prompt: nothing was drawn.", "Press end for the token to come."

@@ -1,4 +1,4 @@
-"""Why a token was chosen, in plain sentences, for a reader who has never seen a sampler."""
+"""The reason for a token in plain sentences, for a reader who has never seen a sampler."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Sequence
 
 from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained, StageReading, Step
-from engine.settings import Settings
+from engine.settings import STAGES, Settings
 from inspector import scales
 from inspector.display import quoted, token_label, visible
 from inspector.state.grammar import sentences
 from inspector.state.session_tree import Item
-from inspector.tools.sampler.stage_table import PENALTIES
-from inspector.widgets.ruler import places
+from inspector.widgets.charts import places
 
+PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)
 """Stages that change logits and cut nothing."""
 
 
 @frozen
 class Reason:
-    """What is known of one choice."""
+    """The reason for one choice."""
 
     distribution: Distribution
-    """What was, or would be, drawn from."""
+    """The distribution that was, or would be, drawn from."""
     settings: Settings | None = None
     """Of the sampler, None where they are not known."""
     explained: Explained | None = None
     """The values between the stages, None while they are not known."""
 
     def sentences(self, item: Item | None = None) -> list[str]:
-        """Why this token, the most important sentence first; printable.
+        """The reason for this token, the most important sentence first; printable.
 
         Args:
             item: The slot's token, None for the token to come.
@@ -38,12 +38,12 @@ class Reason:
         return [*self._by_hand(item), *self._story(self._fell()), *self._grammar()]
 
     def _grammar(self) -> list[str]:
-        """What the grammar did, where one holds."""
+        """The effect of the grammar, where one holds."""
         reading = self.distribution.grammar
         return [] if reading is None else [f"Grammar: {sentence}" for sentence in sentences(reading)[:1]]
 
     def tried(self, now: Distribution) -> list[str]:
-        """What would be picked instead, and why; printable.
+        """The pick of the tried settings, and the reason for it; printable.
 
         Args:
             now: The present distribution.
@@ -107,7 +107,7 @@ class Reason:
         )
 
     def _made_of(self) -> str:
-        """What the stages made of the picked token's probability."""
+        """The effect of the stages on the picked token's probability."""
         picked = _find(self.distribution, self.distribution.picked)
         share = _percent(picked.sampler_prob) if picked else "a part"
         parts = self._doings()
@@ -127,7 +127,7 @@ class Reason:
         return doings
 
     def _shaped(self) -> list[str]:
-        """What bias and penalties did to the picked token, or else to the others."""
+        """The effect of bias and penalties on the picked token, or else on the others."""
         names = [stage.name for stage in self.distribution.stages if stage.name in SHAPING]
         if not names:
             return []
@@ -136,7 +136,7 @@ class Reason:
         return [f"{_list(names)} changed {'other logits' if self.explained else 'logits'}"]
 
     def _instead(self) -> list[str]:
-        """Why it is not the token that one would expect."""
+        """The reason that it is not the token that one would expect."""
         top = self.distribution.candidates[0]
         if top.id == self.distribution.picked:
             return []
@@ -151,7 +151,7 @@ class Reason:
         return [f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
 
     def _moved(self, id: int) -> str:
-        """Which stages changed a token's own logit, and from what to what; empty where none did or it isn't known."""
+        """The stages that changed a token's own logit, and its values; empty where none did or they aren't known."""
         if self.explained is None:
             return ""
         ids = [candidate.id for candidate in self.explained.next.candidates]
@@ -227,7 +227,7 @@ def penalised(
     items: Sequence[Item],
     settings: Settings | None,
 ) -> str:
-    """Which earlier occurrences a penalty holds against a token; empty where there are none."""
+    """A sentence on the earlier occurrences that a penalty holds against a token; empty where there are none."""
     if not earlier:
         return ""
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]

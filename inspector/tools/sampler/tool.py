@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from engine.settings import Settings
+from inspector.keys import with_keys
 from inspector.main.arrangement import Place
 from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions, live
 from inspector.tools.sampler.panel import SamplerPanel
-from inspector.tools.sampler.what_if import WhatIfFlow
 from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, fields, leaves, note
+
+TRIED = "Recorded: the settings were tried, and can't be gone on with. {go_live} goes on live from here"
 
 
 class SamplerActions(ToolActions):
@@ -14,25 +17,69 @@ class SamplerActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._flow = WhatIfFlow(host)
+        self._open = False
+        """Whether settings are tried, with the sampler in sight."""
+        self._slot: int | None = None
+        """The slot selected before, None for the tip."""
 
     def sampling(self) -> None:
         """Ask for sampling settings, and show what they would have picked as they are typed."""
-        self.host.open(self._flow.dialog(), self._flow.end)
+        from inspector.tools.sampler.dialog import SamplingDialog
+
+        timeline, setup = self.timeline, self.controller.setup
+        self._open, self._slot = self.controller.stepping, None if timeline.following else timeline.slot
+        dialog = SamplingDialog(
+            setup.settings,
+            timeline.facts.vocabulary if timeline.facts else None,
+            attempt=self._try,
+            look=self._look,
+            at=lambda: setup.applies_at,
+            above=card.outer_size.height if (card := self.host.card) is not None and card.display else 0,
+        )
+        self.host.open(dialog, self._end)
         self.host.answer()
 
     @property
     def in_dialog(self) -> bool:
         """Whether settings are tried."""
-        return self._flow.open
+        return self._open
 
     def show(self) -> None:
         """Show the sampler, where it is on screen, and ask what it lacks."""
         queries, timeline = self.controller.queries, self.timeline
-        queries.watching = self._flow.open or SAMPLER.id in self.host.shown
+        queries.watching = self._open or SAMPLER.id in self.host.shown
         if queries.watching:
             queries.ask(timeline)
             self.host.panel(SamplerPanel).show(timeline, queries.used(timeline), self.host.candidate)
+
+    def _try(self, settings: Settings) -> None:
+        self.controller.queries.try_out(self.timeline, settings)
+        self.host.answer()
+
+    def _look(self, what: str, by: int) -> None:
+        """Look elsewhere meanwhile, or have dropped logits computed again."""
+        if not self.controller.stepping:
+            return
+        match what:
+            case "differing":
+                self.host.answer(self.controller.navigation.differing(by))
+            case "recall":
+                self.host.answer(self.controller.setup.recall())
+            case _:
+                self.timeline.walk(by)
+                self.host.answer()
+
+    def _end(self, settings: Settings | None) -> None:
+        """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
+        self._open = False
+        if settings is not None and not self.controller.transport.recorded:
+            self.controller.setup.apply(settings)
+            self.host.answer()
+            return
+        self.controller.queries.try_out(self.timeline, None)
+        if settings is None:
+            self.timeline.select(self._slot)
+        self.host.answer("" if settings is None else with_keys(TRIED))
 
 
 SAMPLING_KEYS = dialog_table(

@@ -1,4 +1,4 @@
-"""What sweeps measured, in words and as tables of characters: for the command line, and in part for the page."""
+"""The figures of sweeps in words and as tables of characters: for the command line, and in part for the page."""
 
 from __future__ import annotations
 

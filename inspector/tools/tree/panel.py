@@ -10,16 +10,13 @@ from textual.widget import Widget
 
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
-from inspector.main.messages import ToolMessage
+from inspector.main.tool import ToolMessage
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch
-from inspector.state.mark_words import written
-from inspector.state.marks import counted
+from inspector.state.session_tree import counted, written
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import sums_phrase
-from inspector.tools.tree.pruning import TreeFilter
-from inspector.tools.tree.table import TreeTable
-from inspector.tools.tree.view import TreeView
+from inspector.tools.tree.table import TreeTable, sums_phrase
+from inspector.tools.tree.view import TreeFilter, TreeView
 from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
@@ -66,7 +63,7 @@ class TreeDetail(Canvas):
         return f", beam score {beam.score:.4f}" if beam else ""
 
     def _written(self, timeline: Timeline, branch: Branch) -> Row:
-        """What is written on the branch and on tokens in it; or else what there is to do."""
+        """The marks on the branch and on tokens in it; or else advice."""
         marks = timeline.tree.marks
         depth, first = timeline.tree.branches.depth, branch.first
         inner = [node for node in marks.of if node != first and self._view.holding(node) is branch]
@@ -180,7 +177,7 @@ class TreePanel(Widget, can_focus=True):
 
     @property
     def filter(self) -> TreeFilter:
-        """Which branches are shown."""
+        """The filter of the branches."""
         return self._table.view.filter
 
     def keep(self, wanted: TreeFilter) -> None:

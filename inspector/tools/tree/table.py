@@ -1,6 +1,8 @@
-"""The rows of the tree: only those in sight are made, and only those that changed are painted again."""
+"""The tree as a table, one row a branch: only rows in sight are made, and only those that changed are painted again."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -13,25 +15,137 @@ from textual.strip import Strip
 
 from engine.frozen import frozen
 from engine.protocol import Marked
+from inspector import scales
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.state.beams import BeamHistory
-from inspector.state.branches import Branch
+from inspector.state.beams import BeamHistory, BeamNode
+from inspector.state.branches import Branch, Branches, Sums
 from inspector.state.conditions import conditions
+from inspector.state.session_tree import NOTE, STAR
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import COLUMNS, BranchColumn, fitting
-from inspector.tools.tree.notes import beam_note, inner_note, signs_of
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Row, centred, strip_of, why_empty
+from inspector.widgets.canvas import Row, centred, set_line_count, strip_of, why_empty
 from inspector.widgets.inks import Inked
-from inspector.widgets.line_count import set_line_count
 
 _MARK, _LEAST_TEXT = 2, 30
 _TEXT = 8
 """Cells in which a row says how its branch begins, however much is noted of it."""
 _CACHED_ROWS = 256
 TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
+NONE = "–"
+"""Shown where a number isn't known."""
+_DROPPED = ("logprob", "perplexity", "mean", "made", "from start", "tokens")
+"""The order in which columns give way to a narrow panel."""
+_NAME = 24
+"""Cells of a name further down in a branch."""
+
+
+# ---- the columns --------------------------------------------------------------------------------
+
+
+@frozen
+class BranchColumn:
+    """One column."""
+
+    head: str
+    cells: int
+    text: Callable[[Branches, Branch], str]
+
+
+def logprob(value: float | None) -> str:
+    """A logprob, or a sum or mean of some: two decimals, fewer where it is large."""
+    if value is None:
+        return NONE
+    return (
+        f"{value:.2f}" if value > -999.995 else f"{value:,.0f}".replace(",", "\u2009").replace("-inf", "-∞")
+    )
+
+
+def perplexity(value: float | None) -> str:
+    """A perplexity: two decimals, none where it is large."""
+    if value is None:
+        return NONE
+    if value >= 99_999.5:
+        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
+    return f"{value:.2f}" if value < 999.995 else scales.count(round(value))
+
+
+def _completion(branches: Branches, branch: Branch) -> str:
+    total = branches.completion(branch)
+    return logprob(total.logprob if total.known else None)
+
+
+COLUMNS = (
+    BranchColumn("made", 12, Branches.made),
+    BranchColumn("tokens", 8, lambda _, branch: scales.count(branch.sums.tokens)),
+    BranchColumn("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
+    BranchColumn("mean", 8, lambda _, branch: logprob(branch.sums.mean)),
+    BranchColumn("perplexity", 12, lambda _, branch: perplexity(branch.sums.perplexity)),
+    BranchColumn("from start", 12, _completion),
+)
+"""Of the branch's own tokens, but for the last: that is the logprob of the completion up to the branch's end."""
+
+
+def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
+    """The columns that leave `least` cells of a width for tree and text."""
+    kept = list(COLUMNS)
+    for head in _DROPPED:
+        if width - sum(column.cells for column in kept) >= least:
+            break
+        kept = [column for column in kept if column.head != head]
+    return tuple(kept)
+
+
+def sums_phrase(name: str, sums: Sums) -> str:
+    """Sums in one phrase: `this branch 12 tokens, logprob -8.21, mean -0.68, perplexity 1.98`."""
+    tokens = f"{scales.count(sums.tokens)} token{'s' * (sums.tokens != 1)}"
+    if not sums.known:
+        return f"{name} {tokens}"
+    some = f" of the {scales.count(sums.known)} known" if sums.known < sums.tokens else ""
+    return (
+        f"{name} {tokens}, logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}, "
+        f"perplexity {perplexity(sums.perplexity)}"
+    )
+
+
+# ---- notes on a branch: its marks, and what became of its beam ----------------------------------
+
+
+def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
+    """The outcome of a beam, and whether it fell out; empty where it went on.
+
+    Args:
+        beam: The last token of a branch, where a beam reached it.
+    """
+    if beam is None:
+        return "", False
+    if beam.rank is not None:
+        return f"rank {beam.rank}" + ", greedy" * beam.greedy, False
+    if beam.fell is not None:
+        return f"fell out at step {beam.fell}", True
+    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "greedy": "greedy"}
+    return words.get(beam.state, ""), False
+
+
+def signs_of(mark: Marked) -> list[str]:
+    """The signs of a bookmark and of a note."""
+    return [sign for sign, present in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if present]
+
+
+def inner_note(marks: Sequence[Marked]) -> str:
+    """Marks further down in a branch: the signs and the name of one, how many there are of several."""
+    if len(marks) > 1:
+        return f"{len(marks)} marks in it"
+    return " ".join(
+        part
+        for mark in marks
+        for part in (*signs_of(mark), truncate(visible(mark.name), _NAME), "in it")
+        if part
+    )
+
+
+# ---- the table ----------------------------------------------------------------------------------
 
 
 @frozen
@@ -45,13 +159,13 @@ class TreeRowState:
     logprob: float
     cursor: bool
     reached: int
-    """How many of the branch's tokens the current path goes through; -1 for one that doesn't end in it."""
+    """Number of the branch's tokens on the current path; -1 where the path doesn't end in the branch."""
     mark: Marked | None
     inner: str
     """In short: what it was made with beside the model and its sampler, the marks further down in it, drafts at its
     end that were not taken."""
     beam: str
-    """What became of the beam that ends here, if one does."""
+    """The outcome of the beam that ends here, if one does."""
     grey: bool
     """Whether it fell out."""
 
@@ -308,7 +422,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
 
 def _made_with(timeline: Timeline, branch: Branch) -> str:
-    """What a branch's tokens were made with, by the first and the last: all of them cost too much in each frame."""
+    """The conditions of a branch's tokens, by the first and the last: all of them cost too much in each frame."""
     ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
     found = [
         {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None

@@ -10,27 +10,16 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Static, TextArea
 
-from engine.frozen import frozen
 from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.state.timeline import Timeline
-from inspector.tools.turns.tool import TURN_KEYS
+from inspector.tools.turns.tool import TURN_KEYS, Typed
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import Choice, TypedTextArea
 
-Differing = Literal["path", "template"]
 EXCERPT = 160
 """Cells of each text where they differ."""
-
-
-@frozen
-class Typed:
-    """What was typed, and whether it is to be sent."""
-
-    text: str
-    submitted: bool
 
 
 class TurnDialog(Dialog[Typed]):
@@ -87,7 +76,7 @@ class TurnDialog(Dialog[Typed]):
         self.dismiss(Typed(self.typed, False))
 
 
-class DiffersDialog(Dialog[Differing]):
+class DiffersDialog(Dialog[Literal["path", "template"]]):
     """Shows where the template's text parts from the path, and asks which of both to go on with.
 
     Args:

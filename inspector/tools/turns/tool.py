@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from engine.frozen import frozen
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
 from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
 from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
-if TYPE_CHECKING:
-    from inspector.tools.turns.dialogs import Differing, Typed
+
+@frozen
+class Typed:
+    """A typed message, and whether it is to be sent."""
+
+    text: str
+    submitted: bool
 
 
 class TurnActions(ToolActions):
@@ -20,7 +26,7 @@ class TurnActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._text = ""
-        """What was typed and not sent yet."""
+        """The message that was typed and not sent yet."""
 
     def open(self) -> None:
         """Ask for the next message."""
@@ -33,7 +39,7 @@ class TurnActions(ToolActions):
         self.host.open(TurnDialog(self._text, self.timeline), self._left)
 
     def _refusal(self) -> str:
-        """Why there is no next turn now, empty where there is one."""
+        """The reason that there is no next turn now, empty where there is one."""
         prompt = self.timeline.prompts.opened
         if prompt is None or not prompt.chat:
             return (
@@ -59,14 +65,12 @@ class TurnActions(ToolActions):
     def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
         if (prompt := self.timeline.prompts.opened) is None:
             return
-        turn = AddTurn(text, prompt.messages, prompt.options, self._echo, differing)
+        echo = (
+            self.controller.setup.prompt.echo
+        )  # as the person asked for prompt logprobs with the last prompt
+        turn = AddTurn(text, prompt.messages, prompt.options, echo, differing)
         self.controller.client.do(turn, each=partial(self._receive, text))
         self.host.answer()
-
-    @property
-    def _echo(self) -> bool | None:
-        """Prompt logprobs as the person asked for them with the last prompt."""
-        return self.controller.setup.prompt.echo
 
     def _receive(self, text: str, record: Record) -> None:
         from inspector.tools.turns.dialogs import DiffersDialog
@@ -76,7 +80,7 @@ class TurnActions(ToolActions):
         elif isinstance(record, TurnDiffers):
             self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
 
-    def _decided(self, text: str, chosen: Differing | None) -> None:
+    def _decided(self, text: str, chosen: Literal["path", "template"] | None) -> None:
         if chosen is not None:
             self._send(text, chosen)
         else:

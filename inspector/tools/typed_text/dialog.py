@@ -11,25 +11,23 @@ from textual.widgets import Button, TextArea
 
 from engine.frozen import frozen
 from engine.protocol import PromptToken, Tokenize, Tokenized
-from inspector.display import quoted, token_label, truncate, visible
+from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.typed_text.tool import OWN_TEXT_KEYS
+from inspector.tools.typed_text.tool import OWN_TEXT_KEYS, OwnText, label_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import TypedTextArea
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.typed_area import TypedTextArea
 
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
-LABEL = 20
-"""Cells of a token's text in a sentence at most."""
 
 
 @frozen
 class Spot:
-    """Where typed text goes."""
+    """The place that typed text goes to."""
 
     node: int
     """It goes after this one."""
@@ -42,31 +40,19 @@ class Spot:
 
 
 def spot(timeline: Timeline) -> Spot:
-    """Where text that is typed now would go: in the place of the selected token, or at the end of the path."""
+    """Find where text that is typed now would go: in the place of the selected token, or at the end of the path."""
     slot = timeline.slot
-    after = f"After {_named(timeline.items[slot - 1])}" if slot else "Before the first token"
+    after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
     window = timeline.facts.context_window if timeline.facts else None
     return Spot(timeline.before, slot, window, after + _replaced(timeline.selected))
 
 
 def _replaced(item: Item | None) -> str:
-    """What becomes of the token in whose place text is typed."""
+    """The end of a sentence on the token in whose place text is typed."""
     if item is None:
         return ", at the end of the text."
     kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
-    return f", in the place of {_named(item)}{kept} keeps its own branch."
-
-
-def _named(item: Item) -> str:
-    return quoted(truncate(token_label(item.text, item.raw), LABEL))
-
-
-@frozen
-class OwnText:
-    """What was typed, and whether it is to be inserted."""
-
-    text: str
-    submitted: bool
+    return f", in the place of {label_of(item)}{kept} keeps its own branch."
 
 
 class OwnTextDialog(Dialog[OwnText]):

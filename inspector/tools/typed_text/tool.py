@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from engine.frozen import frozen
 from engine.protocol import Insert, Step
+from inspector import scales
+from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.tool import BRANCH, Host, Tool, ToolActions, live
 from inspector.session.client import Request
 from inspector.session.requests import Latest
+from inspector.state.session_tree import Item
 from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
-if TYPE_CHECKING:
-    from inspector.tools.typed_text.dialog import OwnText
+LABEL = 20
+"""Cells of a token's text in a sentence at most."""
+
+
+@frozen
+class OwnText:
+    """A typed text, and whether it is to be inserted."""
+
+    text: str
+    submitted: bool
 
 
 class TypedTextActions(ToolActions):
@@ -22,7 +34,7 @@ class TypedTextActions(ToolActions):
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._text = ""
-        """What was typed and not inserted yet."""
+        """The text that was typed and not inserted yet."""
         self._forbidden: tuple[int, str] | None = None
         """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
 
@@ -53,8 +65,6 @@ class TypedTextActions(ToolActions):
 
     def _inserted(self, request: Request[Insert]) -> None:
         """Say what the model thought of it; what was not taken stays to be typed again."""
-        from inspector.tools.typed_text.summary import typed_summary
-
         if request.failure is not None:
             self._forbidden = request.command.node, request.command.text
         elif not request.cancelled:
@@ -62,6 +72,35 @@ class TypedTextActions(ToolActions):
         steps = [record for record in request.records if isinstance(record, Step)]
         self.host.answer(typed_summary(steps, request.cancelled))
 
+
+# ---- what the model thought of it -------------------------------------------------------------
+
+
+def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
+    """One sentence on the tokens that were typed; printable.
+
+    Args:
+        steps: One for each token.
+        stopped: Whether the user stopped it before its end.
+    """
+    if not steps:
+        kept = f"Stopped: none of it was taken. What was typed is kept: press {key_for('own_text')}"
+        return kept if stopped else ""
+    lead = "Stopped: " if stopped else ""
+    bits = scales.bits(sum(step.surprisal_bits for step in steps))
+    least = max(steps, key=lambda step: step.surprisal_bits)
+    expected = f"{label_of(least)} ({scales.tiny(least.prob)}, rank {least.rank:,})"
+    if len(steps) == 1:
+        return f"{lead}1 token typed: {expected}, {bits} bits"
+    return f"{lead}{len(steps):,} tokens typed: {bits} bits in all; the least expected was {expected}"
+
+
+def label_of(item: Item) -> str:
+    """A token, as a sentence names it."""
+    return quoted(truncate(token_label(item.text, item.raw), LABEL))
+
+
+# ---- keys -------------------------------------------------------------------------------------
 
 OWN_TEXT_KEYS = dialog_table(
     "While a text of your own is typed",

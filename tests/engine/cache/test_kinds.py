@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import run_state_machine_as_test
 from mlx_lm.models import cache as caches
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, QuantizedKVCache, RotatingKVCache
 
@@ -27,8 +26,8 @@ from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
-from tests.engine.session.moving import go_back
-from tests.engine.session.test_walks import walk
+from tests.engine.session.test_walks import run_walk, walk
+from tests.engine.sessions import begun, go_back
 from tests.zoo import BASE, CONFIGS, Zoo
 
 PROMPT = list(range(10, 30))
@@ -57,23 +56,12 @@ def with_caches(loaded: Loaded, make: Callable[[], Any]) -> Loaded:
 
 def opened(loaded: Loaded, steps: int = 10) -> Session:
     """A session some steps behind its prompt."""
-    session = Session(loaded, Settings(candidates=8))
-    list(session.prefill("", PROMPT, echo=False))
-    for _ in range(steps):
-        session.step()
-    return session
+    return begun(loaded, PROMPT, Settings(candidates=8), steps=steps)
 
 
 def walked(loaded: Loaded) -> None:
     """Steps, moves, runs and beam searches in any order, each against mlx_lm with fresh caches."""
-    machine = walk(loaded, 1e-4)
-    health = list(HealthCheck)
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=health
-        ),
-    )
+    run_walk(walk(loaded, 1e-4), 8, 15)
 
 
 # ---- a kind of a test's own making --------------------------------------------------------------
@@ -94,7 +82,6 @@ class StackedCache:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         self.append(mx.stack([keys, values], axis=1))
-        assert self.both is not None
         return self.both[:, 0], self.both[:, 1]
 
     def append(self, new: mx.array) -> None:
@@ -107,7 +94,6 @@ class StackedCache:
         return True
 
     def trim(self, count: int) -> int:
-        assert self.both is not None
         self.both = self.both[..., : self.offset - count, :]
         return count
 

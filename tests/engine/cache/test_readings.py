@@ -16,15 +16,14 @@ from engine.protocol import KVReading
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import prompt_chunks
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import begun, go_back
 from tests.zoo import Zoo
 
 PROMPT = list(range(10, 30))
 
 
 def stepped(zoo: Zoo, name: str, steps: int = 12, **load: Any) -> tuple[Session, list[KVReading]]:
-    session = Session(zoo.load(name, **load), Settings(candidates=1))
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(zoo.load(name, **load), PROMPT, Settings(candidates=1))
     return session, [session.step().kv for _ in range(steps)]
 
 
@@ -72,10 +71,7 @@ def test_a_recurrent_state_is_constant(zoo: Zoo) -> None:
 def test_mixed_caches_are_grouped_by_kind(zoo: Zoo) -> None:
     session, readings = stepped(zoo, "gemma3", steps=20)
     assert session.facts.cache_kinds == ("rotating", "plain")
-    assert {group.kind: group.layers for group in readings[-1].groups} == {
-        "rotating": (0,),
-        "plain": (1,),
-    }
+    assert {group.kind: group.layers for group in readings[-1].groups} == {"rotating": (0,), "plain": (1,)}
 
 
 def test_trimming_gives_nothing_back(zoo: Zoo) -> None:
@@ -149,8 +145,7 @@ def test_what_is_computed_again_says_why(zoo: Zoo, options: dict[str, int], why:
 
 
 def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_emptied(zoo: Zoo) -> None:
-    session = Session(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), Settings())
-    list(session.prefill("", PROMPT[:5], echo=False))
+    session = begun(zoo.load("llama", kv_bits=8, kv_group_size=32, quantized_kv_start=12), PROMPT[:5])
     early = session.choose(100).node
     go_back(session)
     list(session.insert([101, 102, 103, 104, 105, 106, 107, 108]))
@@ -162,8 +157,7 @@ def test_a_branch_from_before_the_quantizing_is_not_put_over_a_cache_that_was_em
 
 
 def test_what_is_kept_stays_within_the_budget(zoo: Zoo) -> None:
-    session = Session(zoo.load("llama", kept_kv_mib=1), Settings(candidates=4))
-    list(session.prefill("", PROMPT * 20, echo=False))
+    session = begun(zoo.load("llama", kept_kv_mib=1), PROMPT * 20, Settings(candidates=4))
     fork = session.node
     for branch in range(12):
         session.move(fork)
@@ -198,10 +192,7 @@ class Broken:
 def test_after_a_forward_that_failed_the_session_goes_on(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name)
     broken = Broken(loaded.model)
-    session = Session(replace(loaded, model=broken), Settings())
-    list(session.prefill("", PROMPT, echo=False))
-    for _ in range(3):
-        session.step()
+    session = begun(replace(loaded, model=broken), PROMPT, steps=3)
     broken.armed = True
     with pytest.raises(RuntimeError, match="out of memory"):
         session.step()
@@ -260,8 +251,7 @@ def holding(cache: Any) -> int:
 @pytest.mark.parametrize("kind", MODELS)
 def test_bytes_are_those_of_the_arrays_at_every_step(zoo: Zoo, kind: str) -> None:
     name, options = MODELS[kind]
-    session = Session(zoo.load(name, **options), Settings(temp=1.0, seed=3, candidates=1))
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(zoo.load(name, **options), PROMPT, Settings(temp=1.0, seed=3, candidates=1))
     for step in range(STEPS):
         if step == 20:
             go_back(session, 5)

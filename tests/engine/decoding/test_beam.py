@@ -23,6 +23,7 @@ from engine.model.tokens import Tokens
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.engine.sessions import Breaks, arrays, begun
 from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
@@ -132,8 +133,7 @@ def stepped(loaded: Loaded, prompt: int) -> Logits:
 
     def logits(ids: list[int]) -> np.ndarray:
         if tuple(ids) not in known:
-            session = Session(loaded, Settings())
-            list(session.prefill("", ids[:prompt], echo=False))
+            session = begun(loaded, ids[:prompt])
             list(session.insert(ids[prompt:]))
             known[tuple(ids)] = session.logits
         return known[tuple(ids)]
@@ -163,13 +163,6 @@ def ran(session: Session, **asked: Any) -> Ran:
     assert len(taken) == len(steps)
     assert [step.last for step in taken] == [False] * (len(taken) - 1) + [True]
     return Ran(opened, taken, end)
-
-
-def begun(loaded: Loaded, text: str = PROMPT, **options: Any) -> Session:
-    """A session that has read a prompt."""
-    session = Session(loaded, Settings(**options))
-    list(session.prefill(text, session.tokens.encode(text), echo=False))
-    return session
 
 
 def assert_same(found: Sequence[protocol.Hypothesis], expected: Sequence[Plain], tolerance: float) -> None:
@@ -254,7 +247,7 @@ def test_the_pocket_model_where_stories_end(pocket: Loaded, penalty: float, earl
 def test_the_pocket_model_in_its_own_bfloat16(zoo: Zoo) -> None:
     """Beams of a batch against the same paths stepped alone: every score within what the dtype resolves."""
     loaded = zoo.load("pocket")
-    session = begun(loaded)
+    session = begun(loaded, PROMPT)
     alone = stepped(loaded, session.tree[session.node].depth)
     prompt = session.tree.tokens(session.node)
     for each in ran(session, width=4, max_tokens=8).end.ranking:
@@ -266,7 +259,7 @@ def test_the_pocket_model_in_its_own_bfloat16(zoo: Zoo) -> None:
 
 @pytest.mark.parametrize("name", ["pocket", "llama", "mamba2", "gemma3", "qwen3-next"])
 def test_width_one_is_greedy_stepping(zoo: Zoo, name: str) -> None:
-    session = begun(zoo.load(name))
+    session = begun(zoo.load(name), PROMPT)
     found = ran(session, width=1, max_tokens=12)
     (only,) = found.end.ranking
     assert only == found.end.greedy
@@ -279,21 +272,16 @@ def test_width_one_is_greedy_stepping(zoo: Zoo, name: str) -> None:
 # ---- what is not touched ----------------------------------------------------------------------
 
 
-def state(session: Session) -> list[np.ndarray]:
-    """All arrays of the live cache, as they are."""
-    return [np.array(array.astype(mx.float32)) for array in session.kv.state()]
-
-
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_session_is_as_it_was(zoo: Zoo, kind: str) -> None:
     name, options = MODELS[kind]
-    session, other = begun(zoo.load(name, **options)), begun(zoo.load(name, **options))
-    node, following, before, offset = session.node, session.next, state(session), session.kv.offset
+    session, other = begun(zoo.load(name, **options), PROMPT), begun(zoo.load(name, **options), PROMPT)
+    node, following, before, offset = session.node, session.next, arrays(session), session.kv.offset
     reading = session.kv.reading()
     ran(session, width=3, max_tokens=6)
     assert (session.node, session.next, session.kv.offset) == (node, following, offset)
     assert session.kv.reading() == reading
-    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+    assert all(np.array_equal(one, two) for one, two in zip(before, arrays(session), strict=True))
     for _ in range(4):
         mine, theirs = session.step(), other.step()
         assert mine.id == theirs.id
@@ -301,7 +289,7 @@ def test_the_session_is_as_it_was(zoo: Zoo, kind: str) -> None:
 
 
 def test_beams_are_nodes_of_the_same_tree(zoo: Zoo) -> None:
-    session = begun(zoo.load("llama"))
+    session = begun(zoo.load("llama"), PROMPT)
     start = session.node
     taken = session.step()
     session.move(start)
@@ -321,28 +309,12 @@ def test_beams_are_nodes_of_the_same_tree(zoo: Zoo) -> None:
 
 def test_it_begins_where_the_session_stands(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
-    session = begun(loaded)
+    session = begun(loaded, PROMPT)
     step = [session.step() for _ in range(3)][-1]
     ids = session.tree.tokens(step.node)
     found = ran(session, width=3, max_tokens=6)
     assert found.opened.node == step.node
     assert_same(found.end.ranking, plain_beams(uncached(loaded), ids, 3, 1.0, False, 6, (2,)), TOLERANCE)
-
-
-class Breaks:
-    """A model that fails at one of its forwards."""
-
-    def __init__(self, model: Any, after: int, message: str) -> None:
-        self._model, self._left, self._message = model, after, message
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise RuntimeError(self._message)
-        return self._model(*args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3-next"])
@@ -361,13 +333,13 @@ def test_a_forward_that_fails_leaves_the_session_fine(
     zoo: Zoo, name: str, said: str, kind: type[Exception], told: str
 ) -> None:
     loaded = zoo.load(name)
-    session, other = begun(loaded), begun(loaded)
-    before = state(session)
+    session, other = begun(loaded, PROMPT), begun(loaded, PROMPT)
+    before = arrays(session)
     session.runner.compute = Breaks(loaded.model, 2, said)
     with pytest.raises(kind, match=told):
         list(search(session, BeamSettings(width=4, max_tokens=6)))
     session.runner.compute = loaded.model
-    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+    assert all(np.array_equal(one, two) for one, two in zip(before, arrays(session), strict=True))
     for _ in range(3):
         mine, theirs = session.step(), other.step()
         assert (mine.id, mine.logprob) == (theirs.id, theirs.logprob)
@@ -379,27 +351,27 @@ def test_a_forward_that_fails_leaves_the_session_fine(
 
 def test_a_cache_of_an_unknown_kind_runs_its_beams_one_after_another(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
-    together = ran(begun(loaded), width=4, max_tokens=6)
-    session = begun(loaded)
+    together = ran(begun(loaded, PROMPT), width=4, max_tokens=6)
+    session = begun(loaded, PROMPT)
 
     class OwnCache(type(session.kv.caches[1])):  # type: ignore[misc]
         """What a model's own module might make."""
 
     session.kv.caches[1].__class__ = OwnCache
     assert isinstance(rows_of(session.runner), SequentialRows)
-    before = state(session)
+    before = arrays(session)
     found = ran(session, width=4, max_tokens=6)
     assert "OwnCache" in found.opened.note
     assert "one after another" in found.opened.note
     assert [each.ids for each in found.end.ranking] == [each.ids for each in together.end.ranking]
     for one, two in zip(found.end.ranking, together.end.ranking, strict=True):
         assert one.score == pytest.approx(two.score, abs=TOLERANCE)
-    assert all(np.array_equal(one, two) for one, two in zip(before, state(session), strict=True))
+    assert all(np.array_equal(one, two) for one, two in zip(before, arrays(session), strict=True))
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2", "qwen3-next"])
 def test_rows_reordered_at_will_are_the_paths_they_stand_for(zoo: Zoo, name: str) -> None:
-    session = begun(zoo.load(name))
+    session = begun(zoo.load(name), PROMPT)
     logits, prompt = uncached(zoo.load(name)), session.tree.tokens(session.node)
     made, paths = BatchedRows(session.runner), [prompt]
     random = np.random.default_rng(0)
@@ -437,7 +409,7 @@ class Table:
 @pytest.fixture(scope="module")
 def stage(zoo: Zoo) -> Iterator[Session]:
     """A session whose tokens 0 and 3 end a sequence."""
-    session = begun(zoo.load("llama"))
+    session = begun(zoo.load("llama"), PROMPT)
     eos = session.tokens.eos_ids
     session.tokens.eos_ids = (0, 3)
     yield session
@@ -471,7 +443,6 @@ def test_the_algorithm_on_a_table(
     asked = BeamSettings(width, penalty, early, limit)
     opened, *steps, end = search(stage, asked, table)
     assert isinstance(opened, protocol.BeamOpened)
-    assert isinstance(end, protocol.BeamEnded)
     # the same softmax: what is tried here is the order of things, and two roundings may order a tie in two ways
     expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least, log_softmax)
     assert [(each.ids, each.logprob, each.score) for each in end.ranking] == [
@@ -513,7 +484,6 @@ def test_end_of_sequence_is_barred_as_the_session_does_it(stage: Session) -> Non
     table = Table(1, 4, stage.facts.vocabulary)
     stage._set_node(stage.node, table.logits([]))
     *_, end = search(stage, BeamSettings(4, max_tokens=6), table)
-    assert isinstance(end, protocol.BeamEnded)
     assert_same(end.ranking, plain_beams(table.logits, [], 4, 1.0, False, 6, (0, 3), 2), 1e-5)
     assert min(each.length for each in end.ranking) >= 3
 
@@ -551,7 +521,7 @@ def test_greedy_goes_by_the_logits_as_stepping_does(stage: Session) -> None:
 )
 def test_settings_out_of_range(zoo: Zoo, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        next(search(begun(zoo.load("llama")), BeamSettings(**asked)))
+        next(search(begun(zoo.load("llama"), PROMPT), BeamSettings(**asked)))
 
 
 def test_no_prompt(zoo: Zoo) -> None:
@@ -577,7 +547,7 @@ def test_logits_that_are_no_numbers(zoo: Zoo) -> None:
         def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[np.ndarray]:
             return [np.full(self._size, np.nan, np.float32) for _ in tokens]
 
-    session = begun(zoo.load("llama"))
+    session = begun(zoo.load("llama"), PROMPT)
     with pytest.raises(StepError, match="not numbers"):
         list(search(session, BeamSettings(), Nothing(0, 9, 4096)))
 
@@ -602,11 +572,8 @@ def test_a_search_in_parts_is_the_search_in_one(engine: Unthreaded) -> None:
     rest = engine.do(protocol.GoOnBeams())
     assert kinds(rest) == [*["BeamStep"] * 3, "BeamEnded", "Ended"]
     one, other = whole[-2], rest[-2]
-    assert isinstance(one, protocol.BeamEnded)
-    assert isinstance(other, protocol.BeamEnded)
     assert one.ranking == other.ranking
     failed = engine.do(protocol.GoOnBeams())
-    assert isinstance(failed[0], protocol.Failure)
     assert failed[0].message == "There is no beam search to go on with."
 
 

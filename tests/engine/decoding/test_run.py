@@ -29,6 +29,7 @@ from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
+from tests.engine import sessions
 from tests.engine.session.test_walks import KINDS
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
@@ -43,9 +44,7 @@ def plain(step: Step) -> Step:
 
 def begun(zoo: Zoo, kind: str, **settings: object) -> Session:
     name, options, _ = KINDS[kind]
-    session = Session(zoo.load(name, **options), Settings(**settings))  # type: ignore[arg-type]
-    list(session.prefill("", PROMPT, echo=False))
-    return session
+    return sessions.begun(zoo.load(name, **options), PROMPT, Settings(**settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.wide(6)
@@ -95,9 +94,8 @@ STORY = "Once upon a time"
 
 def story(zoo: Zoo, **settings: object) -> Session:
     """The pocket model at the beginning of a story that was drawn."""
-    session = Session(zoo.load("pocket"), Settings(**{"temp": 0.8, "seed": 3, "max_tokens": 200, **settings}))  # type: ignore[arg-type]
-    list(session.prefill(STORY, session.tokens.encode(STORY), echo=False))
-    return session
+    own = Settings(**{"temp": 0.8, "seed": 3, "max_tokens": 200, **settings})  # type: ignore[arg-type]
+    return sessions.begun(zoo.load("pocket"), STORY, own)
 
 
 def first(steps: list[Step], holds: Callable[[Distribution, Step], bool]) -> int:

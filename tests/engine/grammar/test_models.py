@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,14 +18,15 @@ from engine.grammar.matcher import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.protocol import BeamEnded
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
-from tests.engine.grammar.vocabularies import PlainVocabulary
+from tests.engine import sessions
+from tests.engine.grammar.test_matcher import PlainVocabulary
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import go_back
+from tests.system import python
 
 YES = Grammar("regex", "yes|no")
 
@@ -45,9 +43,8 @@ def loaded() -> Loaded:
 
 
 def begun(loaded: Loaded, **settings: object) -> Session:
-    session = Session(loaded, Settings(**{"grammar": YES, **settings}))  # type: ignore[arg-type]
-    list(session.prefill("", session.tokens.encode("Once upon a time")))
-    return session
+    own = Settings(**{"grammar": YES, **settings})  # type: ignore[arg-type]
+    return sessions.begun(loaded, "Once upon a time", own, echo=None)
 
 
 def completion(session: Session) -> str:
@@ -71,7 +68,6 @@ def test_a_model_without_an_end_of_sequence_ends_with_its_grammar(loaded: Loaded
     assert completion(session) in ("yes", "no")
     assert reason(session) == "grammar"
     reading = session.next.grammar
-    assert reading is not None
     assert (reading.state, reading.allowed, reading.mass) == ("complete", 0, 0.0)
     session.step()  # past a stop as past every other
     assert session.next.grammar == replace(reading, allowed=4096, mass=1.0, state="left", forced=b"")
@@ -91,12 +87,10 @@ def test_each_of_several_ends_is_allowed_where_the_text_may_end(loaded: Loaded) 
     loaded.tokens.eos_ids = (0, 2, 77)
     session = begun(loaded, grammar=Grammar("regex", "(yes)?"))
     state = session.position.node_logits.grammar
-    assert state is not None
     assert state.allowed is not None
     assert {0, 2, 77} <= {int(token) for token in np.flatnonzero(state.allowed)}
     for end in (0, 2, 77):
         session.choose(end)
-        assert session.next.grammar is not None
         assert session.next.grammar.state == "ended"
         go_back(session, 1)
 
@@ -165,7 +159,6 @@ def test_each_answer_of_a_conversation_is_matched_anew(loaded: Loaded) -> None:
         assert completion(session) in ("yes", "no")
         ids = session.tokens.encode(" and then", bare=True)
         list(session.prefill("", ids, parent=session.node))
-        assert session.next.grammar is not None
         assert session.next.grammar.state == "open"
 
 
@@ -194,11 +187,9 @@ def test_a_token_of_a_prompt_that_becomes_one_of_the_completion_is_matched(loade
     session = begun(loaded, grammar=Grammar("regex", "(yes|no)+"))
     go_back(session, 1)
     at = session.tree[session.node]
-    assert session.next.grammar is not None
     token = session.tree[at.latest].token if at.latest is not None else -1
     assert session.next.grammar.state == "open"
     session.choose(token, leave_grammar=True)  # the prompt's last token, now a step
-    assert session.next.grammar is not None
     assert session.next.grammar.state == "left"
 
 
@@ -211,13 +202,11 @@ def test_min_tokens_never_bars_the_only_end(loaded: Loaded) -> None:
     assert completion(session) in ("yes", "no")
     assert reason(session) == "grammar"
     *_, end = search(begun(loaded, min_tokens=30), BeamSettings(width=2, max_tokens=9))
-    assert isinstance(end, BeamEnded)
     assert {(line.text, line.reason) for line in end.ranking} <= {("yes", "eos"), ("no", "eos")}
 
 
 def test_beams_of_few_texts_are_these_texts(loaded: Loaded) -> None:
     *_, end = search(begun(loaded), BeamSettings(width=6, max_tokens=9))
-    assert isinstance(end, BeamEnded)
     assert all(line.text in ("yes", "no") for line in end.ranking)
     assert end.greedy.text in ("yes", "no")
     assert {line.reason for line in end.ranking} == {"eos"}
@@ -237,7 +226,6 @@ def test_a_text_that_is_certain_is_sure_and_a_grammar_that_fights_the_model_stop
 ) -> None:
     session = begun(loaded, grammar=Grammar("regex", "Quetzalcoatl(us|es)"))
     reading = session.next.grammar
-    assert reading is not None
     assert reading.forced == b"Quetzalcoatl"
     assert reading.mass < 0.01
     begin, unsure = session.node, BreakpointEvaluator(session, [UNSURE])
@@ -276,17 +264,15 @@ def test_a_grammar_that_cannot_be_used_leaves_the_settings(
 
 def test_without_a_grammar_llguidance_is_not_imported() -> None:
     code = (
-        "from engine.model.light_import import import_mlx_lm; import_mlx_lm()\n"
+        "from engine.libraries import import_mlx_lm; import_mlx_lm()\n"
         "import sys, json; from engine.model.load import load; from engine.session.session import Session\n"
         "from engine.settings import LoadSettings, Settings\n"
         "session = Session(load(LoadSettings()), Settings())\n"
         "list(session.prefill('', session.tokens.encode('Once upon a time'))); session.step()\n"
         "print(json.dumps([name for name in sys.modules if name.startswith('llguidance')]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert json.loads(done.stdout) == []
+    done = python(code, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_an_end_at_max_tokens_says_that_the_grammars_text_is_not_finished(loaded: Loaded) -> None:
@@ -298,5 +284,4 @@ def test_an_end_at_max_tokens_says_that_the_grammars_text_is_not_finished(loaded
         session = begun(loaded, grammar=Grammar("regex", text), max_tokens=2)
         list(run(session, never))
         end = stop_reached(session, session.node)
-        assert end is not None
         assert (end.reason, end.detail) == ("length", detail)

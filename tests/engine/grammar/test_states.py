@@ -8,11 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import settings as budget
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from hypothesis.stateful import run_state_machine_as_test as walk
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
@@ -32,7 +29,8 @@ from engine.task import never
 from engine.trace import load, save_as
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer
-from tests.engine.session.moving import go_back
+from tests.engine.session.test_walks import run_walk
+from tests.engine.sessions import go_back
 from tests.zoo import Zoo
 
 PERSON = (
@@ -185,7 +183,6 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
             if state == "before":
                 assert reading is None
                 return
-            assert reading is not None
             assert reading.state == state
             if allowed is None:
                 assert reading.mass == 1.0
@@ -203,22 +200,12 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
 
 
 def test_the_mask_after_a_walk_is_that_of_a_fresh_matcher(zoo: Zoo) -> None:
-    walk(
-        machine(zoo.load("llama"), 60),
-        settings=budget(
-            max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_walk(machine(zoo.load("llama"), 60), 15, 15)
 
 
 @pytest.mark.slow
 def test_the_mask_after_a_long_walk_is_that_of_a_fresh_matcher(zoo: Zoo) -> None:
-    walk(
-        machine(zoo.load("llama"), 200),
-        settings=budget(
-            max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_walk(machine(zoo.load("llama"), 200), 100, 40)
 
 
 # ---- recorded ----------------------------------------------------------------------------------
@@ -246,7 +233,6 @@ def test_a_trace_has_the_grammar_its_readings_and_its_end(recording: Recording, 
     steps = [value for value in values if isinstance(value, protocol.Step)]
     assert [step.choice.grammar for step in steps] == [step.choice.grammar for step in recording.steps]
     last = steps[-1].next.grammar
-    assert last is not None
     assert last.state == "complete"
     assert [value for value in values if isinstance(value, protocol.Finished)] == [
         protocol.Finished(steps[-1].node, "grammar", GRAMMAR.summary)
@@ -306,10 +292,8 @@ def test_a_replay_answers_as_the_live_session(recording: Recording, tmp_path: Pa
 def test_it_expects_what_the_allowed_tokens_begin_with(recording: Recording) -> None:
     first = recording.steps[0].parent
     told = recording.ask(protocol.ReadGrammar(first))
-    assert isinstance(told, protocol.GrammarExpected)
     assert told.reading == recording.steps[0].choice.grammar
     assert [each.words for each in told.expected] == ["a space"]
-    assert told.reading is not None
     assert sum(each.tokens for each in told.expected) == told.reading.allowed
     told = recording.ask(protocol.ReadGrammar(first, Grammar("regex", "[a-z]{3}")))
     assert isinstance(told, protocol.GrammarExpected)
@@ -326,6 +310,5 @@ def test_it_expects_what_the_allowed_tokens_begin_with(recording: Recording) -> 
 
 def test_a_question_about_a_grammar_that_cannot_be_used_says_why(recording: Recording) -> None:
     told = recording.ask(protocol.ReadGrammar(recording.steps[0].parent, Grammar("regex", "[0-9")))
-    assert isinstance(told, protocol.Failure)
     assert "column 1: unclosed character class" in told.message
     assert told.expected

@@ -43,12 +43,10 @@ def generated(loaded: Loaded, grammar: Grammar, temp: float, seed: int) -> tuple
     assert prompt
     list(run(session, never))
     end = stop_reached(session, session.node)
-    assert end is not None
     at = session.tree[session.node]
     ids = session.tree.tail(session.node, at.depth - at.start)
     raw = b"".join(session.tokens.raw(token) for token in ids if token not in session.tokens.eos_ids)
     reading = session.next.grammar
-    assert reading is not None
     assert {"grammar": "complete", "eos": "ended"}.get(end.reason, reading.state) == reading.state
     return raw.decode("utf-8", "replace"), end.reason
 

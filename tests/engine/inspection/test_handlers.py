@@ -24,7 +24,9 @@ from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
 from tests.engine.session.test_walks import KINDS, Reference
-from tests.engine.test_thread import Engine, kinds
+from tests.engine.sessions import begun
+from tests.engine.test_thread import Engine
+from tests.engine.unthreaded import kinds
 from tests.zoo import Zoo
 
 PROMPT = [433, 18, 97, 300, 41, 7, 1201, 355, 16, 90, 77, 512, 48, 999, 23, 640, 88, 3000, 15, 260]
@@ -105,7 +107,6 @@ def test_no_space_is_inserted_that_was_not_typed(spaced: Tokens, text: str) -> N
 
 def test_more_than_the_window_holds_is_refused_before_anything_is_taken(ready: Engine) -> None:
     failure, ended = ready.do(protocol.Insert(3, " dog" * 600))
-    assert isinstance(failure, protocol.Failure)
     assert failure.message == "600 tokens don't fit: 3 of the context window's 512 are taken there."
     assert failure.hint == "Type less, or go further back."
     assert ended == protocol.Ended("Insert")
@@ -115,8 +116,7 @@ def test_more_than_the_window_holds_is_refused_before_anything_is_taken(ready: E
 
 
 def test_what_just_fits_is_taken(zoo: Zoo) -> None:
-    session = Session(zoo.load("gpt2"), Settings())
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(zoo.load("gpt2"), PROMPT)
     check_room(session, session.node, [5] * 236)
     with pytest.raises(StepError, match="237 tokens don't fit: 20 of the context window's 256"):
         check_room(session, session.node, [5] * 237)
@@ -129,7 +129,6 @@ def test_what_just_fits_is_taken(zoo: Zoo) -> None:
 @pytest.mark.parametrize(("node", "message"), [(0, "before the first token"), (99, "no token number 99")])
 def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, message: str) -> None:
     failure = ready.do(protocol.Insert(node, "x"))[0]
-    assert isinstance(failure, protocol.Failure)
     assert message in failure.message
 
 
@@ -141,8 +140,7 @@ def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, messa
 def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: str, place: int) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    session = Session(loaded, Settings(candidates=4))
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(loaded, PROMPT, Settings(candidates=4))
     tip = session.node
     session.move(place)
     typed = [700, 701, 702]
@@ -234,7 +232,6 @@ def test_odd_pieces_taken_by_id_are_shown_as_they_are(ready: Engine) -> None:
 
 def pieces_of(ready: Engine, text: str) -> tuple[protocol.Piece, ...]:
     told = ready.do(protocol.Tokenize(text))[0]
-    assert isinstance(told, protocol.Tokenized)
     return told.pieces
 
 
@@ -270,7 +267,6 @@ def same(
     shown = engine.do(asked)[0]
     opened = engine.do(protocol.Prefill(text, chat, system, False, None, messages))[0]
     if isinstance(shown, protocol.Failure):
-        assert isinstance(opened, protocol.Failure)
         assert (opened.message, opened.hint) == (shown.message, shown.hint)
         return
     assert isinstance(shown, protocol.PromptPreview)

@@ -53,7 +53,6 @@ def test_readings_are_those_of_plain_forwards() -> None:
     text = TEXT[:80]
     spans = two.spans(protocol.DiffText(text, candidates=3))
     context = two.context
-    assert context.loaded is not None
     ids = context.loaded.tokens.encode(text)
     second = load(POCKET)
     plain, _ = utils.load_model(Path(second.facts.path), lazy=True)

@@ -21,7 +21,7 @@ from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings, check
 from engine.task import never
 from engine.token_texts import TokenQuery, read_query
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import begun, go_back
 from tests.engine.test_thread import Engine
 from tests.zoo import Zoo
 
@@ -29,12 +29,7 @@ BASE = Settings(temp=0.9, top_p=0.92, min_p=0.02, top_k=40, seed=11, max_tokens=
 
 
 def ran(zoo: Zoo, settings: Settings, steps: int, **load: int) -> Session:
-    session = Session(zoo.load("pocket", **load), settings)
-    ids = session.tokens.encode("Once upon a time there was a")
-    list(session.prefill("", ids, echo=False))
-    for _ in range(steps):
-        session.step()
-    return session
+    return begun(zoo.load("pocket", **load), "Once upon a time there was a", settings, steps)
 
 
 @pytest.mark.parametrize("steps", [60, pytest.param(300, marks=pytest.mark.slow)])
@@ -242,11 +237,7 @@ SAMPLED = Settings(temp=0.8, top_p=0.9, min_p=0.01, top_k=30, seed=5, repetition
 
 @pytest.fixture(scope="module")
 def session(zoo: Zoo) -> Session:
-    found = Session(zoo.load("pocket"), SAMPLED)
-    list(found.prefill("", found.tokens.encode("Once upon a time there was a"), echo=False))
-    for _ in range(5):
-        found.step()
-    return found
+    return ran(zoo, SAMPLED, 5)
 
 
 @pytest.fixture(scope="module")
@@ -399,8 +390,7 @@ def test_no_more_than_the_limit_are_told_but_all_are_counted(
 
 
 def test_an_older_step_is_told_under_the_settings_that_were_used_there(zoo: Zoo) -> None:
-    session = Session(zoo.load("pocket"), SAMPLED)
-    list(session.prefill("", session.tokens.encode("Once upon a time"), echo=False))
+    session = begun(zoo.load("pocket"), "Once upon a time", SAMPLED)
     before, expected = session.node, session.next.candidates
     session.step()
     session.configure(replace(SAMPLED, temp=0.0, top_p=0.1))
@@ -465,6 +455,5 @@ def test_the_engine_answers_a_search_and_tells_what_fails() -> None:
     assert " toys" in texts(found)
     assert ended == protocol.Ended("FindTokens")
     failure, _ = engine.do(protocol.FindTokens(99, "x"))
-    assert isinstance(failure, protocol.Failure)
     assert failure.message == "There is no token number 99."
     assert engine.thread.close(10)

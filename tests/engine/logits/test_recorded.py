@@ -138,7 +138,6 @@ def test_thirty_steps_have_an_answer_each(pair: tuple[Recording, RecordedLogits]
     told = answer(
         recorded, protocol.WhatIf(replace(BASE, temp=0.0, repetition_penalty=0.0), live.steps[29].node)
     )
-    assert isinstance(told, protocol.WhatIfAnswered)
     assert (len(told.steps), told.dropped) == (30, ())
     assert any(not step.same for step in told.steps)
 
@@ -159,7 +158,6 @@ def test_steps_without_a_row_are_named_as_without_an_answer(plain: Recording) ->
         if not (isinstance(entry.value, LogitsRow) and entry.value.node == left_out)
     )  # fmt: skip
     told = answer(recorded, protocol.WhatIf(BASE, plain.steps[9].node))
-    assert isinstance(told, protocol.WhatIfAnswered)
     assert (len(told.steps), told.dropped) == (9, (plain.steps[4].node,))
     assert not recorded.answers(protocol.Explain(left_out))
     assert not recorded.answers(protocol.FindTokens(left_out, "a"))
@@ -231,7 +229,6 @@ def test_rows_are_read_in_the_order_asked_for_and_those_that_are_not_kept_are_re
     told = live.do(protocol.ReadLogits((step.node, step.parent)))
     assert [record.node for record in told if isinstance(record, LogitsRow)] == [step.node, step.parent]
     failure = live.do(protocol.ReadLogits((2,)))[0]
-    assert isinstance(failure, protocol.Failure)
     assert failure.message == "The logits here were not kept."
     live.do(protocol.Recall((2,)))
     assert isinstance(live.do(protocol.ReadLogits((2,)))[0], LogitsRow)

@@ -10,6 +10,7 @@ from engine.measuring.kv_costs import compare
 from engine.protocol import KVCompared, Measuring
 from engine.session.session import Session
 from engine.settings import Settings
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 PROMPT = list(range(7, 47))
@@ -18,11 +19,7 @@ STEPS = 5
 
 def opened(zoo: Zoo, name: str, **load: object) -> Session:
     """A session some steps behind its prompt."""
-    session = Session(zoo.load(name, **load), Settings())
-    list(session.prefill("", PROMPT, echo=False))
-    for _ in range(STEPS):
-        session.step()
-    return session
+    return begun(zoo.load(name, **load), PROMPT, steps=STEPS)
 
 
 def compared(zoo: Zoo, name: str, session: Session | None = None, **asked: object) -> KVCompared:
@@ -69,8 +66,7 @@ def test_fewer_bits_change_the_logits_more(zoo: Zoo) -> None:
 def test_the_change_is_that_of_a_session_with_such_a_cache(zoo: Zoo) -> None:
     load = {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}
     plain = opened(zoo, "llama")
-    other = Session(zoo.load("llama", **load), Settings())
-    list(other.prefill("", PROMPT, echo=False))
+    other = begun(zoo.load("llama", **load), PROMPT)
     for token in plain.tree.tokens(plain.node)[len(PROMPT) :]:
         other.choose(token)
     change = np.abs(plain.logits - other.logits)
@@ -90,7 +86,6 @@ def test_a_session_that_is_quantized_is_set_against_the_models_own_type(zoo: Zoo
     load = {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}
     found = list(compare(zoo.load("llama", **load), opened(zoo, "llama", **load), (4,)))
     last = found[-1]
-    assert isinstance(last, KVCompared)
     assert [cost.bits for cost in last.costs] == [32, 4]
     assert last.costs[1].largest_change > 0
 
@@ -128,7 +123,6 @@ def test_a_window_of_max_kv_size_is_refused_too(zoo: Zoo) -> None:
     load = {"max_kv_size": 32}
     found = list(compare(zoo.load("gpt2", **load), opened(zoo, "gpt2", **load), (8,)))
     last = found[-1]
-    assert isinstance(last, KVCompared)
     assert "rotating can't be quantized" in last.costs[1].refused
 
 

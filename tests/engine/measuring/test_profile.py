@@ -15,8 +15,8 @@ from engine.measuring.profile import Fences, places, profile
 from engine.model.layers import decoder_layers
 from engine.protocol import Measuring, Profiled
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import Settings
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 PROMPT = list(range(7, 50))
@@ -30,10 +30,7 @@ MIXERS = {
 
 def opened(zoo: Zoo, name: str, **load: object) -> Session:
     """A session that has read the prompt and taken a step."""
-    session = open_session(zoo.load(name, **load), Settings(temp=0.8, seed=1))
-    list(session.prefill("", PROMPT, echo=False))
-    session.step()
-    return session
+    return begun(zoo.load(name, **load), PROMPT, Settings(temp=0.8, seed=1), steps=1)
 
 
 def profiled(zoo: Zoo, session: Session, name: str, repeats: int = 3, **load: object) -> Profiled:

@@ -14,8 +14,8 @@ from engine.measuring.race import race
 from engine.model.forward import Runner
 from engine.protocol import RaceEnded, RaceOpened, RaceStep
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
+from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
@@ -26,11 +26,7 @@ KINDS = ["llama", "gemma3", "mamba2", "qwen3-next"]
 
 def opened(zoo: Zoo, name: str, steps: int = 0, *, settings: Settings = SAMPLED, **load: object) -> Session:
     """A session some steps behind its prompt."""
-    session = open_session(zoo.load(name, **load), settings)
-    list(session.prefill("", PROMPT, echo=False))
-    for _ in range(steps):
-        session.step()
-    return session
+    return begun(zoo.load(name, **load), PROMPT, settings, steps=steps)
 
 
 def raced(zoo: Zoo, session: Session, name: str, first: int, last: int) -> list[RaceStep]:
@@ -104,7 +100,6 @@ def test_a_difference_is_told_where_it_is(zoo: Zoo, monkeypatch: pytest.MonkeyPa
     session = opened(zoo, "llama", settings=Settings())
     found = list(race(zoo.load("llama"), session, 12, 20))
     end = found[-1]
-    assert isinstance(end, RaceEnded)
     assert end.differences == (15, 17)
     assert end.largest_difference > 5
     steps = [record for record in found if isinstance(record, RaceStep)]

@@ -16,9 +16,9 @@ from engine.measuring import roofline as module
 from engine.measuring.roofline import ARRAY_BYTES, NO_HEADS, Rate, _above, _busy, roofline
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.task import never
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 QUIET = Rate(10.0, 9.8, "an array")
@@ -71,8 +71,7 @@ def found(zoo: Zoo, name: str) -> tuple[module.Weights, ModelFacts]:
 def measured(zoo: Zoo, name: str, **load: object) -> tuple[Session, RooflineMeasured]:
     """A session, and its roofline."""
     loaded = zoo.load(name, **load)
-    session = open_session(loaded, Settings())
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(loaded, PROMPT)
     *told, last = roofline(loaded, session)
     assert all(isinstance(each, Measuring) for each in told)
     assert isinstance(last, RooflineMeasured)
@@ -162,7 +161,6 @@ def test_the_figures_belong_together(zoo: Zoo) -> None:
     assert decode.kv_bytes == held * (facts.kv_bytes_per_token or 0)
     assert decode.flops == 2 * facts.parameters + 4 * 4 * 32 * 2 * held  # heads, head size, layers
     assert decode.gbs == pytest.approx((decode.weight_bytes + decode.kv_bytes) / decode.ms / 1e6)
-    assert prefill is not None
     assert prefill.tokens == prefill.context == len(PROMPT)
     assert prefill.flops > 29 * decode.flops * 0.9
     assert prefill.intensity > 20 * decode.intensity
@@ -186,8 +184,7 @@ def test_it_needs_a_prompt_and_can_be_stopped(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     with pytest.raises(StepError, match="no prompt"):
         list(roofline(loaded, Session(loaded, Settings())))
-    session = Session(loaded, Settings())
-    list(session.prefill("", PROMPT, echo=False))
+    session = begun(loaded, PROMPT)
     with pytest.raises(Cancelled):
         list(roofline(loaded, session, lambda: True))
 

@@ -12,9 +12,8 @@ from engine.errors import Cancelled, SettingsError
 from engine.measuring.sweeps import machine, sweep
 from engine.model import blas
 from engine.protocol import Measuring, Swept
-from engine.session.session import Session
-from engine.settings import Settings
 from engine.sweep_settings import SweepSettings
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 SMALL = SweepSettings(("ttft", "tpot", "batch", "inspection"), rounds=2, steps=3, longest=40, largest_batch=4)
@@ -100,8 +99,7 @@ def test_kv_bytes_are_those_of_the_formula(zoo: Zoo) -> None:
 
 
 def test_a_live_session_is_left_alone(zoo: Zoo) -> None:
-    session = Session(zoo.load("llama"), Settings())
-    list(session.prefill("", [5, 6, 7]))
+    session = begun(zoo.load("llama"), [5, 6, 7], echo=None)
     logits, offset = session.logits.copy(), session.kv.offset
     swept(zoo, "llama", SweepSettings(rounds=1, steps=2, longest=32, largest_batch=2))
     assert np.array_equal(session.logits, logits)
@@ -127,7 +125,6 @@ def test_what_cannot_be_batched_is_said_and_the_rest_measured(zoo: Zoo) -> None:
     from dataclasses import replace
 
     *_, end = sweep(replace(loaded, model=Unbatched()), settings, lambda: False)
-    assert isinstance(end, Swept)
     assert {point.sweep for point in end.points} == {"ttft"}
     assert end.notes == ("batch can't be measured with this model: no batches here",)
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.model import blas, elf
+from engine.model import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 PLAIN, TRANSPOSED = 111, 112
@@ -67,22 +67,7 @@ class Library:
             found = value(alpha) * (left @ right) * self._factor
             out[:] = found + (rest * out if rest else 0)
 
-        kinds = (
-            whole,
-            whole,
-            whole,
-            whole,
-            whole,
-            whole,
-            scalar,
-            pointer,
-            whole,
-            pointer,
-            whole,
-            scalar,
-            pointer,
-            whole,
-        )
+        kinds = (*[whole] * 6, scalar, pointer, whole, pointer, whole, scalar, pointer, whole)
         return ctypes.CFUNCTYPE(None, *kinds)(gemm)
 
 
@@ -245,16 +230,16 @@ def test_the_next_candidate_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_slots_of_mlx_are_found() -> None:
-    path = next(each.path for each in elf.mappings() if "libmlx.so" in each.path)
-    slots = elf.jump_slots(path, blas.FUNCTIONS)
+    path = next(each.path for each in blas.mappings() if "libmlx.so" in each.path)
+    slots = blas.jump_slots(path, blas.FUNCTIONS)
     assert set(slots) == set(blas.FUNCTIONS)
-    assert elf.jump_slots(path, ["no_such_function"]) == {}
+    assert blas.jump_slots(path, ["no_such_function"]) == {}
 
 
 @pytest.mark.parametrize("kept", [0, 3, 40, 63, 64, 200, 5000, 2**20])
 def test_a_library_that_is_cut_short_is_no_library(tmp_path: Any, kept: int) -> None:
-    path = next(each.path for each in elf.mappings() if "libmlx.so" in each.path)
+    path = next(each.path for each in blas.mappings() if "libmlx.so" in each.path)
     with open(path, "rb") as file:
         (tmp_path / "cut.so").write_bytes(file.read(kept))
-    with pytest.raises(elf.ElfError):
-        elf.jump_slots(str(tmp_path / "cut.so"), blas.FUNCTIONS)
+    with pytest.raises(blas.ElfError):
+        blas.jump_slots(str(tmp_path / "cut.so"), blas.FUNCTIONS)

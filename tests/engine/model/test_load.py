@@ -24,9 +24,9 @@ from engine.errors import Cancelled, EngineError, LoadError, SettingsError
 from engine.model import synthetic
 from engine.model.load import load, load_tokenizer
 from engine.protocol import NO_OPTIONS, Loading, conversation
-from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from tests import broken_models
+from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
@@ -365,8 +365,7 @@ def adapter(zoo: Zoo, directory: Path) -> Path:
 
 
 def logits(loaded: Any) -> np.ndarray:
-    session = Session(loaded, Settings())
-    list(session.prefill("", [5, 6, 7], echo=False))
+    session = begun(loaded, [5, 6, 7])
     return session.logits
 
 

@@ -242,7 +242,6 @@ def test_of_each_family_mlx_lm_takes_a_tokenizer_that_cuts_alike(zoo: Zoo, name:
     found = utils.load_tokenizer(path, eos_token_ids=[2])
     assert type(found._tokenizer).__name__ == "TokenizersBackend"
     plain = plain_tokenizer(path, {**CONFIGS[name], "eos_token_id": [2]})
-    assert plain is not None
     text = "<|im_start|>user\nOnce upon a time, é 🙂<|im_end|>\n"
     assert plain._tokenizer.encode(text) == found._tokenizer.encode(text)
     assert plain.eos_token_ids == set(found.eos_token_ids)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from engine.models_on_disk.download import PATTERNS, DownloadProgress, download,
 from engine.models_on_disk.places import listed
 from tests.engine.models_on_disk import made_up
 from tests.engine.models_on_disk.hub import COMMIT, FakeHub, serving
+from tests.system import python
 
 SPEC = "some/tiny"
 
@@ -122,8 +121,8 @@ def test_its_process_ends_with_whoever_started_it(hub: FakeHub, tmp_path: Path) 
         f"download({SPEC!r}, tell, lambda: False)"
     )
     environ = {**os.environ, **hub.environ(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, timeout=60)
-    assert (done.stdout, done.stderr) == (b"going\n", b"")
+    done = python(script, env=environ)
+    assert (done.stdout, done.stderr) == ("going\n", "")
     end = time.monotonic() + 30
     while running(tmp_path):
         assert time.monotonic() < end

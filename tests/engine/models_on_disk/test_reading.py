@@ -1,24 +1,37 @@
-"""What headers tell of a model, held against an independent reading: MLX's own, and figures worked out by hand."""
+"""What headers tell of a model, held against an independent reading: MLX's own, and figures worked out by hand.
+
+And against a loaded model of each of mlx_lm's families: a figure is right, or there is none. A dozen families, of every
+way to keep keys and values, is in the usual suite; `-m slow` has the rest.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.errors import LoadError
 from engine.models_on_disk import reading
-from engine.models_on_disk.facts import DiskModel, KVSize
+from engine.models_on_disk.facts import UNTOLD, DiskModel, KVSize
 from engine.models_on_disk.places import listed
 from inspector.state.disk_models import cells, facts
 from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
 from tests.broken_models.places import CLOSED
+from tests.engine.inspection.inside.looking import loaded
 from tests.engine.models_on_disk import made_up
+from tests.families import FAMILIES
+from tests.system import python
 from tests.zoo import Zoo
+
+USUAL = (
+    "cohere2", "deepseek_v2", "deepseek_v3", "exaone4", "falcon_h1", "gemma3n", "gemma4", "gpt_bigcode", "gpt_neox",
+    "gpt_oss", "kimi_linear", "longcat_flash", "mamba2", "nanbeige", "phi3", "qwen3_next", "recurrent_gemma", "rwkv7",
+)  # fmt: skip
+NO_FIGURE = {*UNTOLD, "deepseek_v41", "hunyuan"}
+"""Families of whose caches nothing is said."""
 
 
 def one(path: Path) -> DiskModel:
@@ -33,7 +46,6 @@ def one(path: Path) -> DiskModel:
 def test_a_plain_model(tmp_path: Path) -> None:
     found = one(made_up.model(tmp_path / "tiny"))
     assert (found.name, found.family, found.layers, found.context) == ("tiny", "llama", 2, 2048)
-    assert found.weights is not None
     assert found.weights.parameters == made_up.PARAMETERS
     assert found.weights.size == 2 * made_up.PARAMETERS
     assert (found.bits, found.weights.bits_a_parameter) == ("bf16", 16)
@@ -48,7 +60,6 @@ def test_bits_are_those_of_the_arrays_whatever_the_config_claims(
     tmp_path: Path, bits: int, claim: Any
 ) -> None:
     found = one(made_up.model(tmp_path / "m", made_up.llama(bits=bits, group=32), quantization=claim))
-    assert found.weights is not None
     assert (found.weights.bits, found.weights.group_size) == ((bits,), 32)
     assert found.weights.parameters == made_up.PARAMETERS
     assert found.kv == KVSize(2 * made_up.KV_NUMBERS)
@@ -59,7 +70,6 @@ def test_weights_of_several_widths(tmp_path: Path) -> None:
     for layer in range(2):
         shapes |= made_up.packed(f"model.layers.{layer}.mlp.down_proj", 64, 128, 6, 64)
     found = one(made_up.model(tmp_path / "m", shapes))
-    assert found.weights is not None
     assert (found.weights.bits, found.bits) == ((4, 6), "4/6-bit")
     assert found.weights.parameters == made_up.PARAMETERS
 
@@ -70,11 +80,9 @@ def test_weights_of_several_widths(tmp_path: Path) -> None:
 def test_what_mlx_lm_loads_has_the_same_figures(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name).facts
     found = one(Path(loaded.path))
-    assert found.weights is not None
     assert found.weights.parameters == loaded.parameters
     assert found.weights.size == loaded.weight_bytes
     assert (found.layers, found.context) == (loaded.layers, loaded.context_window)
-    assert found.kv is not None
     assert found.kv.growing == (loaded.kv_bytes_per_token or 0)
     packed = f"{found.weights.bits[0]}-bit, group {found.weights.group_size}" if found.weights.bits else ""
     assert (loaded.quantization or "").startswith(packed)
@@ -82,7 +90,6 @@ def test_what_mlx_lm_loads_has_the_same_figures(zoo: Zoo, name: str) -> None:
 
 def test_layers_with_a_window_add_nothing_beyond_it(zoo: Zoo) -> None:
     found = one(zoo.path("gemma3"))
-    assert found.kv is not None
     assert (found.kv.windowed, found.kv.window) == (found.kv.growing, 32)
     assert found.kv.at(100) == found.kv.growing * (100 + 32)
 
@@ -97,7 +104,6 @@ def test_the_context_that_fits_is_the_largest(size: KVSize) -> None:
 
 def test_weights_and_context_share_the_memory(tmp_path: Path) -> None:
     found = one(made_up.model(tmp_path / "m"))
-    assert found.weights is not None
     weights = int(found.weights.size * 1.1)
     assert found.fits(weights) == 0
     assert found.fits(weights + 2 * made_up.KV_NUMBERS * 100) == 100
@@ -130,6 +136,28 @@ def test_an_unknown_family_is_said_to_be_so(tmp_path: Path) -> None:
     assert found.problem.startswith("mlx_lm has no family x\x1b")
     assert not found.spec
     assert one(made_up.model(tmp_path / "m", model_type="own", model_file="own.py")).problem == ""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models are written."""
+    return tmp_path_factory.mktemp("families")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES]
+)
+def test_the_figures_are_those_of_the_loaded_model(models: Path, family: str) -> None:
+    try:
+        facts = loaded(models, family).facts
+    except LoadError:
+        pytest.skip("mlx_lm runs it on Metal alone")
+    (found,) = listed([facts.path])
+    assert found.problem == ""
+    assert (found.weights.parameters, found.weights.size) == (facts.parameters, facts.weight_bytes)
+    assert found.context == facts.context_window
+    assert (found.kv is None) is (family in NO_FIGURE)
+    assert found.kv is None or found.kv.growing == (facts.kv_bytes_per_token or 0)
 
 
 # ---- what is not whole --------------------------------------------------------------------------------
@@ -260,7 +288,5 @@ def test_neither_mlx_nor_numpy_is_imported(tmp_path: Path) -> None:
         "import sys; from engine.models_on_disk.places import listed; m = next(listed([sys.argv[1]]));"
         "print(m.known, [n for n in ('mlx', 'mlx_lm', 'numpy', 'transformers') if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
+    done = python(program, str(tmp_path))
     assert (done.stdout, done.stderr) == ("True []\n", "")

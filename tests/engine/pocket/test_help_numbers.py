@@ -19,7 +19,7 @@ from engine.decoding.beam import search
 from engine.inspection.inside.attention import read_attention
 from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
-from engine.protocol import BeamEnded, Prefilled
+from engine.protocol import Prefilled
 from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings
 
@@ -75,8 +75,7 @@ def test_parameters_and_their_shares(pocket: Loaded) -> None:
     )
     assert share == pytest.approx(100 * sizes["embed"] / total, abs=0.05)
     each, queries, keys, values, output, share = stated(
-        "parts/attention",
-        r"# parameters a layer \(queries #, keys #, values #, output #\): # %",
+        "parts/attention", r"# parameters a layer \(queries #, keys #, values #, output #\): # %"
     )
     layer = pocket.model.layers[0].self_attn
     parts = (layer.q_proj, layer.k_proj, layer.v_proj, layer.o_proj)
@@ -134,8 +133,7 @@ def test_operations_and_where_attention_overtakes_the_mlp(pocket: Loaded) -> Non
     (prompt,) = stated("parts/mlp", r"there attention overtakes at # tokens")
     assert (prompt + 1) / 2 == overtakes
     ours, theirs, heads, size, there = stated(
-        "parts/mlp",
-        r"whose layer has # and # parameters and # heads of #, it is #",
+        "parts/mlp", r"whose layer has # and # parameters and # heads of #, it is #"
     )
     assert (ours, theirs, there) == (3 * 4096 * 11008, 4 * 4096**2, (ours - theirs) / (2 * heads * size))
     assert stated("parts/attention", r"grow with the text: # operations a layer") == [a_token]
@@ -153,8 +151,7 @@ def test_operations_and_where_attention_overtakes_the_mlp(pocket: Loaded) -> Non
 def test_positions(pocket: Loaded) -> None:
     rope = pocket.model.layers[0].self_attn.rope
     theta, numbers, pairs, fast, slow = stated(
-        "parts/position",
-        r"theta # on all # numbers of a head: # pairs. .* in some # tokens; .* some #\.",
+        "parts/position", r"theta # on all # numbers of a head: # pairs. .* in some # tokens; .* some #\."
     )
     assert (theta, numbers, pairs) == (rope.base, rope.dims, rope.dims / 2)
     assert fast == round(2 * math.pi)
@@ -186,8 +183,7 @@ def test_the_stream_grows_and_the_norm_brings_it_back(pocket: Loaded) -> None:
         stream = layer(stream, create_attention_mask(stream, None), None)
         sizes.append(size(stream))
     told = stated(
-        "parts/norm",
-        r"is # after the embedding, # after the first layer and # after the last; .* to #\.",
+        "parts/norm", r"is # after the embedding, # after the first layer and # after the last; .* to #\."
     )
     assert told == pytest.approx([sizes[0], sizes[1], sizes[-1], size(model.norm(stream))], rel=0.02)
 
@@ -214,7 +210,6 @@ def test_the_length_penalty(pocket: Loaded, penalty: float, tokens: int) -> None
     )
     session, _ = prefilled(pocket, "Tom was sad. The end")
     *_, end = search(session, BeamSettings(width=4, max_tokens=int(most), length_penalty=penalty))
-    assert isinstance(end, BeamEnded)
     best = end.ranking[0]
     assert best.length == tokens
     assert best.logprob == pytest.approx(short if tokens == 2 else long, abs=0.02)

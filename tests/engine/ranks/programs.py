@@ -43,7 +43,6 @@ class Program:
 
     def line(self) -> dict[str, Any]:
         """The next line that it prints."""
-        assert self.process.stdout is not None
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
 

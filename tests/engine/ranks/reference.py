@@ -20,9 +20,9 @@ from engine.ranks.handlers import RanksSpread
 from engine.ranks.hosts import LOOPBACK, RankHost, RankHosts
 from engine.ranks.mirror import join
 from engine.ranks.ring import RING
-from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from tests.engine.ranks.walks import PROMPT, model_at
+from tests.engine.sessions import begun
 
 NAME = "qwen2"
 
@@ -49,25 +49,12 @@ def main(folder: str, sharding: str) -> None:
     """Print the difference."""
     path, out = model_at(Path(folder), NAME, 2), Path(folder) / f"logits-{sharding}.npy"
     hostfile = RankHosts((RankHost(LOOPBACK, (LOOPBACK,)),) * 2).meeting().files["MLX_HOSTFILE"]
-    started = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.engine.ranks.reference",
-                str(rank),
-                str(path),
-                sharding,
-                hostfile,
-                str(out),
-            ]
-        )
-        for rank in range(2)
-    ]
+    command = [sys.executable, "-m", "tests.engine.ranks.reference"]
+    given = [str(path), sharding, hostfile, str(out)]
+    started = [subprocess.Popen([*command, str(rank), *given]) for rank in range(2)]
     assert [process.wait(120) for process in started] == [0, 0]
     loaded = load(LoadSettings(str(path), ranks=2, shard=sharding), spread=RanksSpread())
-    session = Session(loaded, Settings())
-    list(session.prefill("", PROMPT))
+    session = begun(loaded, PROMPT, echo=None)
     largest = float(np.abs(session.logits - np.load(out)).max())
     print(json.dumps({"largest": largest, "ranks": loaded.settings.ranks}))
     RING.close()

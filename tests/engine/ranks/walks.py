@@ -22,13 +22,12 @@ from engine.decoding.run import run
 from engine.errors import EngineError
 from engine.model import synthetic
 from engine.model.load import load
-from engine.protocol import BeamEnded
 from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import go_back
 from tests.families import FAMILIES
 
 PROMPT = [5, 9, 2, 77, 31, 8, 120, 44, 3, 17, 250, 6, 90, 11]
@@ -118,7 +117,6 @@ def _run(session: Session) -> list[int]:
 
 def _beams(found: list[Any]) -> Any:
     ended = found[-1]
-    assert isinstance(ended, BeamEnded)
     return [hypothesis.ids for hypothesis in ended.ranking]
 
 

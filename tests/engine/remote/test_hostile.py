@@ -22,7 +22,7 @@ from engine.settings import LoadSettings
 from engine.thread import EngineThread
 from tests.engine.remote.far import PROGRAM, TOKEN, Far, Host, hosted, settled
 from tests.engine.test_commands import SAMPLES
-from tests.engine.test_thread import kinds
+from tests.engine.unthreaded import kinds
 from tests.system import descriptors, peak
 
 HELLO = line_of(

@@ -191,15 +191,8 @@ def test_top_p_over_150_000_tokens_keeps_no_token_too_few(name: str, scale: floa
 def test_penalties_behind_a_filter_or_temperature_act_on_logits() -> None:
     row = np.array([2.0, 1.0, -1.0], np.float32)
     order = (
-        "logit-bias",
-        "min-tokens",
-        "temperature",
-        "top-k",
-        "repetition",
-        "presence",
-        "frequency",
-        *MLX_LM[5:8],
-    )
+        "logit-bias", "min-tokens", "temperature", "top-k", "repetition", "presence", "frequency", *MLX_LM[5:8],
+    )  # fmt: skip
     settings = Settings(temp=0.5, top_k=2, repetition_penalty=2.0, sampler_order=order)
     probs = sample(row, log_softmax(row), settings, 0.5, Context(path=(0, 2))).probs
     # logits 4, 2, -2 after temperature; the last is cut; the first, seen before and above 0, is halved

@@ -22,6 +22,7 @@ from engine.sampling.ranking import Row, log_softmax
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.engine.sampling.test_reference import rows
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 STEPS = 24
@@ -128,8 +129,7 @@ def test_the_adaptive_chunk_gives_the_same_ids(zoo: Zoo) -> None:
 
 
 def test_logprobs_are_the_float32_log_softmax_of_the_logits(zoo: Zoo) -> None:
-    session = Session(zoo.load("gpt2"), Settings())
-    list(session.prefill(PROMPT, session.tokens.encode(PROMPT)))
+    session = begun(zoo.load("gpt2"), PROMPT, echo=None)
     wide = session.logits.astype(np.float64)
     true = wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
     assert np.abs(log_softmax(session.logits) - true).max() <= 2.0**-24 * 2 * np.abs(true).max()

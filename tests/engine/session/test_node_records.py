@@ -17,15 +17,13 @@ from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
 from engine.tree import TokenTree
-from tests.engine.session.moving import go_back
+from tests.engine.sessions import begun, go_back
 from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
 
 
-def begun(zoo: Zoo, text: str = "Once upon a time", name: str = "pocket", **settings: object) -> Session:
-    session = Session(zoo.load(name), Settings(**settings))  # type: ignore[arg-type]
-    list(session.prefill(text, session.tokens.encode(text)))
-    return session
+def told(zoo: Zoo, text: str = "Once upon a time", **settings: object) -> Session:
+    return begun(zoo.load("pocket"), text, Settings(**settings), echo=None)  # type: ignore[arg-type]
 
 
 def typed(session: Session, text: str) -> list[str | None]:
@@ -39,10 +37,9 @@ def typed(session: Session, text: str) -> list[str | None]:
 
 
 def test_end_of_sequence_ends_and_one_can_go_on(zoo: Zoo) -> None:
-    session = begun(zoo)
+    session = told(zoo)
     session.choose(2)
     stop = stop_reached(session, session.node)
-    assert stop is not None
     assert (stop.reason, stop.detail) == ("eos", "<|im_end|>")
     assert session.step().index == 1
 
@@ -50,7 +47,7 @@ def test_end_of_sequence_ends_and_one_can_go_on(zoo: Zoo) -> None:
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("stop", ["loved", "oved to pl", " cat sat", "t.\n\nTh", "é"])
 def test_a_stop_string_ends_on_the_token_that_completes_it(zoo: Zoo, stop: str) -> None:
-    session = begun(zoo, stop=(stop,), max_tokens=1000)
+    session = told(zoo, stop=(stop,), max_tokens=1000)
     text = " and she loved to play. The cat sat.\n\nThen a café"
     reasons = typed(session, text)
     ids = session.tokens.encode(text, bare=True)
@@ -60,12 +57,12 @@ def test_a_stop_string_ends_on_the_token_that_completes_it(zoo: Zoo, stop: str) 
 
 
 def test_a_stop_string_in_the_prompt_does_not_count(zoo: Zoo) -> None:
-    session = begun(zoo, "Once upon a time", stop=("time, there",), max_tokens=1000)
+    session = told(zoo, "Once upon a time", stop=("time, there",), max_tokens=1000)
     assert typed(session, ", there was") == [None] * 3
 
 
 def test_max_tokens_end_a_run_and_one_that_goes_on_after_as_many_more(zoo: Zoo) -> None:
-    session = begun(zoo, max_tokens=3, min_tokens=100)
+    session = told(zoo, max_tokens=3, min_tokens=100)
     ends = []
     for by_hand in (0, 0, 2, 0, 1):
         for _ in range(by_hand):
@@ -75,7 +72,7 @@ def test_max_tokens_end_a_run_and_one_that_goes_on_after_as_many_more(zoo: Zoo) 
 
 
 def test_steps_by_hand_reach_max_tokens_once(zoo: Zoo) -> None:
-    session = begun(zoo, max_tokens=3)
+    session = told(zoo, max_tokens=3)
     reasons = [stop_reached(session, session.step().node) for _ in range(6)]
     assert [stop.detail if stop else None for stop in reasons] == [None, None, "3 tokens", None, None, None]
 
@@ -88,12 +85,12 @@ def test_a_run_of_more_tokens_than_max_tokens_takes_all_of_them(
     zoo: Zoo, points: Breakpoints, ends: int
 ) -> None:
     """Where other conditions must hold, too, max tokens still ends it: else nothing might."""
-    session = begun(zoo, max_tokens=3, min_tokens=100)
+    session = told(zoo, max_tokens=3, min_tokens=100)
     assert len(list(run(session, never, BreakpointEvaluator(session, [points])))) == ends
 
 
 def test_min_tokens_bar_end_of_sequence_and_say_so(zoo: Zoo) -> None:
-    session = begun(zoo, "The end.", min_tokens=5, candidates=4096, temp=1.0, seed=1)
+    session = told(zoo, "The end.", min_tokens=5, candidates=4096, temp=1.0, seed=1)
     for _ in range(5):
         barred = [each for each in session.next.candidates if each.id in session.tokens.eos_ids]
         assert [each.cut_by for each in barred] == ["min-tokens"] * 2
@@ -103,20 +100,17 @@ def test_min_tokens_bar_end_of_sequence_and_say_so(zoo: Zoo) -> None:
 
 
 def test_the_context_window_ends_a_run(zoo: Zoo) -> None:
-    session = Session(zoo.load("pocket"), Settings(max_tokens=1000, min_tokens=1000, candidates=1))
-    list(session.prefill("", [300] * 505, echo=False))
+    session = begun(zoo.load("pocket"), [300] * 505, Settings(max_tokens=1000, min_tokens=1000, candidates=1))
     steps = list(run(session, never))
     assert steps[-1].kv.offset == 512
     stop = stop_reached(session, session.node)
-    assert stop is not None
     assert (stop.reason, stop.detail) == ("length", "context window of 512 tokens")
     assert session.step().kv.offset == 513  # positions are computed: one can go on
 
 
 def test_learned_positions_end_for_good(zoo: Zoo) -> None:
-    session = Session(zoo.load("gpt2"), Settings(max_tokens=1000, candidates=1))
+    session = begun(zoo.load("gpt2"), [300] * 255, Settings(max_tokens=1000, candidates=1))
     assert session.facts.hard_window
-    list(session.prefill("", [300] * 255, echo=False))
     session.step()
     with pytest.raises(StepError, match="context window of 256 tokens is full"):
         session.step()
@@ -129,7 +123,6 @@ def test_an_extra_eos_token_ends_where_mlx_lm_ends(zoo: Zoo) -> None:
     list(session.prefill("", ids, echo=False))
     ran = list(run(session, never))
     stop = stop_reached(session, ran[-1].node)
-    assert stop is not None
     assert (stop.reason, stop.detail) == ("eos", ".")
     model, tokenizer = mlx_lm.load(str(pocket.directory()))
     tokenizer.add_eos_token(".")
@@ -144,8 +137,7 @@ def test_an_extra_eos_token_ends_where_mlx_lm_ends(zoo: Zoo) -> None:
 def searched(loaded: Loaded) -> tuple[Session, BeamEnded]:
     from engine.decoding.beam import search
 
-    session = Session(loaded, Settings(temp=0, candidates=5))
-    list(session.prefill("", [1, 402, 411, 263, 931]))
+    session = begun(loaded, [1, 402, 411, 263, 931], Settings(temp=0, candidates=5), echo=None)
     end = list(search(session, BeamSettings(width=3, max_tokens=6)))[-1]
     assert isinstance(end, BeamEnded)
     return session, end
@@ -171,7 +163,6 @@ def test_a_second_visit_is_a_move(zoo: Zoo) -> None:
     list(session.move_and_step(end.ranking[1].node))
     list(session.move_and_step(end.ranking[0].node))
     (again,) = session.move_and_step(end.ranking[1].node)
-    assert isinstance(again, Moved)
     assert again.recomputed == 0
     assert again.restored_bytes > 0
     assert again.kv.kept_bytes > 0

@@ -22,6 +22,7 @@ from engine.session.uncached import open_session
 from engine.session.unread import PIECE_BYTES
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 TEXT = "Once upon a time there was a big dog. He liked to run and play in the park all day long."
@@ -49,7 +50,6 @@ def test_prompt_logprobs_equal_a_plain_forward(zoo: Zoo, chunk: int | None) -> N
     session = Session(zoo.load("llama", prefill_step_size=chunk), Settings())
     ids = session.tokens.encode(TEXT)
     *_, prefilled = session.prefill(TEXT, ids)
-    assert isinstance(prefilled, Prefilled)
     assert prefilled.unread == len(ids) - 1
     expected = plain_logprobs(session, ids)
     for token in prefilled.tokens:
@@ -96,7 +96,6 @@ def test_prompt_logprobs_are_on_up_to_2048_tokens_and_on_request_beyond(zoo: Zoo
 def test_without_prompt_logprobs_nothing_is_read_and_nothing_spent(zoo: Zoo) -> None:
     session = Session(zoo.load("llama"), Settings())
     *_, prefilled = session.prefill(TEXT, session.tokens.encode(TEXT), echo=False)
-    assert isinstance(prefilled, Prefilled)
     assert {token.logprob for token in prefilled.tokens} == {None}
     assert prefilled.unread == 0
     assert session.unread.read() is None
@@ -160,8 +159,7 @@ def test_after_a_cancelled_prefill_another_prompt_begins_anew(zoo: Zoo) -> None:
 
 
 def test_a_prompt_longer_than_the_window_is_refused_and_nothing_lost(zoo: Zoo) -> None:
-    session = Session(zoo.load("pocket"), Settings())
-    list(session.prefill("", [5, 6, 7]))
+    session = begun(zoo.load("pocket"), [5, 6, 7], echo=None)
     with pytest.raises(PromptError, match="The prompt has 513 tokens, the model's context window holds 512"):
         list(session.prefill("", [5] * 513))
     assert session.step().position == 3
@@ -219,7 +217,6 @@ def test_what_is_read_after_the_first_token_takes_a_few_rows_at_a_time(tmp_path:
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     *_, prefilled = session.prefill("", ids)
-    assert isinstance(prefilled, Prefilled)
     kept = mx.get_peak_memory() - before
     assert kept < 600 * 50_000 * 4 / 4  # the logits of the prompt would be 120 MB
     assert prefilled.unread == len(session.unread) == 599
@@ -343,7 +340,6 @@ def test_no_mean_and_no_percentile_counts_a_cold_step(zoo: Zoo) -> None:
     slow = replace(first, total=10_000.0)
     assert slow.cold
     times = tpot(warm([slow, *later]))
-    assert times is not None
     assert (times.steps, times.p95) == (3, max(ms.total for ms in later))
     assert tpot(warm([slow])) is None
 

@@ -16,6 +16,7 @@ from engine.session.session import Session
 from engine.session.uncached import UncachedSession, open_session
 from engine.settings import LoadSettings, Settings, check_load
 from engine.task import never
+from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
 
@@ -27,9 +28,7 @@ TOLERANCE = 2e-3
 
 def opened(zoo: Zoo, name: str, *, cached: bool, settings: Settings = SAMPLED) -> Session:
     """A session that has read the prompt."""
-    session = open_session(zoo.load(name, no_kv_cache=not cached), settings)
-    list(session.prefill("", PROMPT, echo=False))
-    return session
+    return begun(zoo.load(name, no_kv_cache=not cached), PROMPT, settings)
 
 
 @pytest.mark.wide(4)

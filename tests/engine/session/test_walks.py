@@ -32,14 +32,14 @@ from engine.decoding.beam import search
 from engine.decoding.run import run
 from engine.errors import Cancelled
 from engine.model.load import Loaded
-from engine.protocol import BeamEnded, Moved, PrefillChunk, Step
+from engine.protocol import PrefillChunk, Step
 from engine.sampling.ranking import log_softmax, rank_of
 from engine.session.prefill import ECHO_BYTES
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
 from inspector.state.timeline import Timeline
-from tests.engine.session.moving import go_back, go_forward
+from tests.engine.sessions import begun, go_back, go_forward
 from tests.zoo import Zoo
 
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2, "bfloat16": 0.25}
@@ -216,7 +216,6 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             without_step = self.session.tree.without_step(node)
             moved, *steps = self.session.move_and_step(node)
             assert [step.node for step in steps] == without_step
-            assert isinstance(moved, Moved)
             assert moved.node == (self.session.tree[without_step[0]].parent if without_step else node)
             depth = self.session.tree[moved.node].depth
             assert moved.kept + moved.restored + moved.recomputed == depth
@@ -225,7 +224,6 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
         @precondition(lambda self: len(self.session.tree) < 200)
         def search(self, width: int, tokens: int, place: int) -> None:
             *_, end = search(self.session, BeamSettings(width=width, max_tokens=tokens))
-            assert isinstance(end, BeamEnded)
             self.go(end.ranking[min(place, len(end.ranking) - 1)].node)
 
         @rule()
@@ -252,6 +250,17 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
     return Walk
 
 
+def run_walk(machine: type[RuleBasedStateMachine], examples: int, rules: int) -> None:
+    """Run a machine so many times, with at most so many rules each."""
+    how = settings(
+        max_examples=examples,
+        stateful_step_count=rules,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=how)
+
+
 def bound(loaded: Loaded, tolerance: float) -> float:
     """The largest difference of a logit that rounding explains, where the model itself needs `tolerance`."""
     bits, fast = loaded.settings.kv_bits, bool(loaded.facts.blas)
@@ -264,15 +273,7 @@ def bound(loaded: Loaded, tolerance: float) -> float:
 def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    run_state_machine_as_test(
-        walk(loaded, bound(loaded, tolerance)),
-        settings=settings(
-            max_examples=6,
-            stateful_step_count=10 if kind in VARIANTS else 25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_walk(walk(loaded, bound(loaded, tolerance)), 6, 10 if kind in VARIANTS else 25)
 
 
 @pytest.mark.slow
@@ -280,12 +281,7 @@ def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
 def test_a_long_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    run_state_machine_as_test(
-        walk(loaded, bound(loaded, tolerance)),
-        settings=settings(
-            max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_walk(walk(loaded, bound(loaded, tolerance)), 30, 50)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -336,8 +332,7 @@ def test_twenty_thousand_steps_stay_within_their_memory_and_their_time(zoo: Zoo)
     assert session.kept_logits.nbytes <= session.kept_logits.budget
     assert session.mover.store.nbytes <= session.mover.store.budget
     # a recurrent state never grows, so that a session just begun is a fair measure for what became slower
-    new = Session(loaded, Settings(temp=1.0, candidates=20, max_tokens=10**9))
-    list(new.prefill("", [5, 6, 7], echo=False))
+    new = begun(loaded, [5, 6, 7], Settings(temp=1.0, candidates=20, max_tokens=10**9))
     pairs = [(session.step().ms.total, new.step().ms.total) for _ in range(500)]
     old_ms, new_ms = (statistics.median(each) for each in zip(*pairs, strict=True))
     assert old_ms < 1.3 * new_ms

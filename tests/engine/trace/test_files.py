@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -26,6 +24,7 @@ from engine.trace import values as trace_bounds
 from engine.trace.encode import Encoder
 from engine.trace.lines import sealed
 from tests.engine.trace.made_records import entries
+from tests.system import python
 
 PROGRAM = "test 1"
 MIB = 2**20
@@ -530,7 +529,8 @@ found = load({str(path)!r})
 save_as({str(tmp_path / "b.trace.gz")!r}, found.entries, "test 1")
 assert load({str(tmp_path / "b.trace.gz")!r}).entries == found.entries
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = python(code)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -117,14 +117,7 @@ def test_a_timeline_made_from_the_file_is_the_one_made_from_the_engine(tmp_path:
         live.apply(value)  # type: ignore[arg-type]
     for entry in TraceReader(tmp_path / "a.trace"):
         replayed.apply(entry.value)  # type: ignore[arg-type]
-    for name in (
-        "facts",
-        "prompts",
-        "items",
-        "next",
-        "kv",
-        "finished",
-    ):
+    for name in ("facts", "prompts", "items", "next", "kv", "finished"):
         assert getattr(replayed, name) == getattr(live, name), name
     assert replayed.tree.nodes == live.tree.nodes
     assert replayed.tree.children == live.tree.children

@@ -20,6 +20,7 @@ from engine.protocol import Loading, LookedAhead, Marked, Step
 from engine.trace import Entry, Journal, in_use, load, peek, worth_keeping
 from engine.trace import journal as trace_journal
 from tests.engine.trace.made_records import session
+from tests.system import python
 
 PROGRAM = "test 1"
 
@@ -199,8 +200,7 @@ def test_two_programs_never_append_to_one_file(path: Path) -> None:
     with pytest.raises(TraceError, match="is in use: another inspector is appending to it"):
         Journal.resume(path, PROGRAM)
     other = f"from engine.trace import Journal; Journal.resume({str(path)!r}, 'x')"
-    ran = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)
-    assert "is in use" in ran.stderr
+    assert "is in use" in python(other).stderr
     with pytest.raises(TraceError, match="File exists"):
         Journal.create(path, PROGRAM)
     journal.close()

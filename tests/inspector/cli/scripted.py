@@ -1,4 +1,4 @@
-"""A subcommand run on a backend that answers from a script."""
+"""A subcommand run in a process of its own, or on a backend that answers from a script."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,10 +17,45 @@ from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
-from inspector.cli.subcommands.generate import text_writer
+from inspector.cli.writers.generation import text_writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
+Events = Callable[..., list[dict[str, Any]]]
+"""The fixture `events`."""
+Complaint = Callable[..., str]
+"""The fixture `complaint`."""
+
+
+# ---- in a process of its own --------------------------------------------------------------------
+
+
+def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start `inspector`; of its output no more is read than a line, where one is asked for."""
+    command = [sys.executable, "-m", "inspector", *argv]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, bufsize=0, **pipes, **options)
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, list[dict[str, Any]], str]:
+    """Wait for it; returns exit status, events and what standard error got."""
+    out, err = process.communicate(timeout=120)
+    return process.returncode, [json.loads(line) for line in out.decode().splitlines()], err.decode()
+
+
+def interrupted(event: str, *argv: str) -> dict[str, Any]:
+    """Start it, press Ctrl-C at its first event of a name, see that it ends as it should; returns the last event."""
+    process, line = start(*argv, "--jsonl"), b""
+    assert process.stdout is not None
+    while f'"event": "{event}"'.encode() not in line:
+        line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    code, events, err = finish(process)
+    assert (code, err) == (130, "")
+    return events[-1]
+
+
+# ---- on a backend that answers from a script ----------------------------------------------------
 
 
 class Terminal(io.StringIO):

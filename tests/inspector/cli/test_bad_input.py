@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from tests.inspector.cli.test_main import complaint, light
+from tests.inspector.cli.scripted import Complaint
+from tests.inspector.cli.test_main import light
 
 STORY = "-p 'Once upon a time' --ignore-chat-template"
 REFUSED = {
@@ -115,10 +116,8 @@ REFUSED = {
     ("command", "said"),
     [(f"{begin} {flags}", said) for begin, cases in REFUSED.items() for flags, said in cases.items()],
 )
-def test_what_is_asked_for_wrongly_is_one_line(
-    command: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said in complaint(capsys, *shlex.split(command))
+def test_what_is_asked_for_wrongly_is_one_line(command: str, said: str, complaint: Complaint) -> None:
+    assert said in complaint(*shlex.split(command))
 
 
 HELP = {

@@ -10,13 +10,11 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Record
-from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
 from inspector.cli.writers.sequences import batch_writer
-from tests.inspector.cli.scripted import ScriptedRun
-from tests.inspector.cli.test_main import complaint
+from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
 
@@ -96,11 +94,11 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_with_wrong_settings_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, said: str
+    complaint: Complaint, tmp_path: Path, line: str, said: str
 ) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text(f"Once\n{line}\n")
-    assert said in complaint(capsys, "batch", "--prompt-file", str(file), "--lines")
+    assert said in complaint("batch", "--prompt-file", str(file), "--lines")
 
 
 def test_draws_begin_after_their_prompt() -> None:
@@ -152,7 +150,7 @@ def test_what_came_before_ctrl_c_is_written() -> None:
     assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
 
 
-def test_a_real_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_real_batch(events: Events, tmp_path: Path) -> None:
     trace = tmp_path / "batch.jsonl"
     argv = [
         "batch",
@@ -165,9 +163,8 @@ def test_a_real_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         "4",
         "--jsonl",
     ]
-    assert cli.main([*argv, "-o", str(trace)]) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {event["row"]: event["steps"] for event in events if event["event"] == "end"} == {0: 4, 1: 4}
+    found = events(*argv, "-o", str(trace))
+    assert {event["row"]: event["steps"] for event in found if event["event"] == "end"} == {0: 4, 1: 4}
 
     from engine.trace import load
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +15,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import beam_parser, beam_settings
 from inspector.cli.writers.sequences import beam_writer
-from tests.inspector.cli.scripted import ScriptedRun
+from tests.inspector.cli.scripted import ScriptedRun, interrupted
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
@@ -174,17 +170,7 @@ def test_the_bundled_model_tells_its_stories(capsys: pytest.CaptureFixture[str])
 
 
 def test_ctrl_c_in_the_middle() -> None:
-    argv = ["beam", *STORY, "--width", "8", "--max-tokens", "400", "--min-tokens", "400", "--jsonl"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "inspector", *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
-    )
-    assert process.stdout is not None
-    line = b""
-    while b'"beam_step"' not in line:
-        line = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    end = json.loads(out.splitlines()[-1])
-    assert (process.returncode, err) == (130, b"")
+    argv = ("beam", *STORY, "--width", "8", "--max-tokens", "400", "--min-tokens", "400")
+    end = interrupted("beam_step", *argv)
     assert (end["event"], end["reason"]) == ("beam_end", "cancelled")
     assert 1 <= end["steps"] < 400

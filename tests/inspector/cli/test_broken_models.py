@@ -6,7 +6,6 @@ the others. All of them are opened from the running screen in the slow tests, on
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import subprocess
@@ -119,53 +118,50 @@ def _limited() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
 
 
-def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:
+async def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:
     """Open broken directories one after another, each told in the text's place; then a good one."""
     app = InspectorApp(LoadSettings(str(good)), Settings(temp=0.0, max_tokens=2), "Once", True)
     notices: list[str] = []
     app.announce = lambda text, title, severity="information": notices.append(title)  # type: ignore[assignment,misc]
 
-    async def test() -> None:
-        async with app.run_test(size=(120, 40)) as pilot:
-            controller = app.controller
-            idle = lambda: not controller.client.outstanding  # noqa: E731
-            failure = lambda: controller.timeline.load_failure or controller.timeline.prompts.failure  # noqa: E731
+    async with app.run_test(size=(120, 40)) as pilot:
+        controller = app.controller
+        idle = lambda: not controller.client.outstanding  # noqa: E731
+        failure = lambda: controller.timeline.load_failure or controller.timeline.prompts.failure  # noqa: E731
 
-            def text() -> str:
-                """What stands in the left half, without blanks and frames: a long path is wrapped anywhere."""
-                rows = app.screen._compositor.render_strips()
-                return "".join("".join(row.crop(0, 60).text.strip(" │") for row in rows).split())
+        def text() -> str:
+            """What stands in the left half, without blanks and frames: a long path is wrapped anywhere."""
+            rows = app.screen._compositor.render_strips()
+            return "".join("".join(row.crop(0, 60).text.strip(" │") for row in rows).split())
 
-            await until(lambda: controller.timeline.prompts.prefilled and idle(), 240)
-            for number, name in enumerate(names):
-                made = broken(good, directory / str(number), name)
-                notices.clear()
-                given = broken_models.flags(name, made)[1::2]
-                controller.setup.open(LoadSettings(*given[:1], adapter_path=(given[1:] or [None])[0]))
-                await until(lambda: idle() and failure(), 240)
-                assert failure().expected, name
-                await pilot.pause()
-                assert "couldnotbeloaded" in text() or "Thepromptwasrefused" in text(), name
-                assert notices == [], name
-            controller.setup.open(LoadSettings(str(good)))
-            await until(lambda: idle() and controller.timeline.prompts.prefilled, 240)
-            await pilot.press("space")
-            await until(lambda: idle() and controller.timeline.steps)
-
-    asyncio.run(test())
+        await until(lambda: controller.timeline.prompts.prefilled and idle(), 240)
+        for number, name in enumerate(names):
+            made = broken(good, directory / str(number), name)
+            notices.clear()
+            given = broken_models.flags(name, made)[1::2]
+            controller.setup.open(LoadSettings(*given[:1], adapter_path=(given[1:] or [None])[0]))
+            await until(lambda: idle() and failure(), 240)
+            assert failure().expected, name
+            await pilot.pause()
+            assert "couldnotbeloaded" in text() or "Thepromptwasrefused" in text(), name
+            assert notices == [], name
+        controller.setup.open(LoadSettings(str(good)))
+        await until(lambda: idle() and controller.timeline.prompts.prefilled, 240)
+        await pilot.press("space")
+        await until(lambda: idle() and controller.timeline.steps)
     assert app.closed_in_time
 
 
-def test_the_screen_lives_on(good: Path, tmp_path: Path) -> None:
+async def test_the_screen_lives_on(good: Path, tmp_path: Path) -> None:
     names = [
         "place-gone", "config-missing", "config-layers-1e9", "config-rope-theta-text", "weights-pipe",
         "weights-cut-data", "tokenizer-merges-numbers", "tokenizer-length-text",
         "tokenizer-template-gigabytes", "adapter-none",
     ]  # fmt: skip
-    opened_in_the_screen(good, tmp_path, names)
+    await opened_in_the_screen(good, tmp_path, names)
 
 
 @pytest.mark.slow
-def test_the_screen_lives_on_after_each(good: Path, tmp_path: Path) -> None:
+async def test_the_screen_lives_on_after_each(good: Path, tmp_path: Path) -> None:
     readable = [name for name in broken_models.CASES if not (ROOT and name.removeprefix("place-") in CLOSED)]
-    opened_in_the_screen(good, tmp_path, readable)
+    await opened_in_the_screen(good, tmp_path, readable)

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,6 @@ from engine.errors import PromptError
 from engine.protocol import Message
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
-from inspector.cli.main import main
 from inspector.cli.screen import SCREEN, screen_parser
 from inspector.cli.subcommands.generate import BEAM, GENERATE, generate_parser
 from inspector.cli.subcommands.texts import (
@@ -30,6 +30,7 @@ from inspector.cli.subcommands.texts import (
     tokens_parser,
     tokens_request_from,
 )
+from tests.inspector.cli.scripted import Events
 
 mlx_generate = importlib.import_module("mlx_lm.generate")
 """The module; `mlx_lm` has a function of the same name."""
@@ -194,16 +195,8 @@ def test_a_configuration_that_is_no_object(config: str) -> None:
 
 @pytest.mark.parametrize("command", [GENERATE, BEAM, SCORE, TOKENS, SCREEN])
 def test_every_command_with_a_prompt_takes_the_flags(command: Any) -> None:
-    argv = (
-        "--chat-template-config",
-        "{}",
-        "--use-default-chat-template",
-        "--prefill-response",
-        "x",
-        "--messages",
-        "f",
-    )
-    args = parsed(command.parser(), argv)
+    argv = "--chat-template-config {} --use-default-chat-template --prefill-response x --messages f"
+    args = parsed(command.parser(), argv.split())
     assert (args.chat_template_config, args.prefill_response, args.messages) == ("{}", "x", "f")
 
 
@@ -221,12 +214,18 @@ def theirs(monkeypatch: pytest.MonkeyPatch, *argv: str) -> list[int]:
     return seen[0]
 
 
-def ours(capsys: pytest.CaptureFixture[str], *argv: str) -> list[int]:
+Ids = Callable[..., list[int]]
+
+
+@pytest.fixture
+def ours(events: Events) -> Ids:
     """The prompt's ids of `inspector generate`."""
-    capsys.readouterr()
-    assert main(["generate", "--model", str(pocket.directory()), *argv, "-m", "1", "--jsonl"]) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return [token["id"] for event in events if event["event"] == "prompt" for token in event["tokens"]]
+
+    def run(*argv: str) -> list[int]:
+        found = events("generate", "--model", str(pocket.directory()), *argv, "-m", "1", "--jsonl")
+        return [token["id"] for event in found if event["event"] == "prompt" for token in event["tokens"]]
+
+    return run
 
 
 OTHER = json.dumps(
@@ -258,25 +257,19 @@ OTHER = json.dumps(
     ],
 )
 def test_the_ids_are_those_of_mlx_lm_generate(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, ours: Ids, flags: tuple[str, ...]
 ) -> None:
     expected = theirs(monkeypatch, *flags)
     mx.synchronize()
-    assert ours(capsys, *flags) == expected
+    assert ours(*flags) == expected
 
 
-def test_a_conversation_in_a_file_has_the_ids_of_its_flags(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_conversation_in_a_file_has_the_ids_of_its_flags(tmp_path: Path, ours: Ids, events: Events) -> None:
     messages = write(tmp_path, [{"role": "system", "content": "Be short."}, *ASK])
-    by_flags = ours(
-        capsys, "-p", "Tell a story.", "--system-prompt", "Be short.", "--prefill-response", "Once"
-    )
-    assert ours(capsys, "--messages", messages, "--prefill-response", "Once") == by_flags
-    capsys.readouterr()
-    assert main(["tokens", "--messages", messages, "--prefill-response", "Once", "--jsonl"]) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [event["id"] for event in events if event["event"] == "token"] == by_flags
+    by_flags = ours("-p", "Tell a story.", "--system-prompt", "Be short.", "--prefill-response", "Once")
+    assert ours("--messages", messages, "--prefill-response", "Once") == by_flags
+    found = events("tokens", "--messages", messages, "--prefill-response", "Once", "--jsonl")
+    assert [event["id"] for event in found if event["event"] == "token"] == by_flags
 
 
 # ---- a saved cache ----------------------------------------------------------------------------
@@ -301,7 +294,7 @@ def cache_prompt(monkeypatch: pytest.MonkeyPatch, file: Path, *argv: str) -> Non
 def test_a_cache_is_gone_on_from_with_the_ids_of_mlx_lm_generate(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    ours: Ids,
     flags: tuple[str, ...],
 ) -> None:
     file, text = tmp_path / "c.safetensors", r"Tell a story.\n "
@@ -318,7 +311,7 @@ def test_a_cache_is_gone_on_from_with_the_ids_of_mlx_lm_generate(
         "file",
         *flags,
     )
-    assert ours(capsys, *given) == expected
+    assert ours(*given) == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 from inspector.cli.main import _parsers
 from inspector.cli.subcommands import completion
-from tests.inspector.cli.test_main import complaint, light, run
+from tests.inspector.cli.scripted import Complaint
+from tests.inspector.cli.test_main import light, run
 
 IN_BASH = """
 inspector() {{ '{python}' -m inspector "$@"; }}
@@ -98,8 +99,8 @@ def test_the_program_s_help_says_how_to_have_it() -> None:
     assert 'eval "$(inspector completion bash)"' in light("--help")
 
 
-def test_a_shell_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert complaint(capsys, "completion", "bsh").startswith("shell: invalid choice: 'bsh'")
+def test_a_shell_that_is_none(complaint: Complaint) -> None:
+    assert complaint("completion", "bsh").startswith("shell: invalid choice: 'bsh'")
 
 
 def test_values_are_offered_for_arguments_that_are_there() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from inspector.cli import main as cli
 from inspector.cli import screen
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import against_from, diff_parser
+from tests.inspector.cli.scripted import Events
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play."
 
@@ -25,10 +25,9 @@ def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None
     return against_from(args, load or LoadSettings(), args.second)
 
 
-def lines(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
-    """The JSON lines of a run that goes well."""
-    assert cli.main(["diff", *argv, "--json"]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+@pytest.fixture
+def events(events: Events) -> Events:
+    return partial(events, "diff", "--json")
 
 
 def test_flags_make_the_second_model() -> None:
@@ -63,14 +62,14 @@ def test_a_chat_template_is_a_file_or_itself(tmp_path: Path) -> None:
         against_from(args, LoadSettings(), args.against)
 
 
-def test_a_model_against_itself_and_four_bits(capsys: pytest.CaptureFixture[str]) -> None:
-    found = lines(capsys, "pocket", "pocket", "-p", TEXT)
+def test_a_model_against_itself_and_four_bits(events: Events) -> None:
+    found = events("pocket", "pocket", "-p", TEXT)
     assert [each["event"] for each in found[:2]] == ["model", "against"]
     spans = [each for each in found if each["event"] == "span"]
     assert "".join(span["text"] for span in spans) == TEXT
     assert {span["kl_bits"] for span in spans[1:]} == {0.0}
     assert (found[-1]["complete"], found[-1]["kl_bits"]["mean"]) == (True, [0.0, 0.0])
-    found = lines(capsys, "pocket", "--bits", "4", "-p", TEXT)
+    found = events("pocket", "--bits", "4", "-p", TEXT)
     spans, last = [each for each in found if each["event"] == "span"], found[-1]
     assert found[1]["quantization"] == "4-bit, group 64, affine"
     kl = [span["kl_bits"] for span in spans[1:]]
@@ -81,9 +80,9 @@ def test_a_model_against_itself_and_four_bits(capsys: pytest.CaptureFixture[str]
     assert not any("nats" in name for each in (*spans, last) for name in each)
 
 
-def test_kl_is_in_bits_in_the_table_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kl_is_in_bits_in_the_table_too(capsys: pytest.CaptureFixture[str], events: Events) -> None:
     given = ("pocket", "--bits", "4", "-p", TEXT)
-    last = lines(capsys, *given)[-1]
+    last = events(*given)[-1]
     assert cli.main(["diff", *given]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Mean    KLD"))
     assert row.split(": ")[1].split() == [

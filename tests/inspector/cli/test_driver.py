@@ -11,8 +11,7 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Command
-from inspector.cli.driver import Outcome
-from inspector.cli.summary import Completion
+from inspector.cli.driver import Completion, Outcome
 from tests.inspector.cli.scripted import Run, script
 
 

@@ -31,17 +31,9 @@ MEASURED = ("first token ", "each token ", "memory ", "took ", "seed ")
 MACHINES = re.compile(r",? cold start|(?<=OpenBLAS) [\d.]+|[\d.,]+ m?s\b")
 NUMBER = re.compile(r"\d[\d,]*\.\d+|\d[\d,]*")
 OTHERS = {
-    "pip",
-    "pytest",
-    "ssh",
-    "ruff",
-    "mypy",
-    "python",
-    "pytest-xdist",
-    "mlx.launch",
-    "mlx_lm",
-    "mlx_lm.generate",
-}
+    "pip", "pytest", "ssh", "ruff", "mypy", "python", "pytest-xdist",
+    "mlx.launch", "mlx_lm", "mlx_lm.generate",
+}  # fmt: skip
 FOREIGN = {"--diff-algorithm", "--kl-divergence", "--check", "--force-reinstall"}
 """Flags of other programs that the pages name."""
 

@@ -9,36 +9,20 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.protocol import LogitsRow, Step
 from engine.trace import load
 from inspector.cli import main as cli
-from inspector.cli.subcommands.generate import text_writer
-from inspector.cli.writers.jsonl import JsonLines
-from inspector.cli.writers.plain import PlainText
-from tests.inspector.cli.scripted import Run
+from inspector.cli.writers.generation import JsonLines, PlainText, text_writer
+from tests.inspector.cli.scripted import Events, Run, finish, start
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
 
-def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `inspector generate`; of its output no more is read than a line, where one is asked for."""
-    command = [sys.executable, "-m", "inspector", "generate", *argv]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, bufsize=0, **pipes, **options)
-
-
-def finish(process: subprocess.Popen[bytes]) -> tuple[int, list[dict[str, Any]], str]:
-    """Wait for it; returns exit status, events and what standard error got."""
-    out, err = process.communicate(timeout=120)
-    return process.returncode, [json.loads(line) for line in out.decode().splitlines()], err.decode()
-
-
 def test_sixty_tokens_of_a_story() -> None:
-    code, events, err = finish(start(*STORY, "--max-tokens", "60", "--jsonl"))
+    code, events, err = finish(start("generate", *STORY, "--max-tokens", "60", "--jsonl"))
     assert (code, err) == (0, "")
     steps = [event for event in events if event["event"] == "step"]
     end = events[-1]
@@ -56,7 +40,7 @@ def test_sixty_tokens_of_a_story() -> None:
 @pytest.mark.slow  # test_same_text holds this for one seed, in the screen too
 def test_the_same_seed_tells_the_same_story() -> None:
     flags = [*STORY, "--max-tokens", "12", "--temp", "1", "--jsonl", "--candidates", "1"]
-    told = [finish(start(*flags, "--seed", seed))[1][-1]["text"] for seed in ("5", "5", "6")]
+    told = [finish(start("generate", *flags, "--seed", seed))[1][-1]["text"] for seed in ("5", "5", "6")]
     assert told[0] == told[1] != told[2]
 
 
@@ -72,14 +56,14 @@ def test_it_imports_no_screen() -> None:
 
 
 def test_a_stop_string_ends_it() -> None:
-    code, events, _ = finish(start(*STORY, "--stop", "little girl", "--jsonl"))
+    code, events, _ = finish(start("generate", *STORY, "--stop", "little girl", "--jsonl"))
     end = events[-1]
     assert (code, end["finish_reason"], end["finish_detail"]) == (0, "stop", "little girl")
     assert end["text"] == ", there was a "
 
 
 def test_a_reader_that_has_enough() -> None:
-    process = start(*STORY, "--max-tokens", "400", "--jsonl")
+    process = start("generate", *STORY, "--max-tokens", "400", "--jsonl")
     assert process.stdout is not None
     assert process.stderr is not None
     assert json.loads(process.stdout.readline())["event"] == "model"
@@ -95,7 +79,9 @@ def test_ctrl_c(phase: str) -> None:
     words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]
     if phase == "loading" and sys.platform != "linux":
         pytest.skip("that a program imports MLX is seen in its /proc/PID/maps")
-    process = start(*words, "--ignore-chat-template", "--max-tokens", "500", "--min-tokens", "500", "--jsonl")
+    process = start(
+        "generate", *words, "--ignore-chat-template", "--max-tokens", "500", "--min-tokens", "500", "--jsonl"
+    )
     assert process.stdout is not None
     seen = b""
     while phase != "loading" and f'"event": "{phase}"'.encode() not in seen:
@@ -153,7 +139,7 @@ def test_a_model_that_cannot_be_loaded(
 def test_sixty_starts_and_quits() -> None:
     for turn in range(60):
         limits = "--min-tokens", "400", "--max-tokens", "400"
-        process = start("-p", "word " * 40, "--ignore-chat-template", *limits, "--jsonl")
+        process = start("generate", "-p", "word " * 40, "--ignore-chat-template", *limits, "--jsonl")
         if turn % 2:
             assert process.stdout is not None
             for _ in range(turn % 20):
@@ -203,7 +189,9 @@ def test_rows_without_a_trace_are_said_to_have_no_effect(capsys: pytest.CaptureF
     assert "--record-logits has no effect without a trace: give -o TRACE." in capsys.readouterr().err
 
 
-def test_a_draft_changes_the_time_and_not_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_changes_the_time_and_not_the_text(
+    capsys: pytest.CaptureFixture[str], events: Events
+) -> None:
     flags = [*STORY, "--max-tokens", "24", "--temp", "1", "--seed", "3", "--candidates", "3"]
     assert cli.main(["generate", *flags]) == 0
     plain = capsys.readouterr().out
@@ -212,11 +200,8 @@ def test_a_draft_changes_the_time_and_not_the_text(capsys: pytest.CaptureFixture
     assert told.out == plain
     for name in ("draft       lookup, 3 tokens a draft", "rounds", "accepted", "a token", "speed"):
         assert name in told.err
-    assert (
-        cli.main(["generate", *flags, "--draft-model", "pocket", "--num-draft-tokens", "2", "--jsonl"]) == 0
-    )
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    rounds, end = [event for event in events if event["event"] == "round"], events[-1]
+    found = events("generate", *flags, "--draft-model", "pocket", "--num-draft-tokens", "2", "--jsonl")
+    rounds, end = [event for event in found if event["event"] == "round"], found[-1]
     assert end["text"] == plain.rstrip("\n")
     assert sum(each["taken"] for each in rounds) == end["speculation"]["taken"] == 24 - 9
     assert {draft["fate"] for each in rounds for draft in each["drafts"]} <= {"accepted", "unseen"}
@@ -231,9 +216,9 @@ def test_a_draft_needs_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_two_ranks_write_what_one_process_writes() -> None:
     args = [*STORY, "--max-tokens", "8", "--temp", "0"]
-    one, two = (start(*args, *more).communicate(timeout=200) for more in ((), ("--ranks", "2")))
+    one, two = (start("generate", *args, *more).communicate(timeout=200) for more in ((), ("--ranks", "2")))
     assert one[0] == two[0]
-    process = start(*args, "--ranks", "2", "--shard", "pipeline")
+    process = start("generate", *args, "--ranks", "2", "--shard", "pipeline")
     out, err = process.communicate(timeout=200)
     assert (process.returncode, out) == (2, b"")
     assert err.count(b"\n") == 1

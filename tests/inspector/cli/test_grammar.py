@@ -14,10 +14,9 @@ import pytest
 from engine.errors import EngineError
 from engine.grammar_settings import Grammar
 from inspector.cli.arguments import request_from
+from inspector.cli.driver import Tally
 from inspector.cli.subcommands.generate import beam_parser, generate_parser
-from inspector.cli.summary import Tally
-from inspector.cli.writers.jsonl import JsonLines
-from inspector.cli.writers.plain import PlainText
+from inspector.cli.writers.generation import JsonLines, PlainText
 from tests.inspector.fakes import session
 
 LARK, GBNF = 'start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'

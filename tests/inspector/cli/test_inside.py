@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -16,20 +15,20 @@ from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.inside import inside_parser
 from inspector.cli.writers.inside import writer
+from tests.inspector.cli.scripted import Events
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")
 
 
-def events(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
-    """The JSON lines of one run."""
-    assert cli.main(["inside", "--jsonl", *PROMPT, *argv]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+@pytest.fixture
+def events(events: Events) -> Events:
+    return partial(events, "inside", "--jsonl", *PROMPT)
 
 
 def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distribution(
-    capsys: pytest.CaptureFixture[str],
+    events: Events,
 ) -> None:
-    lines = events(capsys, "--positions", "2", "--steps", "1")
+    lines = events("--positions", "2", "--steps", "1")
     kinds = [line["event"] for line in lines]
     assert kinds[-3:] == ["attention", "lens", "contributions"]
     prompt, step = (next(line for line in lines if line["event"] == kind) for kind in ("prompt", "step"))
@@ -47,14 +46,14 @@ def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distrib
     assert math.isclose(first["prob"], best["prob"], rel_tol=1e-5)
 
 
-def test_one_view_at_another_token(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events(capsys, "--show", "lens", "--at", "3", "--positions", "9")
+def test_one_view_at_another_token(events: Events) -> None:
+    lines = events("--show", "lens", "--at", "3", "--positions", "9")
     assert lines[-1]["event"] == "lens"
     assert len(lines[-1]["columns"]) == 4, "the path has no more up to there"
 
 
-def test_the_parts_of_a_difference_sum_to_it(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events(capsys, "--show", "contributions", "--dtype", "float32")
+def test_the_parts_of_a_difference_sum_to_it(events: Events) -> None:
+    lines = events("--show", "contributions", "--dtype", "float32")
     prompt, made = next(line for line in lines if line["event"] == "prompt"), lines[-1]
     one, other = made["tokens"]
     ranks = sorted((one["rank"], other["rank"]))
@@ -72,9 +71,9 @@ def test_the_parts_of_a_difference_sum_to_it(capsys: pytest.CaptureFixture[str])
             assert all(map(lambda a, b: math.isclose(a, b, abs_tol=1e-4), heads, part["logits"]))
 
 
-def test_tokens_are_given_by_text_or_id(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_are_given_by_text_or_id(events: Events) -> None:
     def asked(*argv: str) -> list[tuple[int, str]]:
-        made = events(capsys, "--show", "contributions", *argv)[-1]
+        made = events("--show", "contributions", *argv)[-1]
         return [(token["id"], token["text"]) for token in made["tokens"]]
 
     (one, text), _ = asked()
@@ -84,8 +83,8 @@ def test_tokens_are_given_by_text_or_id(capsys: pytest.CaptureFixture[str]) -> N
     assert asked("--against", text)[1] == (one, text), "the one taken is compared with the best other one"
 
 
-def test_in_the_prompt_it_is_the_token_that_came_next(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events(capsys, "--show", "contributions", "--at", "2")
+def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
+    lines = events("--show", "contributions", "--at", "2")
     prompt = next(line for line in lines if line["event"] == "prompt")
     assert lines[-1]["tokens"][0]["id"] == prompt["tokens"][3]["id"]
     assert len(lines[-1]["tokens"]) == 2
@@ -133,19 +132,19 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
     assert "L8 attention" in out or "contributions" in out, "the views after it are written"
 
 
-def test_units_are_swept_and_switched_off_together(capsys: pytest.CaptureFixture[str]) -> None:
-    swept = events(capsys, "--show", "interventions")[-1]
+def test_units_are_swept_and_switched_off_together(events: Events) -> None:
+    swept = events("--show", "interventions")[-1]
     assert swept["event"] == "sweep"
     assert all(check["passed"] for check in swept["checks"])
     assert len(swept["units"]) == 8 * 7
     alone = next(unit for unit in swept["units"] if unit["label"] == "L7 h2")
-    tried = events(capsys, "--off", "L7 h2")[-1]
+    tried = events("--off", "L7 h2")[-1]
     assert tried["event"] == "intervened"
     assert tried["interventions"] == [{"kind": "head", "layer": 6, "head": 1, "scale": 0.0}]
     assert tried["kl_bits"] == pytest.approx(alone["kl_bits"], abs=1e-4)
     first = min(tried["candidates"], key=lambda each: each["rank_after"])
     assert first["id"] == alone["top"]["id"]
-    several = events(capsys, "--off", "L7 h2, L3 mlp x0.5,L1", "--scope", "context")[-1]
+    several = events("--off", "L7 h2, L3 mlp x0.5,L1", "--scope", "context")[-1]
     assert [each["kind"] for each in several["interventions"]] == ["head", "mlp", "layer"]
     assert several["scope"] == "context"
     assert several["tokens_run"] > tried["tokens_run"]

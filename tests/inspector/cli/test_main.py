@@ -25,22 +25,13 @@ from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
 from inspector.recordings import sessions
+from tests.inspector.cli.scripted import Complaint
 
 
 def ask(*argv: str, headless: bool = True) -> arguments.CliRequest:
     """What a command line asks for."""
     parser = generate.generate_parser() if headless else screen.screen_parser()
     return arguments.request_from(parsed(parser, argv), default_prompt=not headless)
-
-
-def complaint(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
-    """Run the command, which must fail with one line and print nothing; returns the line."""
-    assert cli.main(argv) == code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    assert "Traceback" not in printed.err
-    return printed.err.removeprefix("inspector: error: ").rstrip("\n")
 
 
 def run(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -163,9 +154,9 @@ def test_a_prompt_may_begin_with_a_hyphen(text: str, headless: bool) -> None:
         assert (asked.prompt, asked.settings.stop, asked.settings.max_tokens) == (text, (text,), 7)
 
 
-def test_a_flag_is_no_prompt_that_was_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_is_no_prompt_that_was_left_out(complaint: Complaint) -> None:
     for flag in ("-m", "--jsonl", "--josnl", "-model", "-h"):
-        said = complaint(capsys, "generate", "-p", flag)
+        said = complaint("generate", "-p", flag)
         assert said.endswith("expected one argument. A value that begins with - is given as --prompt=VALUE.")
 
 
@@ -189,7 +180,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- bad input --------------------------------------------------------------------------------
 
 
-def test_bad_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_prompts(tmp_path: Path, complaint: Complaint) -> None:
     bad, empty = tmp_path / "bad.txt", tmp_path / "empty.txt"
     bad.write_bytes(b"abc\xff\xfe")
     empty.write_bytes(b"")
@@ -200,30 +191,30 @@ def test_bad_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         str(tmp_path / "none"): f"There is no prompt file {tmp_path}/none. Check",
     }
     for name, said in files.items():
-        assert said in complaint(capsys, "generate", "--prompt-file", name)
-    assert "The prompt is empty." in complaint(capsys, "generate", "-p", "")
-    assert "No prompt was given. Add --prompt" in complaint(capsys, "generate")
-    assert "both given" in complaint(capsys, "generate", "-p", "hi", "--prompt-file", str(bad))
-    assert r"The argument 'a\udcff' is not UTF-8." in complaint(capsys, "generate", "-p", "a\udcff")
+        assert said in complaint("generate", "--prompt-file", name)
+    assert "The prompt is empty." in complaint("generate", "-p", "")
+    assert "No prompt was given. Add --prompt" in complaint("generate")
+    assert "both given" in complaint("generate", "-p", "hi", "--prompt-file", str(bad))
+    assert r"The argument 'a\udcff' is not UTF-8." in complaint("generate", "-p", "a\udcff")
 
 
-def test_bad_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_standard_input(monkeypatch: pytest.MonkeyPatch, complaint: Complaint) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x80")))
-    assert "Standard input is not UTF-8 (byte 0x80 at offset 0)." in complaint(capsys, "generate", "-p", "-")
+    assert "Standard input is not UTF-8 (byte 0x80 at offset 0)." in complaint("generate", "-p", "-")
     monkeypatch.setattr(sys, "stdin", None)
-    assert "Standard input is closed." in complaint(capsys, "generate", "-p", "-")
+    assert "Standard input is closed." in complaint("generate", "-p", "-")
 
 
-def test_what_a_message_quotes_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
-    line = complaint(capsys, "generate", "--prompt-file", "\x1b[2J\x9b31m\u202e\nx")
+def test_what_a_message_quotes_is_not_obeyed(complaint: Complaint) -> None:
+    line = complaint("generate", "--prompt-file", "\x1b[2J\x9b31m\u202e\nx")
     assert "\x1b" not in line
     assert "\x9b" not in line
     assert "\u202e" not in line
     assert "␛[2J" in line
 
 
-def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(complaint(capsys, "generate", "-p", "hi", "--temp", "x" * 5000)) < 1100
+def test_a_long_message_is_cut(complaint: Complaint) -> None:
+    assert len(complaint("generate", "-p", "hi", "--temp", "x" * 5000)) < 1100
 
 
 # ---- the screen -------------------------------------------------------------------------------
@@ -315,11 +306,11 @@ def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_fault_of_the_program_is_one_line_and_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, complaint: Complaint, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(cli, "SCREEN", replace(screen.SCREEN, run=lambda args: [][1]))
-    line = complaint(capsys, code=1)
+    line = complaint(code=1)
     assert line.startswith("This is a fault of the program: IndexError: list index out of range")
     [report] = tmp_path.iterdir()
     assert str(report) in line
@@ -364,10 +355,10 @@ def test_a_terminal_that_cannot_show_the_screen() -> None:
 
 
 def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     monkeypatch.setattr(screen, "is_terminal", lambda name: name != "stdin")
-    assert "so the prompt can't come from there. Use --prompt-file" in complaint(capsys, "-p", "-")
+    assert "so the prompt can't come from there. Use --prompt-file" in complaint("-p", "-")
 
 
 # ---- output that goes away --------------------------------------------------------------------
@@ -415,16 +406,16 @@ def test_an_interrupt_while_modules_are_imported(module: str, tmp_path: Path) ->
 
 
 def test_a_prompt_is_read_from_regular_files_and_standard_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     for command in (("generate", "--prompt-file"), ("score",)):
         for name, why in ((str(tmp_path / "pipe"), "it is a named pipe"), ("/dev/zero", "it is a device")):
-            assert f"{name} can't be read: {why}, not a regular file." in complaint(capsys, *command, name)
+            assert f"{name} can't be read: {why}, not a regular file." in complaint(*command, name)
     monkeypatch.setattr("inspector.cli.inputs.TEXT_LIMIT", 2**20)
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)
-        assert "Standard input has more than 1 MiB." in complaint(capsys, "generate", "-p", "-")
+        assert "Standard input has more than 1 MiB." in complaint("generate", "-p", "-")
 
 
 def test_extra_eos_tokens_arrive_however_often_the_flag_is_given() -> None:
@@ -436,10 +427,8 @@ def test_extra_eos_tokens_arrive_however_often_the_flag_is_given() -> None:
             assert ask("-p", "hi", *argv, headless=headless).load.extra_eos_token == ("<|x|>", "\n")
 
 
-def test_an_extra_eos_token_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_extra_eos_token_that_is_none_is_one_line(complaint: Complaint) -> None:
     said = "--extra-eos-token: 'no token' is no token of this model. Use --stop for a text of several tokens."
     for command in ("generate", "beam"):
-        assert complaint(capsys, command, "-p", "hi", "--extra-eos-token", "no token") == said
-    assert complaint(capsys, "generate", "-p", "hi", "--extra-eos-token", "").startswith(
-        "--extra-eos-token: "
-    )
+        assert complaint(command, "-p", "hi", "--extra-eos-token", "no token") == said
+    assert complaint("generate", "-p", "hi", "--extra-eos-token", "").startswith("--extra-eos-token: ")

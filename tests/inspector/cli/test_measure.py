@@ -14,7 +14,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import race_parser
 from inspector.cli.writers.measured import as_object, race_writer
-from tests.inspector.cli.scripted import ScriptedRun
+from tests.inspector.cli.scripted import Events, ScriptedRun
 from tests.inspector.tools.race.test_report import OPENED, steps
 from tests.inspector.tools.sweeps.test_tables import SWEPT
 
@@ -144,19 +144,16 @@ def test_bench_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str], events: Events) -> None:
     argv = ["profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
     assert cli.main(argv) == 0
     printed = capsys.readouterr()
     assert "One step after 8 tokens" in printed.out
     assert "Roofline, 7.34 M parameters in a token" in printed.out
     assert "KV cache of 8 tokens" in printed.out
-    assert cli.main([*argv, "--jsonl"]) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["event"] for each in events][-3:] == ["profile", "roofline", "kv_costs"]
-    assert not any({"id", "request"} & each.keys() for each in events), (
-        "the program's own number of a command"
-    )
-    profile = events[-3]
+    found = events(*argv, "--jsonl")
+    assert [each["event"] for each in found][-3:] == ["profile", "roofline", "kv_costs"]
+    assert not any({"id", "request"} & each.keys() for each in found), "the program's own number of a command"
+    profile = found[-3]
     parts = sum(part["ms"] for part in profile["parts"])
     assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])

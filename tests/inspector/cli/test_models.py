@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from inspector.recordings import sessions
 from inspector.recordings.recorder import Recorder
 from tests.engine.models_on_disk import made_up
 from tests.engine.models_on_disk.hub import COMMIT, FakeHub, serving
-from tests.inspector.cli.test_main import complaint
+from tests.inspector.cli.scripted import Complaint, Events
 from tests.inspector.fakes import Session
 
 HOSTILE = "evil\x1b[2J[x]\u202e\x9b"
@@ -40,8 +39,9 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[list[str], 
     return out.splitlines(), err.splitlines()
 
 
-def events(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in printed(capsys, "--jsonl", *argv)[0]]
+@pytest.fixture
+def events(events: Events) -> Events:
+    return partial(events, "models", "--jsonl")
 
 
 def test_the_bundled_model_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,19 +51,19 @@ def test_the_bundled_model_in_a_table(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_fits_and_what_does_not(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_up.model(tmp_path / "m")
     room = 2 * made_up.PARAMETERS * 11 // 10
     for free, cell, tokens in ((room - 9, "no", 0), (room + 25600, "to 100", 100), (2**40, "all", 2048)):
         monkeypatch.setattr(memory, "memory_available", lambda free=free: free)
         assert printed(capsys, str(tmp_path))[0][1].endswith(f"  {cell}")
-        assert events(capsys, str(tmp_path))[0]["fits_tokens"] == tokens
+        assert events(str(tmp_path))[0]["fits_tokens"] == tokens
 
 
-def test_every_figure_in_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_every_figure_in_json(events: Events, tmp_path: Path) -> None:
     path = made_up.model(tmp_path / "m", made_up.llama(bits=4, group=32))
-    (event,) = events(capsys, str(path))
+    (event,) = events(str(path))
     assert event == {
         "name": "m", "path": str(path), "source": "given", "family": "llama", "known": True, "layers": 2,
         "parameters": made_up.PARAMETERS, "bits": [4], "group_size": 32,
@@ -76,7 +76,7 @@ def test_every_figure_in_json(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 def test_hostile_names_stay_text_and_faults_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], events: Events, tmp_path: Path
 ) -> None:
     made_up.model(tmp_path / HOSTILE, model_type=HOSTILE)
     (tmp_path / "bro\nken").mkdir()
@@ -88,7 +88,7 @@ def test_hostile_names_stay_text_and_faults_one_line(
         assert line.isprintable()
     assert "evil␛[2J[x]‹202E›‹009B›" in out[2]
     assert "bro↵ken: config.json can't be read as JSON: it is nested too deeply." in err[0]
-    assert events(capsys, str(tmp_path))[1]["name"] == HOSTILE
+    assert events(str(tmp_path))[1]["name"] == HOSTILE
 
 
 def test_what_is_no_directory_is_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -97,9 +97,7 @@ def test_what_is_no_directory_is_a_line(capsys: pytest.CaptureFixture[str], tmp_
     assert "No such file or directory" in err[0]
 
 
-def test_models_of_recent_sessions_come_first(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, state: Path
-) -> None:
+def test_models_of_recent_sessions_come_first(events: Events, tmp_path: Path, state: Path) -> None:
     used = made_up.model(tmp_path / "used")
     for name, path in (("a", str(used)), ("b", "/went/away"), ("c", str(used))):
         kept = Recorder(state / name, lambda: "test 1", LoadSettings, Settings, lambda text: None)
@@ -112,14 +110,18 @@ def test_models_of_recent_sessions_come_first(
         path_of.rename(state / f"{name}.jsonl")
     (state / "broken.jsonl").write_text("{")
     assert set(sessions.recent_models()) == {"/went/away", str(used)}
-    assert [(each["name"], each["source"]) for each in events(capsys)] == [
+    assert [(each["name"], each["source"]) for each in events()] == [
         ("pocket", "bundled"),
         ("used", "recent"),
     ]
 
 
 def test_a_model_is_downloaded_and_listed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    events: Events,
+    complaint: Complaint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = made_up.model(tmp_path / "m")
     with serving(FakeHub({each.name: each.read_bytes() for each in made.iterdir()})) as hub:
@@ -127,18 +129,16 @@ def test_a_model_is_downloaded_and_listed(
             monkeypatch.setenv(name, value)
         out, err = printed(capsys, "--get", "some/tiny")
         assert (Path(out[0]).name, err) == (COMMIT, [])
-        *going, done = events(capsys, "--get", "some/tiny")
+        *going, done = events("--get", "some/tiny")
         assert {each["event"] for each in going} == {"download"}
         assert going[-1]["done"] == going[-1]["total"] > 0
         assert (done["event"], done["id"], done["path"]) == ("downloaded", "some/tiny", out[0])
-        assert "some/tiny" in [each["name"] for each in events(capsys)]
+        assert "some/tiny" in [each["name"] for each in events()]
         hub.status = 404
-        assert complaint(capsys, "models", "--get", "some/none").startswith("The hub has no model some/none")
-    assert "can't be downloaded now" in complaint(capsys, "models", "--get", "some/none")
-    assert complaint(capsys, "models", "--get", "../x").startswith("../x is no hub id.")
-    assert complaint(capsys, "models", "--get", "some/x", "dir").startswith(
-        "--get downloads into the hub's cache."
-    )
+        assert complaint("models", "--get", "some/none").startswith("The hub has no model some/none")
+    assert "can't be downloaded now" in complaint("models", "--get", "some/none")
+    assert complaint("models", "--get", "../x").startswith("../x is no hub id.")
+    assert complaint("models", "--get", "some/x", "dir").startswith("--get downloads into the hub's cache.")
 
 
 def test_more_directories_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

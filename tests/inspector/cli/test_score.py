@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,11 +17,10 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.tokens import Score, score_writer
-from inspector.tools.export.figures import totals
-from inspector.tools.export.recording import read
+from inspector.tools.export.recording import read, totals
 from tests.inspector import fakes
-from tests.inspector.cli.scripted import ScriptedRun, Terminal, answer
-from tests.inspector.cli.test_main import complaint, run
+from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, Terminal, answer, interrupted
+from tests.inspector.cli.test_main import run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
 
@@ -90,21 +86,19 @@ def test_through_the_chat_template_when_asked(file: Path) -> None:
     )
 
 
-def test_bad_input_is_one_line(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line(file: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_bytes(b"a\x80")
-    assert "is not UTF-8 (byte 0x80 at offset 1)" in complaint(capsys, "score", str(file))
+    assert "is not UTF-8 (byte 0x80 at offset 1)" in complaint("score", str(file))
     file.write_bytes(b"")
-    assert complaint(capsys, "score", str(file)).startswith("The text is empty: there is nothing to score.")
-    assert complaint(capsys, "score", str(file / "no")).startswith(f"The file {file}/no can't be read")
-    assert complaint(capsys, "score", "nope").startswith("There is no file nope. Check")
-    assert complaint(capsys, "score").startswith("No text was given. Name a file, or - for standard input")
-    assert complaint(capsys, "score", str(file), "-p", "x").startswith("A FILE and --prompt were both given.")
-    assert complaint(capsys, "score", "-p", "").startswith("The text is empty")
-    assert complaint(capsys, "score", "--candidates", "0", str(file)).startswith("--candidates")
+    assert complaint("score", str(file)).startswith("The text is empty: there is nothing to score.")
+    assert complaint("score", str(file / "no")).startswith(f"The file {file}/no can't be read")
+    assert complaint("score", "nope").startswith("There is no file nope. Check")
+    assert complaint("score").startswith("No text was given. Name a file, or - for standard input")
+    assert complaint("score", str(file), "-p", "x").startswith("A FILE and --prompt were both given.")
+    assert complaint("score", "-p", "").startswith("The text is empty")
+    assert complaint("score", "--candidates", "0", str(file)).startswith("--candidates")
     monkeypatch.setattr(sys, "stdin", None)
-    assert complaint(capsys, "score", "-") == (
+    assert complaint("score", "-") == (
         "Standard input is closed. Give the text as a file: inspector score FILE."
     )
 
@@ -202,11 +196,15 @@ def test_progress_is_shown_where_no_tokens_are_and_taken_away(file: Path) -> Non
 # ---- the bundled model ------------------------------------------------------------------------
 
 
-def scored(capsys: pytest.CaptureFixture[str], file: Path, text: str, *argv: str) -> list[dict[str, Any]]:
-    """The events of a score by the bundled model."""
-    file.write_text(text, encoding="utf-8")
-    assert cli.main(["score", str(file), "--jsonl", *argv]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+@pytest.fixture
+def scored(events: Events, file: Path) -> Events:
+    """The events of a score of a text by the bundled model."""
+
+    def run(text: str, *argv: str) -> list[dict[str, Any]]:
+        file.write_text(text, encoding="utf-8")
+        return events("score", str(file), "--jsonl", *argv)
+
+    return run
 
 
 def dtype_of_pocket() -> str:
@@ -219,10 +217,8 @@ def dtype_of_pocket() -> str:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("chunk", ["3", "512"])
-def test_the_scores_are_those_of_mlx_lm_s_logits(
-    capsys: pytest.CaptureFixture[str], file: Path, chunk: str
-) -> None:
-    events = scored(capsys, file, TEXT, "--prefill-step-size", chunk, "--candidates", "2")
+def test_the_scores_are_those_of_mlx_lm_s_logits(scored: Events, chunk: str) -> None:
+    events = scored(TEXT, "--prefill-step-size", chunk, "--candidates", "2")
     tokens, end = events[1:-1], events[-1]
     # after the engine's thread has quieted the libraries
     import mlx.core as mx
@@ -248,8 +244,8 @@ def test_the_scores_are_those_of_mlx_lm_s_logits(
     assert end["bytes"] == len(TEXT.encode()) - len("Once")
 
 
-def test_bytes_and_characters_are_counted_apart(capsys: pytest.CaptureFixture[str], file: Path) -> None:
-    *_, end = scored(capsys, file, "It cost 5 € and 😀!")
+def test_bytes_and_characters_are_counted_apart(scored: Events) -> None:
+    *_, end = scored("It cost 5 € and 😀!")
     rest = " cost 5 € and 😀!"
     assert (end["bytes"], end["characters"]) == (len(rest.encode()), len(rest))
     assert end["bits_per_character"] == pytest.approx(end["bits"] / len(rest))
@@ -266,18 +262,7 @@ def test_more_than_the_window_says_so(file: Path) -> None:
 
 def test_ctrl_c_in_the_middle(file: Path) -> None:
     file.write_text("Once upon a time there was a dog. " * 50)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "inspector", "score", str(file), "--jsonl", "--prefill-step-size", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-    )  # fmt: skip
-    assert process.stdout is not None
-    line = b""
-    while b'"token"' not in line:
-        line = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    end = json.loads(out.splitlines()[-1])
-    assert (process.returncode, err) == (130, b"")
+    end = interrupted("token", "score", str(file), "--prefill-step-size", "1")
     assert (end["event"], end["complete"]) == ("score", False)
 
 
@@ -285,12 +270,11 @@ def test_ctrl_c_in_the_middle(file: Path) -> None:
 
 
 def test_a_score_opens_as_a_trace_with_every_reading_and_candidate(
-    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+    events: Events, file: Path, tmp_path: Path
 ) -> None:
     file.write_text(TEXT, encoding="utf-8")
     out = tmp_path / "score.jsonl.gz"
-    assert cli.main(["score", str(file), "--jsonl", "-o", str(out)]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = events("score", str(file), "--jsonl", "-o", str(out))
     recording = read(out)
     tokens = [each for each in told if each["event"] == "token"]
     assert [each.logprob for each in recording.items] == [each["logprob"] for each in tokens]
@@ -301,15 +285,15 @@ def test_a_score_opens_as_a_trace_with_every_reading_and_candidate(
 
 
 def test_a_trace_that_can_not_be_written_is_told_before_the_work(
-    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+    complaint: Complaint, file: Path, tmp_path: Path
 ) -> None:
     file.write_text(TEXT, encoding="utf-8")
     there = tmp_path / "there.jsonl"
     there.write_text("mine")
-    assert "there.jsonl is there already" in complaint(capsys, "score", str(file), "-o", str(there))
-    assert "is a directory" in complaint(capsys, "score", str(file), "-o", str(tmp_path))
-    assert "There is no directory" in complaint(capsys, "score", str(file), "-o", str(tmp_path / "no" / "a"))
-    assert "can't go to standard output" in complaint(capsys, "score", str(file), "-o", "-")
+    assert "there.jsonl is there already" in complaint("score", str(file), "-o", str(there))
+    assert "is a directory" in complaint("score", str(file), "-o", str(tmp_path))
+    assert "There is no directory" in complaint("score", str(file), "-o", str(tmp_path / "no" / "a"))
+    assert "can't go to standard output" in complaint("score", str(file), "-o", "-")
     assert there.read_text() == "mine"
     assert cli.main(["score", str(file), "-o", str(there), "--force"]) == 0
     assert read(there).timeline.prompts.opened is not None

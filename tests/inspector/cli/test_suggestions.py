@@ -10,7 +10,7 @@ import pytest
 from inspector.cli import suggestions
 from inspector.cli.flags import parsed
 from inspector.cli.main import SUBCOMMANDS, _parsers
-from tests.inspector.cli.test_main import complaint
+from tests.inspector.cli.scripted import Complaint
 
 FLAGS = [
     ("--temperature 0.5", "inspector has no flag --temperature. Did you mean --temp?"),
@@ -43,9 +43,9 @@ FLAGS = [
 
 @pytest.mark.parametrize(("typed", "said"), FLAGS)
 def test_a_flag_that_is_none_is_answered_with_the_one_that_was_meant(
-    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+    typed: str, said: str, complaint: Complaint
 ) -> None:
-    assert complaint(capsys, *typed.split()).startswith(said)
+    assert complaint(*typed.split()).startswith(said)
 
 
 WORDS = [
@@ -73,17 +73,17 @@ WORDS = [
 
 @pytest.mark.parametrize(("typed", "said"), WORDS)
 def test_a_word_that_stands_alone_is_answered_with_how_it_is_given(
-    typed: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    typed: list[str], said: str, complaint: Complaint
 ) -> None:
-    assert said in complaint(capsys, *typed)
+    assert said in complaint(*typed)
 
 
 def test_a_file_is_pointed_at_the_flag_that_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a story.txt").write_text("x")
-    assert "--prompt-file: inspector --prompt-file 'a story.txt'" in complaint(capsys, "a story.txt")
+    assert "--prompt-file: inspector --prompt-file 'a story.txt'" in complaint("a story.txt")
 
 
 def test_what_is_suggested_is_there() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any
 
 from textual.pilot import Pilot
 
@@ -165,13 +163,3 @@ async def on_lesson(
         learner = LearnerKeys(pilot)
         await learner.phase(*WAITING)
         yield learner
-
-
-def learn(listed: Listed, test: Callable[[LearnerKeys], Awaitable[None]], **options: Any) -> None:
-    """Run something inside the application with a lesson begun."""
-
-    async def body() -> None:
-        async with on_lesson(listed, **options) as learner:
-            await test(learner)
-
-    asyncio.run(body())

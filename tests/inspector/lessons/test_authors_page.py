@@ -11,11 +11,11 @@ from typing import TextIO
 import pytest
 
 from inspector.cli.main import main
-from inspector.lessons.authors.check import read_checked
-from inspector.lessons.authors.reference import current
+from inspector.lessons.check import read_checked
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import BEAT, HEAD, read
 from inspector.main.dialogs.topics import page
+from tests.inspector.lessons.reference import current
 
 FIVE = Path(__file__).with_name("five-beats.md")
 

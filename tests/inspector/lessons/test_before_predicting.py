@@ -11,7 +11,7 @@ from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.sampler.dialog import SamplingDialog
-from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from tests.inspector.lessons.playing import WAITING, LearnerKeys
 
 LESSON = find("the-draw")
 
@@ -90,31 +90,33 @@ async def test_what_is_to_be_set_is_in_sight_beside_the_settings(
     assert learner.app.main.query_one("#sampler").size.height >= 2
 
 
-def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_too() -> None:
+@pytest.fixture
+def left_at_beat_3() -> None:
+    """The lesson was left there."""
     Progress().keep(LESSON.lesson.id, LessonProgress(3, {0: True}))
 
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(LessonPhase.ASKING)
-        assert (learner.play.beat_number, learner.play.right) == (0, {})
-        await learner.press("space")
-        assert learner.app.controller.timeline.steps == []
-        await learner.until(lambda: "The class predicts first: pgdn goes on, space waits" in learner.text())
-        await learner.press("pagedown")
-        await learner.phase(LessonPhase.ACTING)
-        await learner.until(lambda: "The class predicts" not in learner.text())
 
-    learn(LESSON, body, present=True)
+@pytest.mark.usefixtures("left_at_beat_3")
+@pytest.mark.lesson(present=True)
+async def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_too(
+    learner: LearnerKeys,
+) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    assert (learner.play.beat_number, learner.play.right) == (0, {})
+    await learner.press("space")
+    assert learner.app.controller.timeline.steps == []
+    await learner.until(lambda: "The class predicts first: pgdn goes on, space waits" in learner.text())
+    await learner.press("pagedown")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.until(lambda: "The class predicts" not in learner.text())
 
 
+@pytest.mark.usefixtures("left_at_beat_3")
 @pytest.mark.parametrize("present", [False, True])
-def test_from_begins_at_a_beat(present: bool) -> None:
-    Progress().keep(LESSON.lesson.id, LessonProgress(3, {0: True}))
-
-    async def body(learner: LearnerKeys) -> None:
-        await learner.phase(*WAITING)
-        assert (learner.play.beat_number, learner.play.right) == (2, {})
-
-    learn(LESSON, body, recorded=True, present=present, beat=2)
+@pytest.mark.lesson(recorded=True, beat=2)
+async def test_from_begins_at_a_beat(learner: LearnerKeys, present: bool) -> None:
+    await learner.phase(*WAITING)
+    assert (learner.play.beat_number, learner.play.right) == (2, {})
 
 
 def test_a_beat_that_a_lesson_does_not_have_is_refused() -> None:

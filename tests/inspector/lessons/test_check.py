@@ -9,8 +9,8 @@ import pytest
 
 from engine.settings import LoadSettings
 from inspector.lessons.actions import VERBS
-from inspector.lessons.authors.check import examine, find_seed, read_checked
 from inspector.lessons.catalogue import new_lesson
+from inspector.lessons.check import examine, find_seed, read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.lesson import PANELS, SCREENS

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from inspector.lessons.authors.check import read_checked
+from inspector.lessons.check import read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.reading import LARGEST, lesson, read
 from tests.inspector.lessons.test_check import GOOD

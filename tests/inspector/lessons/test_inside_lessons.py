@@ -6,11 +6,11 @@ import pytest
 
 from engine.settings import LoadSettings
 from inspector.lessons.actions import VERBS, Before
-from inspector.lessons.catalogue import Listed, shipped
+from inspector.lessons.catalogue import find
 from inspector.lessons.expressions import expression
 from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.play import LessonPhase
-from inspector.lessons.scope import Scope
+from inspector.lessons.quantities import Scope
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
@@ -19,11 +19,7 @@ from inspector.tools.lens.screen import LensScreen
 from tests.inspector.lessons.playing import LearnerKeys
 
 
-def _listed(id: str) -> Listed:
-    return next(each for each in shipped() if each.lesson.id == id)
-
-
-@pytest.mark.lesson(listed=_listed("looking-back"), size=(80, 24), recorded=True)
+@pytest.mark.lesson(listed=find("looking-back"), size=(80, 24), recorded=True)
 async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: LearnerKeys) -> None:
     """In a recording, too; and with the head, or the layer, that the beat speaks of."""
     await learner.press("2", "A")
@@ -41,7 +37,7 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 
 
 @pytest.mark.slow
-@pytest.mark.lesson(listed=_listed("beams"))
+@pytest.mark.lesson(listed=find("beams"))
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.press("1", "B")
     await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
@@ -55,30 +51,27 @@ async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
 
 
-def _search(session: HeadlessSession, given: str) -> Before:
-    """Search with beams; gives what was seen meanwhile."""
+def done(session: HeadlessSession, verb: str, given: str) -> Before:
+    """Have the engine do what an action says; gives what was before, and what was seen meanwhile."""
     controller = session.controller
     before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
     controller.client.listeners.append(before.since.append)
-    for command in VERBS["beams"].commands(given, controller):
+    for command in VERBS[verb].commands(given, controller):
         controller.client.request(command)
     session.until(lambda: not controller.client.outstanding)
     return before
 
 
 def test_a_beam_search_counts_with_its_own_settings_alone() -> None:
-    lesson = _listed("beams").lesson
+    lesson = find("beams").lesson
     with live_session(LoadSettings(lesson.model), lesson) as session:
         controller = session.controller
         scope = Scope(controller)
-        for command in VERBS["prompt"].commands(lesson.prompt, controller):
-            controller.client.request(command)
-        session.until(lambda: not controller.client.outstanding)
-        before = _search(session, "width=2 max_tokens=16")
-        done = VERBS["beams"].done
-        assert done("width=2 max_tokens=16", controller, before)
-        assert not done("width=4 max_tokens=16", controller, before)
-        assert not done("width=2 max_tokens=16 length_penalty=2", controller, before)
+        done(session, "prompt", lesson.prompt)
+        before, beams = done(session, "beams", "width=2 max_tokens=16"), VERBS["beams"]
+        assert beams.done("width=2 max_tokens=16", controller, before)
+        assert not beams.done("width=4 max_tokens=16", controller, before)
+        assert not beams.done("width=2 max_tokens=16 length_penalty=2", controller, before)
         values = {
             source: expression(f"beams.{source}", 1).value(scope)
             for source in ("shared", "parts", "greedy_parts", "parts_prob", "greedy_parts_prob")
@@ -95,13 +88,11 @@ def test_a_beam_search_counts_with_its_own_settings_alone() -> None:
 
 
 def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None:
-    lesson = _listed("looking-back").lesson
+    lesson = find("looking-back").lesson
     with live_session(LoadSettings(lesson.model), lesson) as session:
         controller = session.controller
         scope = Scope(controller)
-        for command in VERBS["prompt"].commands(lesson.prompt, controller):
-            controller.client.request(command)
-        session.until(lambda: not controller.client.outstanding)
+        done(session, "prompt", lesson.prompt)
         before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
         controller.client.listeners.append(before.since.append)
         (question,) = VERBS["attention"].commands("", controller)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import stat
 import threading
@@ -15,8 +14,7 @@ from textual.widgets import Static
 from engine.errors import EngineError
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.play import LessonPhase
-from inspector.main.dialogs.help import HelpDialog
-from inspector.main.dialogs.keys_page import KeysPage
+from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons import notes
 from inspector.tools.lessons.dialogs import VotesDialog, read_votes
@@ -30,7 +28,7 @@ from inspector.tools.lessons.notes import (
     page,
     presenting,
 )
-from inspector.tools.lessons.presenter import Presenter, block_digits
+from inspector.tools.lessons.presenter import block_digits
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.system import short_directory
 
@@ -66,12 +64,6 @@ def test_votes_are_whole_numbers(text: str, votes: tuple[int, ...] | None) -> No
 
 def test_large_numbers_have_three_lines() -> None:
     assert block_digits("17") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵"]
-
-
-def test_hiding_goes_round() -> None:
-    presenter = Presenter()
-    said = [presenter.hide() for _ in range(3)]
-    assert said == ["Probabilities are hidden", "Candidates are hidden", "Everything is shown"]
 
 
 def test_notes_are_the_owners_alone_and_leave_nothing_behind(runtime: Path) -> None:
@@ -139,6 +131,15 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: 
     assert not learner.actions.presenting.on
 
 
+async def test_hiding_goes_round(learner: LearnerKeys, runtime: Path) -> None:
+    await learner.press("K")
+    said = []
+    for _ in range(3):
+        await learner.press("h")
+        said.append(learner.app.main.status.answer)
+    assert said == ["Probabilities are hidden", "Candidates are hidden", "Everything is shown"]
+
+
 async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys) -> None:
     """Not the steps and not the tree either, which are made of widgets of their own."""
     for panel in ("steps", "tree"):
@@ -177,23 +178,20 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtim
 HEADINGS = ("Step and run", "Branch", "In a lesson", "While presenting")
 
 
-def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:
+async def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:
     ended = threading.Event()
 
     def pages() -> Iterator[NotesPage]:
         yield PAGE
         ended.wait(60)
 
-    async def body() -> None:
-        app = NotesApp(pages)
+    app = NotesApp(pages)
 
-        async def until(words: str) -> None:
-            while words not in str(app.query_one("#notes-body", Static).content):
-                await pilot.pause(0.01)
+    async def until(words: str) -> None:
+        while words not in str(app.query_one("#notes-body", Static).content):
+            await pilot.pause(0.01)
 
-        async with app.run_test(size=(60, 20)) as pilot:
-            await until("A number picks")
-            ended.set()
-            await until("has ended")
-
-    asyncio.run(body())
+    async with app.run_test(size=(60, 20)) as pilot:
+        await until("A number picks")
+        ended.set()
+        await until("has ended")

@@ -10,8 +10,8 @@ import pytest
 
 from engine.settings import LoadSettings
 from inspector.demo import LESSON
-from inspector.lessons.authors.check import OWN_DTYPES, check_live, read_checked
 from inspector.lessons.catalogue import ORDER, Listed, shipped
+from inspector.lessons.check import OWN_DTYPES, check_live, read_checked
 from inspector.lessons.headless import (
     go_through,
     live_play,
@@ -22,7 +22,7 @@ from inspector.lessons.headless import (
 )
 from inspector.lessons.play import Card, LessonPlay
 from inspector.lessons.reading import text_of
-from tests.inspector.lessons.playing import LearnerKeys, learn
+from tests.inspector.lessons.playing import LearnerKeys
 from tests.system import without_mlx
 
 LESSONS = shipped()
@@ -82,41 +82,42 @@ def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
 @pytest.mark.wide(2)
 @EACH
 @pytest.mark.parametrize("size", [pytest.param((120, 40), marks=pytest.mark.slow), (80, 24)], ids=str)
-def test_its_recording_is_played_by_its_keys(listed: Listed, size: tuple[int, int]) -> None:
-    played(listed, True, size)
+@pytest.mark.lesson(recorded=True)
+async def test_its_recording_is_played_by_its_keys(
+    learner: LearnerKeys, listed: Listed, size: tuple[int, int]
+) -> None:
+    await play_all(learner, listed)
 
 
 @pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
-def test_it_is_played_by_its_keys(listed: Listed, size: tuple[int, int]) -> None:
-    played(listed, False, size)
+async def test_it_is_played_by_its_keys(learner: LearnerKeys, listed: Listed, size: tuple[int, int]) -> None:
+    await play_all(learner, listed)
 
 
-def played(listed: Listed, recorded: bool, size: tuple[int, int]) -> None:
+async def play_all(learner: LearnerKeys, listed: Listed) -> None:
     """Go through a lesson, every guess the second option, so that wrong ones are among them."""
-
-    async def body(learner: LearnerKeys) -> None:
-        for number in range(len(listed.lesson.beats)):
-            assert learner.play.beat_number == number
-            await learner.beat(guess=1)
-        asked = {number for number, beat in enumerate(listed.lesson.beats) if beat.question is not None}
-        assert learner.play.right.keys() == asked
-
-    learn(listed, body, size=size, recorded=recorded)
+    for number in range(len(listed.lesson.beats)):
+        assert learner.play.beat_number == number
+        await learner.beat(guess=1)
+    asked = {number for number, beat in enumerate(listed.lesson.beats) if beat.question is not None}
+    assert learner.play.right.keys() == asked
 
 
 # ---- where there is no MLX --------------------------------------------------------------------
 
 PLAYED = """
+import asyncio
 from inspector.lessons.catalogue import find
-from tests.inspector.lessons.playing import learn
-for id in sys.argv[1:]:
-    async def body(learner):
+from tests.inspector.lessons.playing import on_lesson
+async def play(id):
+    async with on_lesson(find(id), size=(80, 24), recorded=True) as learner:
         for number in range(len(learner.play.lesson.beats)):
             await learner.beat(guess=number)
         print(id, len(learner.play.right))
-    learn(find(id), body, size=(80, 24), recorded=True)
+for id in sys.argv[1:]:
+    asyncio.run(play(id))
 """
 
 

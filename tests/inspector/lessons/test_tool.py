@@ -10,14 +10,14 @@ from rich.cells import cell_len
 
 from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
-from inspector.lessons.catalogue import LessonProgress, Progress, shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, find, shipped
 from inspector.lessons.play import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.dialogs import LessonsDialog
-from inspector.widgets.option_list import SafeOptionList
-from tests.inspector.lessons.playing import WAITING, LearnerKeys, learn
+from inspector.widgets.lists import SafeOptionList
+from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
@@ -86,15 +86,16 @@ async def test_a_lesson_leaves_the_session_as_it_found_it(learner: LearnerKeys) 
     assert Progress().read()[LESSON.lesson.id].done
 
 
-def test_a_lesson_that_was_left_goes_on_at_its_beat() -> None:
+@pytest.fixture
+def left_at_beat_1() -> None:
     Progress().keep(LESSON.lesson.id, LessonProgress(1, {0: True}))
 
-    async def body(learner: LearnerKeys) -> None:
-        assert learner.play.beat_number == 1
-        assert learner.play.right == {0: True}
-        assert learner.app.controller.timeline.next is not None
 
-    learn(LESSON, body)
+@pytest.mark.usefixtures("left_at_beat_1")
+async def test_a_lesson_that_was_left_goes_on_at_its_beat(learner: LearnerKeys) -> None:
+    assert learner.play.beat_number == 1
+    assert learner.play.right == {0: True}
+    assert learner.app.controller.timeline.next is not None
 
 
 def test_progress_survives_what_a_file_may_hold(tmp_path: Path) -> None:
@@ -131,17 +132,13 @@ async def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet(le
     assert timeline.completion_slots == [len(timeline.items) - 1]
 
 
-def test_borders_that_a_lesson_draws_are_not_remembered() -> None:
-    pieces = next(each for each in shipped() if each.lesson.id == "pieces")
-
-    async def body(learner: LearnerKeys) -> None:
-        text = learner.app.main.panel(TextPanel)
-        await learner.until(lambda: text.view == BORDERS)
-        assert learner.app.main.left.view == OFF
-        await learner.press("e")
-        assert learner.app.main.left.view == text.view != OFF
-
-    learn(pieces, body)
+@pytest.mark.lesson(listed=find("pieces"))
+async def test_borders_that_a_lesson_draws_are_not_remembered(learner: LearnerKeys) -> None:
+    text = learner.app.main.panel(TextPanel)
+    await learner.until(lambda: text.view == BORDERS)
+    assert learner.app.main.left.view == OFF
+    await learner.press("e")
+    assert learner.app.main.left.view == text.view != OFF
 
 
 async def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on(learner: LearnerKeys) -> None:

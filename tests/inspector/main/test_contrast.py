@@ -15,9 +15,9 @@ from textual.theme import BUILTIN_THEMES
 from engine.settings import Settings
 from inspector.scales import STEPS, heat
 from inspector.scales import contrast as ratio
-from inspector.widgets.readable import LEAST, contrast, readable
+from inspector.widgets.inks import LEAST, contrast, readable
 from tests.inspector.main.test_overlays import OVERLAYS, branched
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 THEMES = ("textual-dark", "textual-light")
 PANELS = ("2", "3", "4", "5", "t", "w", "l", "left", "home", "f")
@@ -70,18 +70,15 @@ def test_the_terminals_own_colours_are_left_alone() -> None:
     assert {name: made[name] for name in colours} == colours
 
 
-def test_a_key_that_means_nothing_is_grey() -> None:
+async def test_a_key_that_means_nothing_is_grey(rig: Rig) -> None:
     """The toolkit takes a share of black or white for all of it, in what a widget renders as one content."""
 
-    async def test(rig: Rig) -> None:
-        rig.app.console._color_system = ColorSystem.TRUECOLOR
-        rig.app.refresh_css()
-        await rig.pilot.pause()
-        greys = ratios_of_the_last_line(rig)
-        await rig.ready()
-        assert max(greys.values()) < min(ratios_of_the_last_line(rig)[key] for key in ("space", "r"))
-
-    run(test)
+    rig.app.console._color_system = ColorSystem.TRUECOLOR
+    rig.app.refresh_css()
+    await rig.pilot.pause()
+    greys = ratios_of_the_last_line(rig)
+    await rig.ready()
+    assert max(greys.values()) < min(ratios_of_the_last_line(rig)[key] for key in ("space", "r"))
 
 
 def ratios_of_the_last_line(rig: Rig) -> dict[str, float]:
@@ -101,24 +98,22 @@ def test_heat_can_be_read(dark: bool) -> None:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("theme", THEMES)
-def test_all_that_is_painted_can_be_read(theme: str) -> None:
-    async def test(rig: Rig) -> None:
-        rig.app.console._color_system = ColorSystem.TRUECOLOR
-        rig.app.theme = theme
-        await rig.pilot.pause()
-        faint = [*painted(rig, "loading")]
-        await branched(rig)
-        assert "top-p" in rig.screen_text()  # rows that a stage cut
-        faint += painted(rig, "the main screen")
-        for key in (*PANELS, *OVERLAYS):
-            await rig.press(key)
-            faint += painted(rig, key)
-            if len(rig.app.screen_stack) > 1:
-                rig.app.screen.dismiss(None)
-                await rig.until(lambda: len(rig.app.screen_stack) == 1)
-        assert faint == []
-
-    run(test, settings=Settings(temp=0.8, top_p=0.5))
+@pytest.mark.screen(settings=Settings(temp=0.8, top_p=0.5))
+async def test_all_that_is_painted_can_be_read(rig: Rig, theme: str) -> None:
+    rig.app.console._color_system = ColorSystem.TRUECOLOR
+    rig.app.theme = theme
+    await rig.pilot.pause()
+    faint = [*painted(rig, "loading")]
+    await branched(rig)
+    assert "top-p" in rig.screen_text()  # rows that a stage cut
+    faint += painted(rig, "the main screen")
+    for key in (*PANELS, *OVERLAYS):
+        await rig.press(key)
+        faint += painted(rig, key)
+        if len(rig.app.screen_stack) > 1:
+            rig.app.screen.dismiss(None)
+            await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    assert faint == []
 
 
 def painted(rig: Rig, where: str) -> Iterator[str]:

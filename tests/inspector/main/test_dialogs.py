@@ -12,18 +12,16 @@ from textual.widgets import Button, Markdown
 from engine import protocol
 from engine.settings import FIELDS, LoadSettings, Settings
 from inspector.main.dialogs.facts import FactsDialog, rows
-from inspector.main.dialogs.help import HelpDialog
+from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.dialogs.jump import JumpDialog
-from inspector.main.dialogs.keys_page import KeysPage
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.dialogs.topics import TOPICS, TopicPages, page
 from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.widgets.one_line import escaped, unescaped
-from inspector.widgets.option_list import SafeOptionList
-from inspector.widgets.safety import SafeInput, SafeTextArea, editable
+from inspector.widgets.fields import SafeInput, SafeTextArea, editable, escaped, unescaped
+from inspector.widgets.lists import SafeOptionList
 from tests.inspector.fakes import facts
 from tests.inspector.main.test_prompt_dialog import previewed
 from tests.inspector.rig import Rig, run
@@ -39,90 +37,69 @@ def remark(rig: Rig, name: str) -> tuple[str, bool]:
 # ---- prompt -----------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_typed_and_prefilled():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        rig.app.screen.query_one("#prompt-text", SafeTextArea).text = "Two\nlines"
-        await rig.press("ctrl+s")
-        assert rig.engine.sent == [protocol.Prefill("Two\nlines", False, None, None)]
-        assert rig.app.screen is rig.app.main
-
-    run(test)
+async def test_a_prompt_is_typed_and_prefilled(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    rig.app.screen.query_one("#prompt-text", SafeTextArea).text = "Two\nlines"
+    await rig.press("ctrl+s")
+    assert rig.engine.sent == [protocol.Prefill("Two\nlines", False, None, None)]
+    assert rig.app.screen is rig.app.main
 
 
-def test_letters_typed_into_the_prompt_are_no_commands():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
-        assert rig.app.screen.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
-        assert rig.engine.sent == []
-
-    run(test)
+async def test_letters_typed_into_the_prompt_are_no_commands(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
+    assert rig.app.screen.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
+    assert rig.engine.sent == []
 
 
-def test_nothing_typed_is_lost_when_the_dialog_is_left():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "exclamation_mark", "tab", "right")
-        rig.app.screen.query_one("#prompt-system", SafeTextArea).text = "Be kind.\nBe brief."
-        await rig.press("escape")
-        assert rig.engine.sent == []
-        await rig.press("p")
-        assert isinstance(rig.app.screen, PromptDialog)
-        typed = rig.app.screen.typed()
-        assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.\nBe brief.")
-
-    run(test)
+async def test_nothing_typed_is_lost_when_the_dialog_is_left(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "exclamation_mark", "tab", "right")
+    rig.app.screen.query_one("#prompt-system", SafeTextArea).text = "Be kind.\nBe brief."
+    await rig.press("escape")
+    assert rig.engine.sent == []
+    await rig.press("p")
+    assert isinstance(rig.app.screen, PromptDialog)
+    typed = rig.app.screen.typed()
+    assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.\nBe brief.")
 
 
-def test_typing_goes_on_at_the_end_and_replaces_what_was_selected():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "H", "i", "ctrl+s")
-        assert rig.engine.sent == [protocol.Prefill("Once upon a time,Hi", False, None, None)]
-        rig.engine.sent.clear()
-        await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "ctrl+s")
-        assert rig.engine.sent == [protocol.Prefill("Hi!", False, None, None)]
-
-    run(test)
+async def test_typing_goes_on_at_the_end_and_replaces_what_was_selected(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "H", "i", "ctrl+s")
+    assert rig.engine.sent == [protocol.Prefill("Once upon a time,Hi", False, None, None)]
+    rig.engine.sent.clear()
+    await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "ctrl+s")
+    assert rig.engine.sent == [protocol.Prefill("Hi!", False, None, None)]
 
 
-def test_an_empty_prompt_is_refused_in_place():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        rig.app.screen.query_one("#prompt-text", SafeTextArea).text = ""
-        await rig.pilot.pause()
-        await rig.press("ctrl+s")
-        assert remark(rig, "prompt-remark") == ("The prompt is empty. Type at least one character.", True)
-        await rig.press("a")
-        await previewed(rig)
-        assert not remark(rig, "prompt-remark")[1]
-        await rig.press("ctrl+s")
-        assert rig.engine.sent == [protocol.Prefill("a", False, None, None)]
-
-    run(test)
+async def test_an_empty_prompt_is_refused_in_place(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    rig.app.screen.query_one("#prompt-text", SafeTextArea).text = ""
+    await rig.pilot.pause()
+    await rig.press("ctrl+s")
+    assert remark(rig, "prompt-remark") == ("The prompt is empty. Type at least one character.", True)
+    await rig.press("a")
+    await previewed(rig)
+    assert not remark(rig, "prompt-remark")[1]
+    await rig.press("ctrl+s")
+    assert rig.engine.sent == [protocol.Prefill("a", False, None, None)]
 
 
-def test_chat_and_logprobs_are_chosen_with_the_keyboard():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "tab", "right", "tab", "h", "i", "tab", "left", "ctrl+s")
-        assert rig.engine.sent == [protocol.Prefill("Once upon a time,", True, "hi", False)]
-
-    run(test)
+async def test_chat_and_logprobs_are_chosen_with_the_keyboard(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "tab", "right", "tab", "h", "i", "tab", "left", "ctrl+s")
+    assert rig.engine.sent == [protocol.Prefill("Once upon a time,", True, "hi", False)]
 
 
-def test_a_model_without_a_template_offers_raw_prompts_only():
-    async def test(rig: Rig) -> None:
-        await rig.push(rig.session.load(has_chat_template=False))
-        await rig.press("p")
-        assert rig.app.screen.query_one("#prompt-mode").labels == ("raw",)
-        await rig.press("ctrl+a", "delete")
-        assert "no chat template" in remark(rig, "prompt-remark")[0]
-
-    run(test)
+async def test_a_model_without_a_template_offers_raw_prompts_only(rig: Rig) -> None:
+    await rig.push(rig.session.load(has_chat_template=False))
+    await rig.press("p")
+    assert rig.app.screen.query_one("#prompt-mode").labels == ("raw",)
+    await rig.press("ctrl+a", "delete")
+    assert "no chat template" in remark(rig, "prompt-remark")[0]
 
 
 # ---- sampling ---------------------------------------------------------------------------------
@@ -157,84 +134,70 @@ WRONG = [
 ]
 
 
-def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        for field, typed, message in WRONG:
-            line = rig.app.screen.query_one(f"#field-{field}", SafeInput)
-            good, line.value = line.value, typed
-            await rig.pilot.pause()
-            assert remark(rig, f"remark-{field}") == (message, True)
-            assert rig.app.screen.query_one("#apply", Button).disabled
-            await rig.press("enter", "ctrl+s")
-            assert isinstance(rig.app.screen, SamplingDialog)
-            assert rig.engine.sent == []
-            line.value = good
-            await rig.pilot.pause()
-            assert not remark(rig, f"remark-{field}")[1]
-            assert not rig.app.screen.query_one("#apply", Button).disabled
-
-    run(test)
-
-
-def test_settings_that_do_not_go_together_are_told_at_the_field_to_mend():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        order = rig.app.screen.query_one("#field-sampler_order", SafeInput)
-        order.value = "top-k, temperature"
-        rig.app.screen.query_one("#field-top_p", SafeInput).value = "0.9"
+async def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    for field, typed, message in WRONG:
+        line = rig.app.screen.query_one(f"#field-{field}", SafeInput)
+        good, line.value = line.value, typed
         await rig.pilot.pause()
-        assert remark(rig, "remark-sampler_order")[1]
-        assert "top-p" in remark(rig, "remark-sampler_order")[0]
-        await rig.press("ctrl+s")
+        assert remark(rig, f"remark-{field}") == (message, True)
+        assert rig.app.screen.query_one("#apply", Button).disabled
+        await rig.press("enter", "ctrl+s")
+        assert isinstance(rig.app.screen, SamplingDialog)
         assert rig.engine.sent == []
-        order.value = "top-p, temperature"
+        line.value = good
         await rig.pilot.pause()
-        await rig.press("ctrl+s")
-        assert rig.engine.sent[0].settings.sampler_order == ("top-p", "temperature")
-
-    run(test)
+        assert not remark(rig, f"remark-{field}")[1]
+        assert not rig.app.screen.query_one("#apply", Button).disabled
 
 
-def test_a_bias_for_a_token_outside_the_vocabulary_is_refused():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        rig.app.screen.query_one("#field-logit_bias", SafeInput).value = "5000=1"
-        await rig.pilot.pause()
-        text, wrong = remark(rig, "remark-logit_bias")
-        assert wrong
-        assert "4096" in text
-
-    run(test)
-
-
-def test_greedy_says_that_the_filters_do_nothing():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        assert not rig.app.screen.query_one("#greedy").display
-        rig.app.screen.query_one("#field-temp", SafeInput).value = "0"
-        await rig.pilot.pause()
-        assert rig.app.screen.query_one("#greedy").display
-
-    run(test)
+async def test_settings_that_do_not_go_together_are_told_at_the_field_to_mend(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    order = rig.app.screen.query_one("#field-sampler_order", SafeInput)
+    order.value = "top-k, temperature"
+    rig.app.screen.query_one("#field-top_p", SafeInput).value = "0.9"
+    await rig.pilot.pause()
+    assert remark(rig, "remark-sampler_order")[1]
+    assert "top-p" in remark(rig, "remark-sampler_order")[0]
+    await rig.press("ctrl+s")
+    assert rig.engine.sent == []
+    order.value = "top-p, temperature"
+    await rig.pilot.pause()
+    await rig.press("ctrl+s")
+    assert rig.engine.sent[0].settings.sampler_order == ("top-p", "temperature")
 
 
-def test_further_stop_strings_are_kept():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        rig.app.screen.query_one("#field-stop", SafeInput).focus()
-        await rig.pilot.pause()
-        assert "2 more are kept" in str(rig.app.screen.query_one("#dialog").border_subtitle)
-        rig.app.screen.query_one("#field-stop", SafeInput).value = "END"
-        await rig.press("ctrl+s")
-        assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
+async def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    rig.app.screen.query_one("#field-logit_bias", SafeInput).value = "5000=1"
+    await rig.pilot.pause()
+    text, wrong = remark(rig, "remark-logit_bias")
+    assert wrong
+    assert "4096" in text
 
-    run(test, settings=Settings(stop=("a", "b", "c")))
+
+async def test_greedy_says_that_the_filters_do_nothing(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    assert not rig.app.screen.query_one("#greedy").display
+    rig.app.screen.query_one("#field-temp", SafeInput).value = "0"
+    await rig.pilot.pause()
+    assert rig.app.screen.query_one("#greedy").display
+
+
+@pytest.mark.screen(settings=Settings(stop=("a", "b", "c")))
+async def test_further_stop_strings_are_kept(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    rig.app.screen.query_one("#field-stop", SafeInput).focus()
+    await rig.pilot.pause()
+    assert "2 more are kept" in str(rig.app.screen.query_one("#dialog").border_subtitle)
+    rig.app.screen.query_one("#field-stop", SafeInput).value = "END"
+    await rig.press("ctrl+s")
+    assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
 
 
 @pytest.mark.parametrize("text", ["", "plain", "\n\n", "a\\nb", "\\", "\\\\n", "tab\tcr\r", "C:\\new\\x"])
@@ -246,60 +209,49 @@ def test_a_text_on_one_line_comes_back_as_it_was(text):
 # ---- jump, model, facts, help -----------------------------------------------------------------
 
 
-def test_a_jump_is_checked_as_it_is_typed():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=12)
-        await rig.press("g", "9", "9", "enter")
-        assert isinstance(rig.app.screen, JumpDialog)
-        assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
-        await rig.press("backspace", "enter")
-        assert rig.app.screen is rig.app.main
-        assert rig.timeline.selected.index == 8
-        assert rig.engine.sent == []
-
-    run(test)
+async def test_a_jump_is_checked_as_it_is_typed(rig: Rig) -> None:
+    await rig.ready(steps=12)
+    await rig.press("g", "9", "9", "enter")
+    assert isinstance(rig.app.screen, JumpDialog)
+    assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
+    await rig.press("backspace", "enter")
+    assert rig.app.screen is rig.app.main
+    assert rig.timeline.selected.index == 8
+    assert rig.engine.sent == []
 
 
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("typed", ["-1", "²", "１", "1e3", "\x1b", "[/]", "9" * 400, " "])
-def test_a_jump_to_no_number_is_refused(typed):
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("g")
-        rig.app.screen.query_one("#jump-step", SafeInput).value = typed
+async def test_a_jump_to_no_number_is_refused(rig: Rig, typed) -> None:
+    await rig.ready()
+    await rig.press("g")
+    rig.app.screen.query_one("#jump-step", SafeInput).value = typed
+    await rig.press("enter")
+    assert isinstance(rig.app.screen, JumpDialog)
+
+
+@pytest.mark.screen(load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
+async def test_another_model_is_opened_with_the_same_load_settings(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("o")
+    assert isinstance(rig.app.screen, ModelDialog)
+    for name in ("~nosuchuser/x", "a" * 5000, "b" * 300):
+        rig.app.screen.query_one("#model-name", SafeInput).value = name
         await rig.press("enter")
-        assert isinstance(rig.app.screen, JumpDialog)
-
-    run(test)
-
-
-def test_another_model_is_opened_with_the_same_load_settings():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("o")
-        assert isinstance(rig.app.screen, ModelDialog)
-        for name in ("~nosuchuser/x", "a" * 5000, "b" * 300):
-            rig.app.screen.query_one("#model-name", SafeInput).value = name
-            await rig.press("enter")
-            assert remark(rig, "model-remark")[1]
-        rig.app.screen.query_one("#model-name", SafeInput).value = "./models/other"
-        await rig.press("enter")
-        load = LoadSettings("./models/other", kv_bits=4)
-        assert rig.engine.sent == [protocol.Load(load)]
-
-    run(test, load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
+        assert remark(rig, "model-remark")[1]
+    rig.app.screen.query_one("#model-name", SafeInput).value = "./models/other"
+    await rig.press("enter")
+    load = LoadSettings("./models/other", kv_bits=4)
+    assert rig.engine.sent == [protocol.Load(load)]
 
 
-def test_the_facts_are_all_told_with_the_notes():
-    async def test(rig: Rig) -> None:
-        await rig.push(rig.session.load(notes=("--max-kv-size is ignored: [/x]\x1b",)))
-        await rig.press("i")
-        assert isinstance(rig.app.screen, FactsDialog)
-        text = rig.screen_text()
-        for part in ("llama", "7,340,032", "14.0 MiB", "512 tokens", "8 plain", "8.00 KiB", "[/x]␛"):
-            assert part in text, part
-
-    run(test)
+async def test_the_facts_are_all_told_with_the_notes(rig: Rig) -> None:
+    await rig.push(rig.session.load(notes=("--max-kv-size is ignored: [/x]\x1b",)))
+    await rig.press("i")
+    assert isinstance(rig.app.screen, FactsDialog)
+    text = rig.screen_text()
+    for part in ("llama", "7,340,032", "14.0 MiB", "512 tokens", "8 plain", "8.00 KiB", "[/x]␛"):
+        assert part in text, part
 
 
 def test_facts_that_are_not_known_are_said_to_be_so():
@@ -314,75 +266,65 @@ def test_facts_that_are_not_known_are_said_to_be_so():
     assert told["family"] == "ev␛il, 8 layers"
 
 
-def test_the_help_shows_both_pages():
-    async def test(rig: Rig) -> None:
-        await rig.press("question_mark")
-        assert isinstance(rig.app.screen, HelpDialog)
-        assert "Step and run" in rig.screen_text()
-        await rig.press("right")
-        assert "The way of one token" in rig.screen_text()
-        await rig.press("escape")
-        assert rig.app.screen is rig.app.main
-
-    run(test)
+async def test_the_help_shows_both_pages(rig: Rig) -> None:
+    await rig.press("question_mark")
+    assert isinstance(rig.app.screen, HelpDialog)
+    assert "Step and run" in rig.screen_text()
+    await rig.press("right")
+    assert "The way of one token" in rig.screen_text()
+    await rig.press("escape")
+    assert rig.app.screen is rig.app.main
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        await rig.press("question_mark")
-        help = rig.app.screen
-        assert not help.query(TopicPages)
-        await rig.press("left")
-        assert "Query, key and value" in rig.screen_text()
-        assert not help.query(Markdown)
-        for place in range(len(TOPICS)):
-            await rig.press("home", *["down"] * place, "enter")
-            (shown,) = help.query_one("#topic").query(Markdown)
-            assert shown.source == page(f"parts/{TOPICS[place][0]}")
-            title = f"⌫ All pages  {TOPICS[place][1]}"[:26]
-            await rig.until(lambda title=title: title in rig.screen_text(), seconds=20)
-            assert help.query_one("#topic").has_focus
-            await rig.press("backspace")
-            assert help.query_one(SafeOptionList).has_focus
-
-    run(test, size=size)
-
-
-def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again():
-    async def test(rig: Rig) -> None:
-        await rig.press("question_mark", "left", "down", "down", "enter")
-        help = rig.app.screen
-        markdown = help.query_one("#topic").query_one(Markdown)
-        markdown.post_message(Markdown.LinkClicked(markdown, "mlp.md"))
-        await rig.pilot.pause()
-        assert help.query_one("#topic").query_one(Markdown).source == page("parts/mlp")
-        await rig.press("escape")
-        await rig.press("question_mark")
-        await rig.pilot.pause()
-        assert "Step and run" in rig.screen_text()
-        await rig.press("left")
+async def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await rig.press("question_mark")
+    help = rig.app.screen
+    assert not help.query(TopicPages)
+    await rig.press("left")
+    assert "Query, key and value" in rig.screen_text()
+    assert not help.query(Markdown)
+    for place in range(len(TOPICS)):
+        await rig.press("home", *["down"] * place, "enter")
+        (shown,) = help.query_one("#topic").query(Markdown)
+        assert shown.source == page(f"parts/{TOPICS[place][0]}")
+        title = f"⌫ All pages  {TOPICS[place][1]}"[:26]
+        await rig.until(lambda title=title: title in rig.screen_text(), seconds=20)
+        assert help.query_one("#topic").has_focus
+        await rig.press("backspace")
         assert help.query_one(SafeOptionList).has_focus
-        assert TOPICS[0][1] in rig.screen_text()
 
-    run(test)
+
+async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig: Rig) -> None:
+    await rig.press("question_mark", "left", "down", "down", "enter")
+    help = rig.app.screen
+    markdown = help.query_one("#topic").query_one(Markdown)
+    markdown.post_message(Markdown.LinkClicked(markdown, "mlp.md"))
+    await rig.pilot.pause()
+    assert help.query_one("#topic").query_one(Markdown).source == page("parts/mlp")
+    await rig.press("escape")
+    await rig.press("question_mark")
+    await rig.pilot.pause()
+    assert "Step and run" in rig.screen_text()
+    await rig.press("left")
+    assert help.query_one(SafeOptionList).has_focus
+    assert TOPICS[0][1] in rig.screen_text()
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_page_of_keys_leaves_nothing_out_and_fits(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        await rig.press("question_mark")
-        page = rig.app.screen.query_one(KeysPage)
-        lines = str(page.render()).split("\n")
-        assert max(map(cell_len, lines)) <= page.content_size.width
-        assert len(lines) == page.content_size.height
-        shown = re.sub(r"\s+", "", "".join(lines))
-        for action in key_table(TOOLS).actions:
-            assert re.sub(r"\s+", "", f"{action.shown} {action.label}. {action.told}") in shown
-
-    run(test, size=size)
+async def test_the_page_of_keys_leaves_nothing_out_and_fits(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.press("question_mark")
+    page = rig.app.screen.query_one(KeysPage)
+    lines = str(page.render()).split("\n")
+    assert max(map(cell_len, lines)) <= page.content_size.width
+    assert len(lines) == page.content_size.height
+    shown = re.sub(r"\s+", "", "".join(lines))
+    for action in key_table(TOOLS).actions:
+        assert re.sub(r"\s+", "", f"{action.shown} {action.label}. {action.told}") in shown
 
 
 # ---- hostile text, small screens --------------------------------------------------------------
@@ -400,50 +342,44 @@ DIALOGS = ["p", "s", "g", "i", "o", "question_mark"]
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(100, 30), (40, 12)])
-def test_hostile_text_reaches_no_terminal_from_any_dialog(size):
+@pytest.mark.screen(
+    prompt=HOSTILE, settings=replace(Settings(temp=0.8), stop=(HOSTILE,)), load=LoadSettings(model=HOSTILE)
+)
+async def test_hostile_text_reaches_no_terminal_from_any_dialog(rig: Rig, size) -> None:
     session_facts = facts(name=HOSTILE, path=HOSTILE, family=HOSTILE, notes=(HOSTILE,), quantization=HOSTILE)
     names = ("name", "path", "family", "notes", "quantization")
 
-    async def test(rig: Rig) -> None:
-        async def opened(key: str) -> None:
-            await rig.press(key)
-            for line in rig.app.screen.query("Line, Input"):
-                line.value = HOSTILE
-            await rig.pilot.pause()
-            text = rig.screen_text()
-            assert rig.app.screen is not rig.app.main
-            assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+    async def opened(key: str) -> None:
+        await rig.press(key)
+        for line in rig.app.screen.query("Line, Input"):
+            line.value = HOSTILE
+        await rig.pilot.pause()
+        text = rig.screen_text()
+        assert rig.app.screen is not rig.app.main
+        assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
 
-        rig.session.load(**{name: getattr(session_facts, name) for name in names})
-        await rig.push(rig.session.records)
-        await rig.push([*rig.session.open(), *rig.session.steps(3)])
-        await rig.through([*DIALOGS, "ctrl+p"], opened)
-
-    run(test, size, prompt=HOSTILE, settings=replace(Settings(temp=0.8), stop=(HOSTILE,)),
-        load=LoadSettings(model=HOSTILE))  # fmt: skip
+    rig.session.load(**{name: getattr(session_facts, name) for name in names})
+    await rig.push(rig.session.records)
+    await rig.push([*rig.session.open(), *rig.session.steps(3)])
+    await rig.through([*DIALOGS, "ctrl+p"], opened)
 
 
-def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen():
-    async def test(rig: Rig) -> None:
-        async def opened(key: str) -> None:
-            await rig.press(key)
-            assert rig.app.screen is not rig.app.main
-            assert "esc" in rig.screen_text()
+@pytest.mark.screen(size=(40, 12))
+async def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(rig: Rig) -> None:
+    async def opened(key: str) -> None:
+        await rig.press(key)
+        assert rig.app.screen is not rig.app.main
+        assert "esc" in rig.screen_text()
 
-        await rig.ready()
-        await rig.through(DIALOGS, opened)
-
-    run(test, (40, 12))
+    await rig.ready()
+    await rig.through(DIALOGS, opened)
 
 
-def test_halves_of_surrogate_pairs_in_a_field_can_be_copied():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("o")
-        field = rig.app.screen.query_one("#model-name", SafeInput)
-        field.value = "a\udcff\ud83d"
-        field.focus()
-        await rig.press("shift+home", "ctrl+c")
-        assert rig.app.clipboard == "a??"
-
-    run(test)
+async def test_halves_of_surrogate_pairs_in_a_field_can_be_copied(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("o")
+    field = rig.app.screen.query_one("#model-name", SafeInput)
+    field.value = "a\udcff\ud83d"
+    field.focus()
+    await rig.press("shift+home", "ctrl+c")
+    assert rig.app.clipboard == "a??"

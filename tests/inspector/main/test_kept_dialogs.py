@@ -15,8 +15,8 @@ from textual.widgets import TextArea
 
 from engine.breakpoints import Breakpoints
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
+from inspector.widgets.fields import SafeInput
 from inspector.widgets.overlay import Overlay
-from inspector.widgets.safety import SafeInput
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 
@@ -40,76 +40,64 @@ async def opened(rig: Rig, key: str) -> Screen[object]:
 
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("key", KEPT)
-def test_a_dialog_that_is_shown_again_looks_as_at_first(key: str) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig, key)
-        looks, focused = rig.screen_text(), dialog.focused
-        for field in [*dialog.query(SafeInput), *dialog.query(TextArea)]:
-            (field.insert if isinstance(field, TextArea) else field.insert_text_at_cursor)("oops")
-        await rig.press("down", "down", "shift+tab", "pagedown", "right")
-        dialog.query_one("#dialog-body").scroll_end(animate=False)
-        await rig.pilot.pause()
-        assert rig.screen_text() != looks
-        dialog.dismiss(None)  # nothing is remembered, as it is when it is left with a key
-        await rig.pilot.pause()
-        assert rig.app.screen is rig.app.main
-        assert dialog.focused is None
-        assert await opened(rig, key) is dialog
-        assert rig.screen_text() == looks
-        assert dialog.focused is focused
-
-    run(test)
+async def test_a_dialog_that_is_shown_again_looks_as_at_first(rig: Rig, key: str) -> None:
+    await rig.ready()
+    dialog = await opened(rig, key)
+    looks, focused = rig.screen_text(), dialog.focused
+    for field in [*dialog.query(SafeInput), *dialog.query(TextArea)]:
+        (field.insert if isinstance(field, TextArea) else field.insert_text_at_cursor)("oops")
+    await rig.press("down", "down", "shift+tab", "pagedown", "right")
+    dialog.query_one("#dialog-body").scroll_end(animate=False)
+    await rig.pilot.pause()
+    assert rig.screen_text() != looks
+    dialog.dismiss(None)  # nothing is remembered, as it is when it is left with a key
+    await rig.pilot.pause()
+    assert rig.app.screen is rig.app.main
+    assert dialog.focused is None
+    assert await opened(rig, key) is dialog
+    assert rig.screen_text() == looks
+    assert dialog.focused is focused
 
 
-def test_the_facts_are_those_of_the_present_model() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig, "i")
-        await rig.press("escape")
-        assert await opened(rig, "i") is dialog
-        await rig.press("escape")
-        facts = rig.timeline.facts
-        assert facts is not None
-        rig.timeline.facts = replace(facts, name="another-model")
-        assert await opened(rig, "i") is not dialog
-        assert "another-model" in rig.screen_text()
-        await rig.until(lambda: not dialog.is_running)
-
-    run(test)
+async def test_the_facts_are_those_of_the_present_model(rig: Rig) -> None:
+    await rig.ready()
+    dialog = await opened(rig, "i")
+    await rig.press("escape")
+    assert await opened(rig, "i") is dialog
+    await rig.press("escape")
+    facts = rig.timeline.facts
+    assert facts is not None
+    rig.timeline.facts = replace(facts, name="another-model")
+    assert await opened(rig, "i") is not dialog
+    assert "another-model" in rig.screen_text()
+    await rig.until(lambda: not dialog.is_running)
 
 
-def test_each_showing_has_one_result_of_its_own() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        breakpoints = rig.app.controller.runs.breakpoints
-        for value in ("3", "4", "5"):
-            dialog = await opened(rig, "b")
-            assert isinstance(dialog, BreakpointsDialog)
-            dialog.query_one("#break-entropy_above", SafeInput).value = value
-            burst(rig, "ctrl+s", "ctrl+s", "escape")  # the second opens the dialog that saves the session
-            await rig.until(lambda: rig.app.screen is rig.app.main and not rig.app.keys.busy)
-            assert breakpoints.points == Breakpoints(entropy_above=float(value))
-        await opened(rig, "b")
-        await rig.press("6", "escape")
-        assert breakpoints.points == Breakpoints(entropy_above=5)
-
-    run(test)
-
-
-def test_keys_right_after_the_one_that_shows_it_again_are_its_own() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
+async def test_each_showing_has_one_result_of_its_own(rig: Rig) -> None:
+    await rig.ready()
+    breakpoints = rig.app.controller.runs.breakpoints
+    for value in ("3", "4", "5"):
         dialog = await opened(rig, "b")
-        await rig.press("escape")
-        burst(rig, "b", "7")
-        await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "7")
-        await rig.press("escape")
-        burst(rig, "b", "8")
-        await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "8")
-        assert rig.app.screen is dialog
+        assert isinstance(dialog, BreakpointsDialog)
+        dialog.query_one("#break-entropy_above", SafeInput).value = value
+        burst(rig, "ctrl+s", "ctrl+s", "escape")  # the second opens the dialog that saves the session
+        await rig.until(lambda: rig.app.screen is rig.app.main and not rig.app.keys.busy)
+        assert breakpoints.points == Breakpoints(entropy_above=float(value))
+    await opened(rig, "b")
+    await rig.press("6", "escape")
+    assert breakpoints.points == Breakpoints(entropy_above=5)
 
-    run(test)
+
+async def test_keys_right_after_the_one_that_shows_it_again_are_its_own(rig: Rig) -> None:
+    await rig.ready()
+    dialog = await opened(rig, "b")
+    await rig.press("escape")
+    burst(rig, "b", "7")
+    await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "7")
+    await rig.press("escape")
+    burst(rig, "b", "8")
+    await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "8")
+    assert rig.app.screen is dialog
 
 
 @pytest.mark.wide(2)
@@ -145,19 +133,16 @@ def widgets() -> int:
 
 
 @pytest.mark.slow
-def test_opening_things_often_leaves_no_widget_behind() -> None:
+async def test_opening_things_often_leaves_no_widget_behind(rig: Rig) -> None:
     counts: list[int] = []
 
-    async def test(rig: Rig) -> None:
-        await branched(rig)
-        for _ in range(4):
-            for key in OVERLAYS:
-                await rig.press(key)
-                assert len(rig.app.screen_stack) == 2
-                rig.app.screen.dismiss(None)
-                await rig.until(lambda: len(rig.app.screen_stack) == 1)
-                await rig.press("left", "end")  # what was left last may be held until something happens
-            counts.append(widgets())
-        await rig.until(lambda: widgets() - counts[1] < 2)  # those of the last screen go one by one
-
-    run(test)
+    await branched(rig)
+    for _ in range(4):
+        for key in OVERLAYS:
+            await rig.press(key)
+            assert len(rig.app.screen_stack) == 2
+            rig.app.screen.dismiss(None)
+            await rig.until(lambda: len(rig.app.screen_stack) == 1)
+            await rig.press("left", "end")  # what was left last may be held until something happens
+        counts.append(widgets())
+    await rig.until(lambda: widgets() - counts[1] < 2)  # those of the last screen go one by one

@@ -23,7 +23,7 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.tools.registry import TOOLS
 from inspector.widgets.actions import ActionTable, fitting
 from inspector.widgets.overlay import Overlay
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
 TABLE = key_table(TOOLS)
@@ -116,23 +116,20 @@ def test_the_palette_reads_the_texts_as_they_are():
             assert Content.from_markup(text).plain == text
 
 
-def test_the_line_of_keys_keeps_the_worthiest_that_fit():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        whole = fitting(rig.app.main.hints(), 200)
-        assert [(hint.keys, hint.word) for hint in whole] == [
-            ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
-            ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
-            ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
-        ]  # fmt: skip
-        narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
-        assert narrow[:2] == ["step", "run"]
-        assert "help" in narrow
-        await rig.press("r")
-        running = fitting(rig.app.main.hints(), 200)[:2]
-        assert [(hint.keys, hint.word) for hint in running] == [("space", "pause"), ("-+", "pace")]
-
-    run(test)
+async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
+    await rig.ready()
+    whole = fitting(rig.app.main.hints(), 200)
+    assert [(hint.keys, hint.word) for hint in whole] == [
+        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
+        ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
+        ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
+    ]  # fmt: skip
+    narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
+    assert narrow[:2] == ["step", "run"]
+    assert "help" in narrow
+    await rig.press("r")
+    running = fitting(rig.app.main.hints(), 200)[:2]
+    assert [(hint.keys, hint.word) for hint in running] == [("space", "pause"), ("-+", "pace")]
 
 
 def test_every_page_of_the_help_has_a_title_and_text():
@@ -164,29 +161,28 @@ def test_the_help_explains_the_words_on_screen():
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("phase", ["loading", "prefill"])
-def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way(phase: str) -> None:
+async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way(
+    rig: Rig, phase: str
+) -> None:
     """Pressed too early it says what it waits for, or it does what can be done already; never nothing."""
 
-    async def test(rig: Rig) -> None:
-        if phase == "prefill":
-            await rig.push([*rig.session.load(), Ended("Configure"), rig.session.begin()])
-        silent = []
-        for key in rig.app.main.table.actions:
-            if key.id in ("quit", "stop"):
-                continue
-            before = state_of(rig)
-            await rig.press(key.names[0])
-            if state_of(rig) == before and key.id != f"panel_{rig.app.main.arrangement.current}":
-                silent.append(key.id)
-            while len(rig.app.screen_stack) > 1:
-                rig.app.screen.dismiss(None)
-                await rig.pilot.pause()
-            rig.app.main.host.answer()
-            rig.app.clear_notifications()
+    if phase == "prefill":
+        await rig.push([*rig.session.load(), Ended("Configure"), rig.session.begin()])
+    silent = []
+    for key in rig.app.main.table.actions:
+        if key.id in ("quit", "stop"):
+            continue
+        before = state_of(rig)
+        await rig.press(key.names[0])
+        if state_of(rig) == before and key.id != f"panel_{rig.app.main.arrangement.current}":
+            silent.append(key.id)
+        while len(rig.app.screen_stack) > 1:
+            rig.app.screen.dismiss(None)
             await rig.pilot.pause()
-        assert silent == []
-
-    run(test)
+        rig.app.main.host.answer()
+        rig.app.clear_notifications()
+        await rig.pilot.pause()
+    assert silent == []
 
 
 def state_of(rig: Rig) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from engine.models_on_disk import places
 from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.facts import DiskModel
 from inspector.main.dialogs.model import ModelDialog, ModelList
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
 
@@ -57,82 +57,69 @@ def remark(rig: Rig) -> str:
     return str(rig.app.screen.query_one("#model-remark").render())
 
 
-def test_what_can_be_opened_comes_first_and_enter_opens_it(hub: Path) -> None:
-    async def test(rig: Rig) -> None:
-        picks = await opened(rig)
-        assert names(picks) == ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"]
-        assert "5 models" in remark(rig)
-        await rig.press("down", "down", "enter")
-        assert loaded(rig) == str(hub / "models--some--tiny" / "snapshots" / "0123abcd")
-
-    run(test)
+async def test_what_can_be_opened_comes_first_and_enter_opens_it(rig: Rig, hub: Path) -> None:
+    picks = await opened(rig)
+    assert names(picks) == ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"]
+    assert "5 models" in remark(rig)
+    await rig.press("down", "down", "enter")
+    assert loaded(rig) == str(hub / "models--some--tiny" / "snapshots" / "0123abcd")
 
 
-def test_it_filters_by_name_family_and_bits(hub: Path) -> None:
-    async def test(rig: Rig) -> None:
-        picks = await opened(rig)
-        field = rig.app.screen.query_one("#model-name", SafeInput)
-        for text, left in {
-            "TINY": ["some/tiny", "some/tiny-4bit", "TINY"],
-            "qwen3": ["some/tiny-4bit", "qwen3"],
-            "some bf16": ["some/tiny", "some bf16"],
-            "bundled": ["pocket", "bundled"],
-            "none such": ["none such"],
-            "some/tiny": ["some/tiny", "some/tiny-4bit"],
-            "some/tin": ["some/tin", "some/tiny", "some/tiny-4bit"],
-            "": ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"],
-        }.items():
-            field.value = text
-            await rig.pilot.pause()
-            assert names(picks) == left, text
-            assert picks.highlighted == 0
-        await rig.press(*"qwen", "enter")
-        assert loaded(rig).endswith("models--some--tiny-4bit/snapshots/0123abcd")
-
-    run(test)
+async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
+    picks = await opened(rig)
+    field = rig.app.screen.query_one("#model-name", SafeInput)
+    for text, left in {
+        "TINY": ["some/tiny", "some/tiny-4bit", "TINY"],
+        "qwen3": ["some/tiny-4bit", "qwen3"],
+        "some bf16": ["some/tiny", "some bf16"],
+        "bundled": ["pocket", "bundled"],
+        "none such": ["none such"],
+        "some/tiny": ["some/tiny", "some/tiny-4bit"],
+        "some/tin": ["some/tin", "some/tiny", "some/tiny-4bit"],
+        "": ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"],
+    }.items():
+        field.value = text
+        await rig.pilot.pause()
+        assert names(picks) == left, text
+        assert picks.highlighted == 0
+    await rig.press(*"qwen", "enter")
+    assert loaded(rig).endswith("models--some--tiny-4bit/snapshots/0123abcd")
 
 
 @pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c", "pocke?"])
-def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(hub: Path, text: str) -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        rig.app.screen.query_one("#model-name", SafeInput).value = text
-        await rig.pilot.pause()
-        await rig.press("enter")
-        assert loaded(rig) == text
-
-    run(test)
-
-
-def test_why_a_model_cant_be_opened_is_said_and_nothing_is_sent(hub: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("end", *["down"] * 4)
-        assert "mlx_lm has no family evil[/x]␛[2J" in rig.screen_text()
-        assert "\x1b" not in rig.screen_text()
-        await rig.press("enter")
-        assert isinstance(rig.app.screen, ModelDialog)
-        assert remark(rig).startswith("mlx_lm has no family evil[/x]␛[2J")
-        assert rig.engine.sent == []
-
-    run(test)
+async def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(
+    rig: Rig, hub: Path, text: str
+) -> None:
+    await opened(rig)
+    rig.app.screen.query_one("#model-name", SafeInput).value = text
+    await rig.pilot.pause()
+    await rig.press("enter")
+    assert loaded(rig) == text
 
 
-def test_what_is_missing_of_a_hubs_model_is_downloaded_by_its_id(
-    hub: Path, monkeypatch: pytest.MonkeyPatch
+async def test_why_a_model_cant_be_opened_is_said_and_nothing_is_sent(rig: Rig, hub: Path) -> None:
+    await opened(rig)
+    await rig.press("end", *["down"] * 4)
+    assert "mlx_lm has no family evil[/x]␛[2J" in rig.screen_text()
+    assert "\x1b" not in rig.screen_text()
+    await rig.press("enter")
+    assert isinstance(rig.app.screen, ModelDialog)
+    assert remark(rig).startswith("mlx_lm has no family evil[/x]␛[2J")
+    assert rig.engine.sent == []
+
+
+async def test_what_is_missing_of_a_hubs_model_is_downloaded_by_its_id(
+    rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         downloading, "download", lambda spec, *_: pytest.fail(spec) if spec != "some/half" else hub
     )
 
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("down")
-        assert "downloads what is missing" in rig.screen_text()
-        await rig.press("enter")
-        await rig.until(lambda: "some/half is on the disk now" in download_line(rig))
-
-    run(test)
+    await opened(rig)
+    await rig.press("down")
+    assert "downloads what is missing" in rig.screen_text()
+    await rig.press("enter")
+    await rig.until(lambda: "some/half is on the disk now" in download_line(rig))
 
 
 def download_line(rig: Rig) -> str:
@@ -167,63 +154,59 @@ class FakeDownloads:
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goes_on(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goes_on(
+    rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     fake = FakeDownloads(monkeypatch)
     fake.then = lambda: made_up.model(made_up.repository(hub, "some/new"))
 
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press(*"some/new", "enter")
-        await rig.until(lambda: "3 MiB of 12 MiB, 1 MiB/s, about 9 s left" in download_line(rig))
-        if size[1] > 12:
-            assert "3 MiB of 12 MiB" in rig.screen_text()
-        rig.app.screen.query_one("#model-name", SafeInput).value = "some/other"
-        await rig.pilot.pause()
-        await rig.press("enter")
-        assert remark(rig) == "some/new is being downloaded: wait, or stop that first"
-        await rig.press("escape")
-        assert rig.app.screen is rig.app.main
-        await rig.press("space")
-        assert rig.engine.names == ["Step"]
-        rig.engine.sent.clear()
-        await rig.press("o")
-        assert "Downloading some/new" in download_line(rig)
-        rig.app.screen.query_one("#model-name", SafeInput).value = "some/new"
-        fake.go_on.set()
-        await rig.until(lambda: "some/new" in names(rig.app.screen.query_one(ModelList)))
-        picks = rig.app.screen.query_one(ModelList)
-        await rig.until(lambda: isinstance(picks.chosen, DiskModel) and picks.chosen.name == "some/new")
-        assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
-        await rig.press("enter")
-        assert loaded(rig) == str(hub / "models--some--new" / "snapshots" / "0123abcd")
-        assert fake.specs == ["some/new"]
-
-    run(test, size=size)
+    await opened(rig)
+    await rig.press(*"some/new", "enter")
+    await rig.until(lambda: "3 MiB of 12 MiB, 1 MiB/s, about 9 s left" in download_line(rig))
+    if size[1] > 12:
+        assert "3 MiB of 12 MiB" in rig.screen_text()
+    rig.app.screen.query_one("#model-name", SafeInput).value = "some/other"
+    await rig.pilot.pause()
+    await rig.press("enter")
+    assert remark(rig) == "some/new is being downloaded: wait, or stop that first"
+    await rig.press("escape")
+    assert rig.app.screen is rig.app.main
+    await rig.press("space")
+    assert rig.engine.names == ["Step"]
+    rig.engine.sent.clear()
+    await rig.press("o")
+    assert "Downloading some/new" in download_line(rig)
+    rig.app.screen.query_one("#model-name", SafeInput).value = "some/new"
+    fake.go_on.set()
+    await rig.until(lambda: "some/new" in names(rig.app.screen.query_one(ModelList)))
+    picks = rig.app.screen.query_one(ModelList)
+    await rig.until(lambda: isinstance(picks.chosen, DiskModel) and picks.chosen.name == "some/new")
+    assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
+    await rig.press("enter")
+    assert loaded(rig) == str(hub / "models--some--new" / "snapshots" / "0123abcd")
+    assert fake.specs == ["some/new"]
 
 
-def test_enter_stops_a_download_and_goes_on_with_it(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_enter_stops_a_download_and_goes_on_with_it(
+    rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake = FakeDownloads(monkeypatch)
 
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press(*"some/new", "enter")
-        await rig.until(lambda: fake.specs)
-        await rig.press("enter")
-        await rig.until(lambda: "was stopped; what came is kept" in download_line(rig))
-        assert fake.ended.is_set()
-        fake.fails = LoadError("The hub has no model some/new [b]\x1b.", "Check the name.")
-        fake.go_on.set()
-        await rig.until(lambda: rig.app.screen._read)  # type: ignore[attr-defined]
-        await rig.press("enter")
-        await rig.until(
-            lambda: download_line(rig).startswith("The hub has no model some/new [b]␛. Check the name.")
-        )
-        assert fake.specs == ["some/new", "some/new"]
-        assert rig.engine.sent == []
-
-    run(test)
+    await opened(rig)
+    await rig.press(*"some/new", "enter")
+    await rig.until(lambda: fake.specs)
+    await rig.press("enter")
+    await rig.until(lambda: "was stopped; what came is kept" in download_line(rig))
+    assert fake.ended.is_set()
+    fake.fails = LoadError("The hub has no model some/new [b]\x1b.", "Check the name.")
+    fake.go_on.set()
+    await rig.until(lambda: rig.app.screen._read)  # type: ignore[attr-defined]
+    await rig.press("enter")
+    await rig.until(
+        lambda: download_line(rig).startswith("The hub has no model some/new [b]␛. Check the name.")
+    )
+    assert fake.specs == ["some/new", "some/new"]
+    assert rig.engine.sent == []
 
 
 def test_the_programs_end_ends_a_download(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,20 +222,17 @@ def test_the_programs_end_ends_a_download(hub: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_facts_are_in_sight_before_it_is_loaded(hub: Path, size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("down", "down")
-        text = rig.screen_text()
-        assert "tiny" in text
-        assert "fits" in text
-        for part in ("90.4 k", "179 KiB", "fits in", "2,048 tokens") if size[0] >= 80 else ():
-            assert part in text, part
-
-    run(test, size=size)
+async def test_the_facts_are_in_sight_before_it_is_loaded(rig: Rig, hub: Path, size: tuple[int, int]) -> None:
+    await opened(rig)
+    await rig.press("down", "down")
+    text = rig.screen_text()
+    assert "tiny" in text
+    assert "fits" in text
+    for part in ("90.4 k", "179 KiB", "fits in", "2,048 tokens") if size[0] >= 80 else ():
+        assert part in text, part
 
 
-def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_ends_the_reading(rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread waits in the middle of the list: keys are answered meanwhile, and closing the dialog ends it."""
     quick = places.listed
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
@@ -271,16 +251,13 @@ def test_leaving_ends_the_reading(hub: Path, monkeypatch: pytest.MonkeyPatch) ->
     read: list[int] = []
     monkeypatch.setattr(ModelDialog, "_found", lambda self, models, whole: read.append(len(models)))
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("o")
-        await rig.until(begun.is_set, seconds=20)
-        await rig.press(*"abc")
-        assert rig.app.screen.query_one("#model-name", SafeInput).value == "abc"
-        await rig.press("escape")
-        assert rig.app.screen is rig.app.main
-        go_on.set()
-        await rig.until(ended.is_set, seconds=20)
-        assert 5 not in read
-
-    run(test)
+    await rig.ready()
+    await rig.press("o")
+    await rig.until(begun.is_set, seconds=20)
+    await rig.press(*"abc")
+    assert rig.app.screen.query_one("#model-name", SafeInput).value == "abc"
+    await rig.press("escape")
+    assert rig.app.screen is rig.app.main
+    go_on.set()
+    await rig.until(ended.is_set, seconds=20)
+    assert 5 not in read

@@ -21,7 +21,7 @@ from inspector.tools.find.dialog import FindDialog
 from inspector.tools.recordings import dialogs as dialog
 from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.table import TreeTable
-from inspector.widgets.option_list import SafeOptionList
+from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run
 
 OVERLAYS = [
@@ -85,103 +85,86 @@ async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
 @pytest.mark.parametrize(
     "bursts", [BURSTS[1:2], pytest.param(BURSTS, marks=pytest.mark.slow)], ids=["one", "all"]
 )
-def test_keys_pressed_twice_close_no_other_screen(bursts: list[tuple[str, ...]]) -> None:
-    async def test(rig: Rig) -> None:
-        async def twice(case: tuple[str, tuple[str, ...]]) -> None:
-            key, keys = case
-            await rig.press(key)
-            assert len(rig.app.screen_stack) == 2
-            burst(rig, *keys)
-            await rig.pilot.pause()
-            kinds = [type(screen) for screen in rig.app.screen_stack]
-            assert kinds[0] is type(rig.app.main)
-            assert len(kinds) == len({*kinds})
+async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[tuple[str, ...]]) -> None:
+    async def twice(case: tuple[str, tuple[str, ...]]) -> None:
+        key, keys = case
+        await rig.press(key)
+        assert len(rig.app.screen_stack) == 2
+        burst(rig, *keys)
+        await rig.pilot.pause()
+        kinds = [type(screen) for screen in rig.app.screen_stack]
+        assert kinds[0] is type(rig.app.main)
+        assert len(kinds) == len({*kinds})
 
-        await branched(rig)
-        await rig.through([(key, keys) for key in OVERLAYS for keys in bursts], twice)
-
-    run(test)
+    await branched(rig)
+    await rig.through([(key, keys) for key in OVERLAYS for keys in bursts], twice)
 
 
 @pytest.mark.parametrize("key", ["P", "c", "W"])
-def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_before_it_is_painted(
-    key: str,
+@pytest.mark.screen(size=(120, 40))
+async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_before_it_is_painted(
+    rig: Rig, key: str
 ) -> None:
-    async def test(rig: Rig) -> None:
-        await branched(rig)
-        burst(rig, key)
-        rig.resize(80, 24)
-        burst(rig, "escape")
-        await rig.until(lambda: len(rig.app.screen_stack) == 1)
-        await rig.pilot.pause()
-        widths = {panel.region.width for panel in rig.app.main.query("#panels > .panel") if panel.display}
-        assert widths == {80}
-
-    run(test, (120, 40))
+    await branched(rig)
+    burst(rig, key)
+    rig.resize(80, 24)
+    burst(rig, "escape")
+    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.pilot.pause()
+    widths = {panel.region.width for panel in rig.app.main.query("#panels > .panel") if panel.display}
+    assert widths == {80}
 
 
 @pytest.mark.parametrize("key", ["question_mark", "P", "c"])
-def test_the_second_of_two_q_does_not_quit(key: str) -> None:
+async def test_the_second_of_two_q_does_not_quit(rig: Rig, key: str) -> None:
     """The first one leaves what lies over the main screen; only one that was typed in sight of that screen quits."""
 
-    async def test(rig: Rig) -> None:
-        await branched(rig)
-        await rig.press(key)
-        assert len(rig.app.screen_stack) == 2
-        burst(rig, "q", "q")
-        await rig.until(lambda: len(rig.app.screen_stack) == 1)
-        await rig.pilot.pause()
-        assert rig.status == "Press q once more to quit"
-        assert not rig.app._exit
-        await rig.press("q")
-        assert rig.app._exit
-
-    run(test)
+    await branched(rig)
+    await rig.press(key)
+    assert len(rig.app.screen_stack) == 2
+    burst(rig, "q", "q")
+    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.pilot.pause()
+    assert rig.status == "Press q once more to quit"
+    assert not rig.app._exit
+    await rig.press("q")
+    assert rig.app._exit
 
 
-def test_q_quits_where_nothing_was_left() -> None:
-    async def test(rig: Rig) -> None:
-        burst(rig, "q", "q")
-        await rig.until(lambda: rig.app._exit)
-
-    run(test)
+async def test_q_quits_where_nothing_was_left(rig: Rig) -> None:
+    burst(rig, "q", "q")
+    await rig.until(lambda: rig.app._exit)
 
 
 @pytest.mark.parametrize("way", ["palette", "click"])
-def test_quitting_by_palette_and_click_asks_nothing(way: str) -> None:
-    async def test(rig: Rig) -> None:
-        await branched(rig)
-        await rig.press("question_mark")
-        burst(rig, "q")
-        await rig.until(lambda: len(rig.app.screen_stack) == 1)
-        if way == "palette":
-            await rig.from_palette("quit", "Quit")
-        else:
-            keys = rig.screen_text().splitlines()
-            await rig.pilot.click(offset=(keys[-1].index("q quit"), len(keys) - 1))
-            await rig.pilot.pause()
-        assert rig.app._exit
-
-    run(test)
+async def test_quitting_by_palette_and_click_asks_nothing(rig: Rig, way: str) -> None:
+    await branched(rig)
+    await rig.press("question_mark")
+    burst(rig, "q")
+    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    if way == "palette":
+        await rig.from_palette("quit", "Quit")
+    else:
+        keys = rig.screen_text().splitlines()
+        await rig.pilot.click(offset=(keys[-1].index("q quit"), len(keys) - 1))
+        await rig.pilot.pause()
+    assert rig.app._exit
 
 
 @pytest.mark.parametrize(
     "keys", [OVERLAYS[::4], pytest.param(OVERLAYS, marks=pytest.mark.slow)], ids=["some", "all"]
 )
-def test_answers_that_come_after_a_screen_was_left_are_nobodys(keys: list[str]) -> None:
-    async def test(rig: Rig) -> None:
-        async def left(key: str) -> None:
-            await rig.press(key)
-            assert len(rig.app.screen_stack) == 2
-            rig.app.screen.dismiss(None)
-            await gone(rig, [*late(), rig.session.step()])
-            await rig.pilot.pause()
-            assert rig.app.screen is rig.app.main
+async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, keys: list[str]) -> None:
+    async def left(key: str) -> None:
+        await rig.press(key)
+        assert len(rig.app.screen_stack) == 2
+        rig.app.screen.dismiss(None)
+        await gone(rig, [*late(), rig.session.step()])
+        await rig.pilot.pause()
+        assert rig.app.screen is rig.app.main
 
-        await branched(rig)
-        await rig.through(keys, left)
-
-    run(test)
+    await branched(rig)
+    await rig.through(keys, left)
 
 
 def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
@@ -203,82 +186,78 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
     assert results == [4]
 
 
-def test_a_search_goes_on_where_its_logits_come_under_the_palette() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("left", "slash")
-        assert isinstance(rig.app.screen, FindDialog)
-        await rig.push([Failure("FindTokens", "Not kept.", "Compute them again."), Ended("FindTokens")])
-        await rig.press("ctrl+r", "ctrl+p")
-        asked = len(rig.engine.asked)
-        await rig.push([Recalled((rig.timeline.before,), ()), Ended("Recall")])
-        assert len(rig.engine.asked) == asked + 1
-
-    run(test)
+async def test_a_search_goes_on_where_its_logits_come_under_the_palette(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("left", "slash")
+    assert isinstance(rig.app.screen, FindDialog)
+    await rig.push([Failure("FindTokens", "Not kept.", "Compute them again."), Ended("FindTokens")])
+    await rig.press("ctrl+r", "ctrl+p")
+    asked = len(rig.engine.asked)
+    await rig.push([Recalled((rig.timeline.before,), ()), Ended("Recall")])
+    assert len(rig.engine.asked) == asked + 1
 
 
 # ---- lists of options -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("action", ["page_down", "page_up", "select", "cursor_down", "last"])
-def test_a_list_takes_keys_before_it_is_laid_out(action: str) -> None:
+async def test_a_list_takes_keys_before_it_is_laid_out(action: str) -> None:
     class Lists(App[None]):
         def compose(self) -> ComposeResult:
             options = SafeOptionList("one", "two")
             options.display = False
             yield options
 
-    async def test() -> None:
-        async with Lists().run_test() as pilot:
-            options = pilot.app.query_one(SafeOptionList)
-            options.highlighted = 0
-            getattr(options, f"action_{action}")()
-            options._options.clear()  # as while the list is filled again
-            getattr(options, f"action_{action}")()
-
-    asyncio.run(test())
+    async with Lists().run_test() as pilot:
+        options = pilot.app.query_one(SafeOptionList)
+        options.highlighted = 0
+        getattr(options, f"action_{action}")()
+        options._options.clear()  # as while the list is filled again
+        getattr(options, f"action_{action}")()
 
 
-def test_the_sessions_take_keys_while_they_are_listed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_the_sessions_take_keys_while_they_are_listed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     listed = [SavedSession(tmp_path / str(n), 0.0, 100, None, 0, "damaged") for n in range(30)]
     monkeypatch.setattr(dialog, "saved_sessions", lambda: listed)
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        for _ in range(5):
-            burst(rig, "ctrl+o", "pagedown", "pagedown", "enter", "pageup")
-            await rig.pilot.pause()
-            assert isinstance(rig.app.screen, SessionsDialog)
-            await rig.press("escape")
-
-    run(test)
+    await rig.ready()
+    for _ in range(5):
+        burst(rig, "ctrl+o", "pagedown", "pagedown", "enter", "pageup")
+        await rig.pilot.pause()
+        assert isinstance(rig.app.screen, SessionsDialog)
+        await rig.press("escape")
 
 
 # ---- clicks on what is no longer there --------------------------------------------------------
 
 
-def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        panel = rig.app.main.panel(CandidatesPanel)
-        rig.app.controller.setup.open(LoadSettings("other"))
-        await rig.push([rig.session.fail("No such model.", "Check the name."), Ended("Load")])
-        await rig.pilot.click(panel, offset=(4, 2))
-        assert rig.app.screen is rig.app.main
-        assert panel.candidate is None
-
-    run(test)
+async def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys(rig: Rig) -> None:
+    await rig.ready()
+    panel = rig.app.main.panel(CandidatesPanel)
+    rig.app.controller.setup.open(LoadSettings("other"))
+    await rig.push([rig.session.fail("No such model.", "Check the name."), Ended("Load")])
+    await rig.pilot.click(panel, offset=(4, 2))
+    assert rig.app.screen is rig.app.main
+    assert panel.candidate is None
 
 
-def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys() -> None:
-    async def test(rig: Rig) -> None:
-        await branched(rig)
-        await rig.press("t")
-        table = rig.app.main.query_one(TreeTable)
-        table.post_message(TreeTable.FoldClicked(99))
-        table.post_message(TreeTable.RowClicked(99, True))
-        await rig.pilot.pause()
+async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> None:
+    await branched(rig)
+    await rig.press("t")
+    table = rig.app.main.query_one(TreeTable)
+    table.post_message(TreeTable.FoldClicked(99))
+    table.post_message(TreeTable.RowClicked(99, True))
+    await rig.pilot.pause()
 
-    run(test)
+
+@pytest.mark.screen(size=(120, 40))
+async def test_what_a_screen_moved_is_shown_when_that_is_left(rig: Rig) -> None:
+    """A screen may move the cursor, as following the second model in lockstep does: the panels below follow."""
+    await branched(rig)
+    await rig.press("P")
+    timeline = rig.app.controller.timeline
+    timeline.select(timeline.step_slots[0])
+    await rig.press("escape")
+    await rig.until(lambda: "at step 1 " in rig.screen_text())

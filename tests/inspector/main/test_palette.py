@@ -10,7 +10,7 @@ import pytest
 from inspector.main.key_table import key_table
 from inspector.main.palette import SYNONYMS, fit
 from inspector.tools.registry import TOOLS
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 TABLE = key_table(TOOLS)
 OTHERS = {"Theme": "Choose among all themes", "Screenshot": "Save a picture of the screen as SVG"}
@@ -59,35 +59,29 @@ def test_every_action_is_found_by_its_name() -> None:
     assert set(SYNONYMS) == set(OTHERS)
 
 
-def test_the_picture_of_the_screen_is_the_last_of_what_is_offered() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("ctrl+p")
-        await rig.until(lambda: "Step" in rig.screen_text() and "Show" not in rig.screen_text()[:200])
-        [palette] = rig.app.screen.query("CommandList")
-        names = [palette.get_option_at_index(place).hit.text for place in range(palette.option_count)]
-        assert names[0] == TABLE.actions[0].label
-        assert names[-2:] == ["Theme", "Screenshot"]
-
-    run(test)
+async def test_the_picture_of_the_screen_is_the_last_of_what_is_offered(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("ctrl+p")
+    await rig.until(lambda: "Step" in rig.screen_text() and "Show" not in rig.screen_text()[:200])
+    [palette] = rig.app.screen.query("CommandList")
+    names = [palette.get_option_at_index(place).hit.text for place in range(palette.option_count)]
+    assert names[0] == TABLE.actions[0].label
+    assert names[-2:] == ["Theme", "Screenshot"]
 
 
-def test_in_a_tool_its_own_keys_are_found_and_those_of_the_main_screen() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("A")
-        await rig.from_palette("sort", "Sort")
-        await rig.until(lambda: rig.app.main.host.over == "attention")
-        await rig.from_palette("lens", "Lens")
-        await rig.until(lambda: rig.app.main.host.over == "lens")
-        await rig.from_palette("dark or light", "Dark or light")
-
-    run(test)
+async def test_in_a_tool_its_own_keys_are_found_and_those_of_the_main_screen(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("A")
+    await rig.from_palette("sort", "Sort")
+    await rig.until(lambda: rig.app.main.host.over == "attention")
+    await rig.from_palette("lens", "Lens")
+    await rig.until(lambda: rig.app.main.host.over == "lens")
+    await rig.from_palette("dark or light", "Dark or light")
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_picture_of_the_screen_is_saved_with_and_without_a_folder_for_downloads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+async def test_a_picture_of_the_screen_is_saved_with_and_without_a_folder_for_downloads(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     downloads, here = tmp_path / "Downloads", tmp_path / "here"
     here.mkdir()
@@ -96,28 +90,24 @@ def test_a_picture_of_the_screen_is_saved_with_and_without_a_folder_for_download
     if there:
         downloads.mkdir()
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.from_palette("screenshot", "Screenshot")
-        folder = downloads if there else here
-        await rig.until(lambda: [*folder.glob("*.svg")])
-        assert "<svg" in next(folder.glob("*.svg")).read_text(encoding="utf-8")
-        await rig.until(lambda: str(folder) in told(rig))
-
-    run(test)
+    await rig.ready()
+    await rig.from_palette("screenshot", "Screenshot")
+    folder = downloads if there else here
+    await rig.until(lambda: [*folder.glob("*.svg")])
+    assert "<svg" in next(folder.glob("*.svg")).read_text(encoding="utf-8")
+    await rig.until(lambda: str(folder) in told(rig))
 
 
-def test_a_picture_that_cannot_be_saved_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_picture_that_cannot_be_saved_has_a_reason(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(platformdirs, "user_downloads_path", lambda: tmp_path)
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        monkeypatch.setattr(
-            rig.app,
-            "save_screenshot",
-            lambda **how: (_ for _ in ()).throw(OSError(28, "No space left on device")),
-        )
-        await rig.from_palette("screenshot", "Screenshot")
-        await rig.until(lambda: "No space left on device" in told(rig))
-
-    run(test)
+    await rig.ready()
+    monkeypatch.setattr(
+        rig.app,
+        "save_screenshot",
+        lambda **how: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
+    await rig.from_palette("screenshot", "Screenshot")
+    await rig.until(lambda: "No space left on device" in told(rig))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.widgets import TextArea
 
 from engine import protocol
@@ -26,12 +26,12 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
+from inspector.main.opening import MOST_SHOWN, OpeningPanel
 from inspector.session.prompts import PromptHistory, edited, transcript
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import MOST_IN_LINE, MOST_TYPED, Choice, SafeInput
 from inspector.widgets.pieces import PieceList
-from inspector.widgets.safety import MOST_TYPED, SafeInput
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
 
 HOSTILE = "a[/nope]\x1b[31m\x9b1m\x00\x7f‮b​[@click=app.quit]x[/]"
@@ -91,51 +91,42 @@ async def previewed(rig: Rig, shared: int = 0, notes: tuple[str, ...] = ()) -> N
 # ---- tokens -----------------------------------------------------------------------------------
 
 
-def test_the_tokens_are_shown_as_they_will_be_cut():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        await previewed(rig, shared=3)
-        assert remark(rig) == (
-            "4 tokens, of a context window of 512. The first 3 are those of the path on show.",
-            False,
-        )
-        lines = rig.screen_text().split("\n")
-        row = next(n for n, line in enumerate(lines) if re.search(r"Once *│␣upon│␣a *│␣time,│", line))
-        assert re.search(r"300 *│301 *│302 *│303 *│", lines[row + 1])
-
-    run(test)
+async def test_the_tokens_are_shown_as_they_will_be_cut(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    await previewed(rig, shared=3)
+    assert remark(rig) == (
+        "4 tokens, of a context window of 512. The first 3 are those of the path on show.",
+        False,
+    )
+    lines = rig.screen_text().split("\n")
+    row = next(n for n, line in enumerate(lines) if re.search(r"Once *│␣upon│␣a *│␣time,│", line))
+    assert re.search(r"300 *│301 *│302 *│303 *│", lines[row + 1])
 
 
-def test_the_whole_text_of_the_template_is_in_sight_before_it_is_sent():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "tab", "right")
-        await previewed(rig)
-        assert remark(rig)[0] == "8 tokens, 3 of them special, of a context window of 512."
-        text = rig.screen_text()
-        for part in ("<|user|>", "<|end|>", "<|assistant|>"):
-            assert part in text
-        shown = rig.app.screen.query_one(PieceList)
-        special = next(segment for segment in shown.render_line(0) if "<|user|>" in segment.text)
-        assert special.style.reverse
-
-    run(test)
+async def test_the_whole_text_of_the_template_is_in_sight_before_it_is_sent(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "tab", "right")
+    await previewed(rig)
+    assert remark(rig)[0] == "8 tokens, 3 of them special, of a context window of 512."
+    text = rig.screen_text()
+    for part in ("<|user|>", "<|end|>", "<|assistant|>"):
+        assert part in text
+    shown = rig.app.screen.query_one(PieceList)
+    special = next(segment for segment in shown.render_line(0) if "<|user|>" in segment.text)
+    assert special.style.reverse
 
 
-def test_a_template_that_refuses_is_told_in_place():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "tab", "right")
-        question = await asked(rig)
-        refusal = Failure("PreviewPrompt", "The template refuses \x1b it.", "Leave the system prompt out.")
-        await rig.push([refusal])
-        await rig.end("PreviewPrompt")
-        assert remark(rig) == ("The template refuses ␛ it. Leave the system prompt out.", True)
-        assert question.chat
-        assert not rig.app._notifications
-
-    run(test)
+async def test_a_template_that_refuses_is_told_in_place(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "tab", "right")
+    question = await asked(rig)
+    refusal = Failure("PreviewPrompt", "The template refuses \x1b it.", "Leave the system prompt out.")
+    await rig.push([refusal])
+    await rig.end("PreviewPrompt")
+    assert remark(rig) == ("The template refuses ␛ it. Leave the system prompt out.", True)
+    assert question.chat
+    assert not rig.app._notifications
 
 
 def test_what_does_not_fit_is_told_before_it_is_sent():
@@ -145,86 +136,74 @@ def test_what_does_not_fit_is_told_before_it_is_sent():
     assert counted(PromptPreview(1, 0, 0, (), (), ("No [/x]\x1b.",)), None) == "1 token. No [/x]␛."
 
 
-def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        first = await asked(rig)
-        await rig.press("x")
-        await rig.until(lambda: rig.engine.cancels)
-        await rig.push([preview(first)])
-        assert "token," not in remark(rig)[0]
-        await previewed(rig)
-        assert remark(rig)[0].startswith("4 tokens")
-        await rig.press("ctrl+a", "delete")
-        assert remark(rig)[0].startswith("Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.")
-        assert rig.app.screen.query_one(PieceList).first == ()
-
-    run(test)
+async def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    first = await asked(rig)
+    await rig.press("x")
+    await rig.until(lambda: rig.engine.cancels)
+    await rig.push([preview(first)])
+    assert "token," not in remark(rig)[0]
+    await previewed(rig)
+    assert remark(rig)[0].startswith("4 tokens")
+    await rig.press("ctrl+a", "delete")
+    assert remark(rig)[0].startswith("Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.")
+    assert rig.app.screen.query_one(PieceList).first == ()
 
 
-def test_while_the_model_loads_there_are_no_tokens_and_it_is_said():
-    async def test(rig: Rig) -> None:
-        await rig.press("p", "x")
-        await asked(rig)
-        assert "still loading" in remark(rig)[0]
-        await rig.push(rig.session.load())
-        await previewed(rig)
-        assert remark(rig)[0] == "4 tokens, of a context window of 512."
-        await rig.press("ctrl+s")
-        assert rig.engine.last(protocol.Prefill).text == "Once upon a time,x"
-
-    run(test)
+async def test_while_the_model_loads_there_are_no_tokens_and_it_is_said(rig: Rig) -> None:
+    await rig.press("p", "x")
+    await asked(rig)
+    assert "still loading" in remark(rig)[0]
+    await rig.push(rig.session.load())
+    await previewed(rig)
+    assert remark(rig)[0] == "4 tokens, of a context window of 512."
+    await rig.press("ctrl+s")
+    assert rig.engine.last(protocol.Prefill).text == "Once upon a time,x"
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled_to(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "ctrl+a")
-        area(rig).text = " ".join(f"w{n:03}" for n in range(300))
-        await rig.pilot.pause()
-        await previewed(rig)
-        text = rig.screen_text()
-        assert re.search(r"… \d+ tokens (not shown|before these)", text)
-        assert "w299" in text
-        shown = rig.app.screen.query_one(PieceList)
-        await rig.press("tab")
-        assert rig.app.focused is shown
-        await rig.press("end", "home")
-        assert "w000" in "".join(strip.text for strip in shown._strips)
-        seen = set()
-        for _ in range(60):
-            seen |= set(re.findall(r"w\d{3}|… 180 tokens not shown", "".join(s.text for s in shown._strips)))
-            await rig.press("down")
-        assert {"w000", "w059", "… 180 tokens not shown", "w240", "w299"} <= seen
-
-    run(test, size)
-
-
-def test_hostile_text_does_nothing():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p")
-        area(rig).text = HOSTILE
-        await rig.pilot.pause()
-        await previewed(rig, notes=(HOSTILE,))
-        assert not any(char in rig.screen_text() for char in "\x1b\x9b\x00\x7f‮​")
-
-    run(test)
+async def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled_to(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await rig.ready()
+    await rig.press("p", "ctrl+a")
+    area(rig).text = " ".join(f"w{n:03}" for n in range(300))
+    await rig.pilot.pause()
+    await previewed(rig)
+    text = rig.screen_text()
+    assert re.search(r"… \d+ tokens (not shown|before these)", text)
+    assert "w299" in text
+    shown = rig.app.screen.query_one(PieceList)
+    await rig.press("tab")
+    assert rig.app.focused is shown
+    await rig.press("end", "home")
+    assert "w000" in "".join(strip.text for strip in shown._strips)
+    seen = set()
+    for _ in range(60):
+        seen |= set(re.findall(r"w\d{3}|… 180 tokens not shown", "".join(s.text for s in shown._strips)))
+        await rig.press("down")
+    assert {"w000", "w059", "… 180 tokens not shown", "w240", "w299"} <= seen
 
 
-def test_a_text_beyond_the_bound_is_not_cut_but_prefilled():
-    async def test(rig: Rig) -> None:
-        await rig.push(rig.session.load())
-        await rig.press("p")
-        assert not rig.engine.asked
-        assert "too many to be edited here" in remark(rig)[0]
-        await rig.press("ctrl+s")
-        assert len(rig.engine.last(protocol.Prefill).text) > MOST_TYPED
+async def test_hostile_text_does_nothing(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    area(rig).text = HOSTILE
+    await rig.pilot.pause()
+    await previewed(rig, notes=(HOSTILE,))
+    assert not any(char in rig.screen_text() for char in "\x1b\x9b\x00\x7f‮​")
 
-    run(test, prompt="word " * 100_000)
+
+@pytest.mark.screen(prompt="word " * 100000)
+async def test_a_text_beyond_the_bound_is_not_cut_but_prefilled(rig: Rig) -> None:
+    await rig.push(rig.session.load())
+    await rig.press("p")
+    assert not rig.engine.asked
+    assert "too many to be edited here" in remark(rig)[0]
+    await rig.press("ctrl+s")
+    assert len(rig.engine.last(protocol.Prefill).text) > MOST_TYPED
 
 
 # ---- other prompts ----------------------------------------------------------------------------
@@ -244,40 +223,37 @@ def test_what_is_changed_on_the_way_through_the_prompts_stays():
     assert history.go(-1, a) == Prefill("b!", True)
 
 
-def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_left():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        messages = (Message("system", "Be kind.\nSo."), Message("user", "Hi"))
-        opened = PromptOpened(
-            "<|user|>Hi",
-            True,
-            rig.timeline.prompts.opened.tokens[:2],
-            False,
-            messages=messages,
-            new_tree=False,
-        )
-        await rig.push([opened])
-        await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
-        assert area(rig).text == "Once upon a time,!\nx"
-        await rig.press("up")
-        assert area(rig).text == "Once upon a time,!\nx"  # to the first line
-        await rig.press("up")
-        assert rig.app.screen.typed() == Prefill("Hi", True, "Be kind.\nSo.")
-        assert area(rig).cursor_location == (0, 2)
-        await rig.press("y", "up")
-        assert rig.app.screen.typed() == Prefill("Once upon a time,", False)
-        await rig.press("up", "alt+down")
-        assert area(rig).text == "Hiy"
-        await rig.press("alt+down", "ctrl+s")
-        assert rig.engine.last(protocol.Prefill).text == "Once upon a time,!\nx"
-
-    run(test)
+async def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_were_left(rig: Rig) -> None:
+    await rig.ready()
+    messages = (Message("system", "Be kind.\nSo."), Message("user", "Hi"))
+    opened = PromptOpened(
+        "<|user|>Hi",
+        True,
+        rig.timeline.prompts.opened.tokens[:2],
+        False,
+        messages=messages,
+        new_tree=False,
+    )
+    await rig.push([opened])
+    await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
+    assert area(rig).text == "Once upon a time,!\nx"
+    await rig.press("up")
+    assert area(rig).text == "Once upon a time,!\nx"  # to the first line
+    await rig.press("up")
+    assert rig.app.screen.typed() == Prefill("Hi", True, "Be kind.\nSo.")
+    assert area(rig).cursor_location == (0, 2)
+    await rig.press("y", "up")
+    assert rig.app.screen.typed() == Prefill("Once upon a time,", False)
+    await rig.press("up", "alt+down")
+    assert area(rig).text == "Hiy"
+    await rig.press("alt+down", "ctrl+s")
+    assert rig.engine.last(protocol.Prefill).text == "Once upon a time,!\nx"
 
 
 # ---- from a file ------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_read_from_a_file(tmp_path: Path):
+async def test_a_prompt_is_read_from_a_file(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "story.txt").write_text("From a file.\n", encoding="utf-8")
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
@@ -294,26 +270,23 @@ def test_a_prompt_is_read_from_a_file(tmp_path: Path):
         "a\x00b": "can't be",
     }
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", "ctrl+o")
-        assert isinstance(rig.app.screen, PromptFileDialog)
-        said = rig.app.screen.query_one("#prompt-file-remark")
-        for name, why in wrong.items():
-            rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/{name}" if name else ""
-            await rig.pilot.pause()
-            await rig.press("enter")
-            await rig.until(lambda: said.has_class("-wrong"))
-            assert why in str(said.content), name
-        rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/sto"
-        await rig.until(lambda: rig.app.screen.query_one(SafeInput)._suggestion)
-        await rig.press("end", "right", "enter")
-        await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
-        await rig.until(lambda: area(rig).text == "From a file.\n")
-        await rig.press("x", "ctrl+s")
-        assert rig.engine.last(protocol.Prefill).text == "From a file.\nx"
-
-    run(test)
+    await rig.ready()
+    await rig.press("p", "ctrl+o")
+    assert isinstance(rig.app.screen, PromptFileDialog)
+    said = rig.app.screen.query_one("#prompt-file-remark")
+    for name, why in wrong.items():
+        rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/{name}" if name else ""
+        await rig.pilot.pause()
+        await rig.press("enter")
+        await rig.until(lambda: said.has_class("-wrong"))
+        assert why in str(said.content), name
+    rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/sto"
+    await rig.until(lambda: rig.app.screen.query_one(SafeInput)._suggestion)
+    await rig.press("end", "right", "enter")
+    await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
+    await rig.until(lambda: area(rig).text == "From a file.\n")
+    await rig.press("x", "ctrl+s")
+    assert rig.engine.last(protocol.Prefill).text == "From a file.\nx"
 
 
 def test_a_path_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -333,25 +306,22 @@ def test_a_path_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 # ---- with a model -----------------------------------------------------------------------------
 
 
-def test_what_is_shown_is_what_is_prefilled() -> None:
+async def test_what_is_shown_is_what_is_prefilled() -> None:
     app = InspectorApp(LoadSettings(), Settings(temp=0.0), "Once upon a time", False)
 
-    async def body() -> None:
-        async with app.run_test(size=(120, 40)) as pilot:
-            await until(lambda: app.controller.timeline.prompts.prefilled)
-            await pilot.press("p", "comma", "tab", "right")
-            shown = app.screen.query_one(PieceList)
-            await until(lambda: any(piece.special for piece in shown.first))
-            assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
-            ids = [piece.id for piece in shown.first]
-            await pilot.press("ctrl+s")
-            await until(lambda: app.controller.timeline.prompts.opened.chat)
-            assert [token.id for token in app.controller.timeline.prompts.opened.tokens] == ids
-            await pilot.press("p")
-            said = app.screen.query_one("#prompt-remark", Remark)
-            await until(lambda: f"The first {len(ids)} are those of the path on show." in str(said.content))
-
-    asyncio.run(body())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: app.controller.timeline.prompts.prefilled)
+        await pilot.press("p", "comma", "tab", "right")
+        shown = app.screen.query_one(PieceList)
+        await until(lambda: any(piece.special for piece in shown.first))
+        assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
+        ids = [piece.id for piece in shown.first]
+        await pilot.press("ctrl+s")
+        await until(lambda: app.controller.timeline.prompts.opened.chat)
+        assert [token.id for token in app.controller.timeline.prompts.opened.tokens] == ids
+        await pilot.press("p")
+        said = app.screen.query_one("#prompt-remark", Remark)
+        await until(lambda: f"The first {len(ids)} are those of the path on show." in str(said.content))
 
 
 # ---- a conversation ---------------------------------------------------------------------------
@@ -378,63 +348,56 @@ def asks_of_the_whole(rig: Rig) -> bool:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_whole_conversation_is_shown_and_its_last_message_edited(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.push(talking(rig))
-        await rig.press("p")
-        await rig.until(lambda: asks_of_the_whole(rig))
-        dialog = rig.app.screen
-        assert area(rig).text == "Why?"
-        assert dialog.typed().messages == TALK
-        if size == (40, 12):  # the text that is edited is in sight first
-            await rig.press("shift+tab")
-            await rig.until(lambda: "user: Tell me of a dog." in rig.screen_text())
-            await rig.press("tab")
-        text = rig.screen_text()
-        if size != (40, 12):
-            assert "user: Tell me of a dog." in text
-            assert "assistant: It ran [/nope]␛[31m home." in text
-            assert "◉ the whole conversation" in text
-        await rig.press(*" Say.", "ctrl+s")
-        sent = rig.engine.last(protocol.Prefill)
-        assert sent.messages == (*TALK[:-1], Message("user", "Why? Say."))
-
-    run(test, size)
-
-
-def test_its_last_message_alone_begins_another_one() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.push(talking(rig))
-        await rig.press("p", "tab", "left")
-        await rig.until(lambda: "◉ through the chat template" in rig.screen_text())
-        assert "Tell me of a dog." not in rig.screen_text()
-        await rig.press("ctrl+s")
-        sent = rig.engine.last(protocol.Prefill)
-        assert (sent.text, sent.system, sent.messages) == ("Why?", "Be kind.", ())
-        await rig.push([*rig.session.open(), Ended("Prefill")])
-        await rig.press("p")
-        assert area(rig).text == "Why?"
-        assert "the whole conversation" not in rig.screen_text()
-        await rig.press("alt+up")
-        await rig.until(lambda: "Once upon a time," in area(rig).text)
-
-    run(test)
-
-
-def test_what_was_typed_and_not_sent_is_not_replaced_by_a_conversation() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("p", *" Hm", "escape")
-        await rig.push(talking(rig))
-        await rig.press("p")
-        assert area(rig).text.endswith(" Hm")
-        await rig.press("alt+up")
+async def test_the_whole_conversation_is_shown_and_its_last_message_edited(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await rig.ready()
+    await rig.push(talking(rig))
+    await rig.press("p")
+    await rig.until(lambda: asks_of_the_whole(rig))
+    dialog = rig.app.screen
+    assert area(rig).text == "Why?"
+    assert dialog.typed().messages == TALK
+    if size == (40, 12):  # the text that is edited is in sight first
+        await rig.press("shift+tab")
         await rig.until(lambda: "user: Tell me of a dog." in rig.screen_text())
-        assert area(rig).text == "Why?"
+        await rig.press("tab")
+    text = rig.screen_text()
+    if size != (40, 12):
+        assert "user: Tell me of a dog." in text
+        assert "assistant: It ran [/nope]␛[31m home." in text
+        assert "◉ the whole conversation" in text
+    await rig.press(*" Say.", "ctrl+s")
+    sent = rig.engine.last(protocol.Prefill)
+    assert sent.messages == (*TALK[:-1], Message("user", "Why? Say."))
 
-    run(test)
+
+async def test_its_last_message_alone_begins_another_one(rig: Rig) -> None:
+    await rig.ready()
+    await rig.push(talking(rig))
+    await rig.press("p", "tab", "left")
+    await rig.until(lambda: "◉ through the chat template" in rig.screen_text())
+    assert "Tell me of a dog." not in rig.screen_text()
+    await rig.press("ctrl+s")
+    sent = rig.engine.last(protocol.Prefill)
+    assert (sent.text, sent.system, sent.messages) == ("Why?", "Be kind.", ())
+    await rig.push([*rig.session.open(), Ended("Prefill")])
+    await rig.press("p")
+    assert area(rig).text == "Why?"
+    assert "the whole conversation" not in rig.screen_text()
+    await rig.press("alt+up")
+    await rig.until(lambda: "Once upon a time," in area(rig).text)
+
+
+async def test_what_was_typed_and_not_sent_is_not_replaced_by_a_conversation(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", *" Hm", "escape")
+    await rig.push(talking(rig))
+    await rig.press("p")
+    assert area(rig).text.endswith(" Hm")
+    await rig.press("alt+up")
+    await rig.until(lambda: "user: Tell me of a dog." in rig.screen_text())
+    assert area(rig).text == "Why?"
 
 
 def test_a_conversation_is_edited_in_its_last_message_and_its_system_prompt() -> None:
@@ -448,23 +411,72 @@ def test_a_conversation_is_edited_in_its_last_message_and_its_system_prompt() ->
     assert transcript((*TALK, tools)).splitlines()[-1] == 'tool: 7 {"id": "a"}'
 
 
-def test_the_flags_conversation_is_cut_as_a_whole() -> None:
+async def test_the_flags_conversation_is_cut_as_a_whole() -> None:
     """On the real model: role marks and special tokens of every message, and their number, before it is sent again."""
 
-    async def body() -> None:
-        talk = tuple(
-            Message(role, text) for role, text in (("user", "Hi."), ("assistant", "Yes?"), ("user", "Go."))
-        )
-        app = InspectorApp(LoadSettings("pocket"), Settings(), "Go.", True, messages=talk)
-        async with app.run_test(size=(120, 40)) as pilot:
-            await until(lambda: app.controller.timeline.prompts.prefilled is not None)
-            await pilot.press("p")
-            await until(lambda: app.screen.query_one(PieceList).first)
-            found = app.screen.query_one(PieceList).first
-            assert [each.id for each in found] == [each.id for each in app.controller.timeline.items]
-            whole = "".join(each.text for each in found)
-            assert all(part in whole for part in ("user\nHi.", "assistant\nYes?", "user\nGo."))
-            assert sum(each.special for each in found) >= 6
-            assert f"{len(found)} tokens, " in str(app.screen.query_one("#prompt-remark", Remark).content)
+    talk = tuple(
+        Message(role, text) for role, text in (("user", "Hi."), ("assistant", "Yes?"), ("user", "Go."))
+    )
+    app = InspectorApp(LoadSettings("pocket"), Settings(), "Go.", True, messages=talk)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: app.controller.timeline.prompts.prefilled is not None)
+        await pilot.press("p")
+        await until(lambda: app.screen.query_one(PieceList).first)
+        found = app.screen.query_one(PieceList).first
+        assert [each.id for each in found] == [each.id for each in app.controller.timeline.items]
+        whole = "".join(each.text for each in found)
+        assert all(part in whole for part in ("user\nHi.", "assistant\nYes?", "user\nGo."))
+        assert sum(each.special for each in found) >= 6
+        assert f"{len(found)} tokens, " in str(app.screen.query_one("#prompt-remark", Remark).content)
 
-    asyncio.run(body())
+
+# ---- prompts of megabytes, pasted or given -----------------------------------------------------
+
+
+LONG = "One day a little dog. " * 50_000
+
+
+async def paste(rig: Rig, text: str) -> None:
+    rig.app.post_message(Paste(text))
+    await rig.pilot.pause()
+
+
+async def test_a_text_that_is_too_long_is_not_pasted_and_the_way_is_told(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    area = rig.app.screen.query_one("#prompt-text", TextArea)
+    before = area.text
+    await paste(rig, LONG)
+    assert area.text == before
+    [told] = [notice.message for notice in rig.app._notifications]
+    assert told.endswith("Put it into a file: p, ctrl+o read one.")
+    await rig.press("ctrl+a", "delete")
+    await paste(rig, LONG[:MOST_TYPED])
+    assert len(area.text) == MOST_TYPED
+    await paste(rig, "x")
+    assert len(area.text) == MOST_TYPED
+
+
+async def test_a_line_takes_no_more_than_a_line(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("slash")
+    await paste(rig, LONG)
+    assert len(rig.app.screen.query_one("#find-query", SafeInput).value) <= MOST_IN_LINE
+
+
+@pytest.mark.screen(prompt=LONG)
+async def test_a_prompt_that_is_too_long_to_edit_stays_as_it_is(rig: Rig) -> None:
+    await rig.push(rig.session.load())
+    shown = str(rig.app.main.query_one(OpeningPanel).render())
+    assert len(shown) < 2 * MOST_SHOWN
+    assert f"… and {len(LONG) - MOST_SHOWN:,} characters more" in shown
+    await rig.press("p")
+    assert rig.app.screen.query_one("#prompt-text", TextArea).text == ""
+    assert f"{len(LONG):,} characters, too many to be edited here" in rig.screen_text()
+    rig.engine.sent.clear()
+    await rig.press("ctrl+s")
+    sent = rig.engine.last(Prefill)
+    assert isinstance(sent, Prefill)
+    assert sent.text == LONG
+    await rig.press("p", "escape", "p", "x", "ctrl+s")
+    assert rig.engine.last(Prefill).text == "x"

@@ -108,187 +108,164 @@ def test_the_two_alone_have_room_on_a_narrow_terminal() -> None:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30)])
-def test_text_and_candidates_alone(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        before = shown(rig)
-        await rig.press("0")
-        assert shown(rig) == {"text", "candidates"}
-        assert "0 brings the other panels back" in rig.status
-        text, candidates = region(rig, "text"), region(rig, "candidates")
-        area = region(rig, "panels")
-        assert text.area + candidates.area == area.area
-        await rig.press("0")
-        assert shown(rig) == before
-        await rig.press("0", "4")
-        assert rig.app.main.arrangement.current == "kv"
-        assert not rig.app.main.arrangement.alone
-        await rig.press("0")
-        assert rig.app.main.arrangement.current == "text"
-
-    run(test, size)
+async def test_text_and_candidates_alone(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    before = shown(rig)
+    await rig.press("0")
+    assert shown(rig) == {"text", "candidates"}
+    assert "0 brings the other panels back" in rig.status
+    text, candidates = region(rig, "text"), region(rig, "candidates")
+    area = region(rig, "panels")
+    assert text.area + candidates.area == area.area
+    await rig.press("0")
+    assert shown(rig) == before
+    await rig.press("0", "4")
+    assert rig.app.main.arrangement.current == "kv"
+    assert not rig.app.main.arrangement.alone
+    await rig.press("0")
+    assert rig.app.main.arrangement.current == "text"
 
 
-def test_a_hidden_panel_leaves_its_room_to_the_others() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        area = region(rig, "panels")
-        for key, panel in (("3", "steps"), ("5", "timing"), ("4", "kv")):
-            await rig.press(key, "H")
-            assert panel not in shown(rig)
-            assert rig.status.endswith(f"{key} shows it again, \\ all panels at their usual sizes")
-            assert sum(region(rig, each).area for each in shown(rig)) == area.area
-        await rig.press("4")
-        assert shown(rig) == {"text", "candidates", "kv"}
-        await rig.press("1", "H")
-        assert rig.status.startswith("Text stays.")
-        await rig.press("t", "H")
-        assert "tree" not in shown(rig)
-        await rig.press("backslash")
-        assert shown(rig) == {"text", "candidates", "steps", "kv", "timing"}
-
-    run(test, GRID)
+@pytest.mark.screen(size=GRID)
+async def test_a_hidden_panel_leaves_its_room_to_the_others(rig: Rig) -> None:
+    await rig.ready()
+    area = region(rig, "panels")
+    for key, panel in (("3", "steps"), ("5", "timing"), ("4", "kv")):
+        await rig.press(key, "H")
+        assert panel not in shown(rig)
+        assert rig.status.endswith(f"{key} shows it again, \\ all panels at their usual sizes")
+        assert sum(region(rig, each).area for each in shown(rig)) == area.area
+    await rig.press("4")
+    assert shown(rig) == {"text", "candidates", "kv"}
+    await rig.press("1", "H")
+    assert rig.status.startswith("Text stays.")
+    await rig.press("t", "H")
+    assert "tree" not in shown(rig)
+    await rig.press("backslash")
+    assert shown(rig) == {"text", "candidates", "steps", "kv", "timing"}
 
 
-def test_a_hidden_panel_makes_room_for_the_next_one_where_one_is_shown_at_a_time() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("3", "H")
-        assert shown(rig) == {"text", "candidates", "kv"}
-        await rig.press("4", "H", "5", "H")
-        assert shown(rig) == {"text", "candidates"}
-        assert region(rig, "text").area + region(rig, "candidates").area == region(rig, "panels").area
-
-    run(test, STACKED)
+@pytest.mark.screen(size=STACKED)
+async def test_a_hidden_panel_makes_room_for_the_next_one_where_one_is_shown_at_a_time(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("3", "H")
+    assert shown(rig) == {"text", "candidates", "kv"}
+    await rig.press("4", "H", "5", "H")
+    assert shown(rig) == {"text", "candidates"}
+    assert region(rig, "text").area + region(rig, "candidates").area == region(rig, "panels").area
 
 
-def test_tab_passes_over_what_is_hidden() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("3", "H", "2", "tab")
-        assert rig.app.main.arrangement.current == "kv"
-        await rig.press("shift+tab", "0", "tab")
-        assert rig.app.main.arrangement.current == "sampler"
-        await rig.press("tab")
-        assert rig.app.main.arrangement.current == "text"
-        assert rig.app.main.arrangement.alone
-
-    run(test, GRID)
+@pytest.mark.screen(size=GRID)
+async def test_tab_passes_over_what_is_hidden(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("3", "H", "2", "tab")
+    assert rig.app.main.arrangement.current == "kv"
+    await rig.press("shift+tab", "0", "tab")
+    assert rig.app.main.arrangement.current == "sampler"
+    await rig.press("tab")
+    assert rig.app.main.arrangement.current == "text"
+    assert rig.app.main.arrangement.alone
 
 
 @pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30)])
-def test_tab_passes_over_what_has_nothing_to_show_before_there_is_a_text(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        arrangement = rig.app.main.arrangement
-        seen = [panel.id for panel in arrangement.panels if panel.place is not Place.SIDE]
-        assert len(seen) < len(arrangement.panels)
-        for key, order in (("tab", [*seen[1:], seen[0]]), ("shift+tab", [*reversed(seen[1:]), seen[0]])):
-            for panel in order:
-                await rig.press(key)
-                assert arrangement.current == panel
-                assert panel in rig.app.main.host.shown
-
-    run(test, size)
+async def test_tab_passes_over_what_has_nothing_to_show_before_there_is_a_text(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    arrangement = rig.app.main.arrangement
+    seen = [panel.id for panel in arrangement.panels if panel.place is not Place.SIDE]
+    assert len(seen) < len(arrangement.panels)
+    for key, order in (("tab", [*seen[1:], seen[0]]), ("shift+tab", [*reversed(seen[1:]), seen[0]])):
+        for panel in order:
+            await rig.press(key)
+            assert arrangement.current == panel
+            assert panel in rig.app.main.host.shown
 
 
 @pytest.mark.parametrize("key", ["shift+up", "shift+down", "shift+left", "shift+right"])
-def test_dividers_move_where_the_panel_gone_to_is_not_on_screen(key: str) -> None:
+@pytest.mark.screen(size=GRID)
+async def test_dividers_move_where_the_panel_gone_to_is_not_on_screen(rig: Rig, key: str) -> None:
     """The next model could not be loaded: there is no text any more, and so no reason of a token."""
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        assert rig.app.main.arrangement.current == "sampler"
-        rig.app.controller.setup.open(LoadSettings(model="none"))
-        await rig.fail_to_load("There is no such model.", "Open another.")
-        assert "sampler" not in shown(rig)
-        before = rooms(rig)
-        await rig.press(key)
-        assert rooms(rig) != before
-
-    run(test, GRID)
+    await rig.ready()
+    await rig.press("w")
+    assert rig.app.main.arrangement.current == "sampler"
+    rig.app.controller.setup.open(LoadSettings(model="none"))
+    await rig.fail_to_load("There is no such model.", "Open another.")
+    assert "sampler" not in shown(rig)
+    before = rooms(rig)
+    await rig.press(key)
+    assert rooms(rig) != before
 
 
-def test_keys_move_the_dividers_of_the_grid() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("shift+left")
-        assert region(rig, "text").width == 58
-        await rig.press("shift+right", "shift+right")
-        assert region(rig, "text").width == 62
-        await rig.press("shift+up")
-        assert region(rig, "steps").height == 17
-        assert region(rig, "kv").height + region(rig, "timing").height == 17
-        await rig.press("4", "H", "5", "H", "shift+up")
-        assert region(rig, "steps").height == 18
-        await rig.press("backslash")
-        assert (region(rig, "text").width, region(rig, "steps").height) == (60, 16)
-        await rig.press("f", "shift+left")
-        assert rig.status.startswith("No divider can be moved here")
-
-    run(test, GRID)
+@pytest.mark.screen(size=GRID)
+async def test_keys_move_the_dividers_of_the_grid(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("shift+left")
+    assert region(rig, "text").width == 58
+    await rig.press("shift+right", "shift+right")
+    assert region(rig, "text").width == 62
+    await rig.press("shift+up")
+    assert region(rig, "steps").height == 17
+    assert region(rig, "kv").height + region(rig, "timing").height == 17
+    await rig.press("4", "H", "5", "H", "shift+up")
+    assert region(rig, "steps").height == 18
+    await rig.press("backslash")
+    assert (region(rig, "text").width, region(rig, "steps").height) == (60, 16)
+    await rig.press("f", "shift+left")
+    assert rig.status.startswith("No divider can be moved here")
 
 
-def test_keys_move_the_lines_between_stacked_panels() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("shift+up")
-        assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [5, 10, 6]
-        await rig.press("3", "shift+down", "shift+down")
-        assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [5, 12, 4]
-        await rig.press("shift+down")
-        assert region(rig, "steps").height == LEAST_LINES
-        await rig.pilot.resize_terminal(80, 20)
-        await rig.pilot.pause()
-        assert region(rig, "text").height >= LEAST_LINES
-
-    run(test, STACKED)
+@pytest.mark.screen(size=STACKED)
+async def test_keys_move_the_lines_between_stacked_panels(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("shift+up")
+    assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [5, 10, 6]
+    await rig.press("3", "shift+down", "shift+down")
+    assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [5, 12, 4]
+    await rig.press("shift+down")
+    assert region(rig, "steps").height == LEAST_LINES
+    await rig.pilot.resize_terminal(80, 20)
+    await rig.pilot.pause()
+    assert region(rig, "text").height >= LEAST_LINES
 
 
 # ---- mouse ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [GRID, LOW])
-def test_the_divider_between_the_columns_is_dragged(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        x = region(rig, "text").right
-        await drag(rig, (x, 5), (x // 2, 6))
-        assert region(rig, "text").right == pytest.approx(x // 2, abs=1)
-        assert rig.app.mouse_captured is None
-        assert rig.app.screen.get_selected_text() is None
-
-    run(test, size)
+async def test_the_divider_between_the_columns_is_dragged(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    x = region(rig, "text").right
+    await drag(rig, (x, 5), (x // 2, 6))
+    assert region(rig, "text").right == pytest.approx(x // 2, abs=1)
+    assert rig.app.mouse_captured is None
+    assert rig.app.screen.get_selected_text() is None
 
 
-def test_the_lines_between_stacked_panels_are_dragged() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        line = region(rig, "candidates").bottom
-        await drag(rig, (20, line - 1), (22, line - 2))
-        assert region(rig, "candidates").bottom == line - 2
-        assert region(rig, "text").height == 6
-        await drag(rig, (20, region(rig, "text").bottom), (20, region(rig, "text").bottom - 1))
-        assert region(rig, "text").height == 5
-
-    run(test, STACKED)
+@pytest.mark.screen(size=STACKED)
+async def test_the_lines_between_stacked_panels_are_dragged(rig: Rig) -> None:
+    await rig.ready()
+    line = region(rig, "candidates").bottom
+    await drag(rig, (20, line - 1), (22, line - 2))
+    assert region(rig, "candidates").bottom == line - 2
+    assert region(rig, "text").height == 6
+    await drag(rig, (20, region(rig, "text").bottom), (20, region(rig, "text").bottom - 1))
+    assert region(rig, "text").height == 5
 
 
-def test_the_line_between_the_lower_panels_of_a_column_is_dragged() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        line = region(rig, "timing").y
-        await drag(rig, (90, line - 1), (90, line - 3))
-        assert (region(rig, "timing").y, region(rig, "steps").height) == (line - 3, 16)
-        await drag(rig, (90, line - 3), (90, line - 5))
-        assert region(rig, "kv").height == LEAST_LINES
-        await drag(rig, (90, region(rig, "kv").y), (90, region(rig, "kv").y + 4))
-        assert min(region(rig, id).height for id in ("kv", "timing")) >= LEAST_LINES
-        await rig.press("4", "shift+up")
-        await rig.press("backslash")
-        assert region(rig, "timing").y == line
-
-    run(test, GRID)
+@pytest.mark.screen(size=GRID)
+async def test_the_line_between_the_lower_panels_of_a_column_is_dragged(rig: Rig) -> None:
+    await rig.ready()
+    line = region(rig, "timing").y
+    await drag(rig, (90, line - 1), (90, line - 3))
+    assert (region(rig, "timing").y, region(rig, "steps").height) == (line - 3, 16)
+    await drag(rig, (90, line - 3), (90, line - 5))
+    assert region(rig, "kv").height == LEAST_LINES
+    await drag(rig, (90, region(rig, "kv").y), (90, region(rig, "kv").y + 4))
+    assert min(region(rig, id).height for id in ("kv", "timing")) >= LEAST_LINES
+    await rig.press("4", "shift+up")
+    await rig.press("backslash")
+    assert region(rig, "timing").y == line
 
 
 DRAGGED: list[tuple[tuple[int, int], str, str, tuple[int, int], set[str], str]] = [
@@ -308,44 +285,39 @@ DRAGGED: list[tuple[tuple[int, int], str, str, tuple[int, int], set[str], str]] 
 
 @pytest.mark.wide(3)
 @pytest.mark.parametrize(("size", "side", "panel", "end", "left", "said"), DRAGGED)
-def test_a_panel_dragged_to_nothing_is_hidden(
-    size: tuple[int, int], side: str, panel: str, end: tuple[int, int], left: set[str], said: str
+async def test_a_panel_dragged_to_nothing_is_hidden(
+    rig: Rig, size: tuple[int, int], side: str, panel: str, end: tuple[int, int], left: set[str], said: str
 ) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        before, had = shown(rig), rooms(rig)
-        at = had[panel]
-        start = (at.x, at.y + 3) if side == "right" else (at.x + 9, at.bottom - 1)
-        await rig.pilot.mouse_down(offset=start)
-        await rig.pilot.hover(offset=end)
-        assert shown(rig) == before
-        if said.partition(" ")[0] != "Text" or size == LOW:
-            assert rig.status.startswith("Let go to hide ")
-        await rig.pilot.mouse_up(offset=end)
-        await rig.pilot.pause()
-        assert shown(rig) == left
-        assert rig.status.startswith(said)
-        assert sum(region(rig, id).area for id in left) == region(rig, "panels").area
-        assert rig.app.mouse_captured is None
-        for key in re.findall(r"\b[0-9f]\b", rig.status.partition(".")[2].partition(", \\")[0]):
-            if before != left:
-                await rig.press(key)
-        assert rooms(rig) == had, "each has its room back"
-
-    run(test, size)
+    await rig.ready()
+    before, had = shown(rig), rooms(rig)
+    at = had[panel]
+    start = (at.x, at.y + 3) if side == "right" else (at.x + 9, at.bottom - 1)
+    await rig.pilot.mouse_down(offset=start)
+    await rig.pilot.hover(offset=end)
+    assert shown(rig) == before
+    if said.partition(" ")[0] != "Text" or size == LOW:
+        assert rig.status.startswith("Let go to hide ")
+    await rig.pilot.mouse_up(offset=end)
+    await rig.pilot.pause()
+    assert shown(rig) == left
+    assert rig.status.startswith(said)
+    assert sum(region(rig, id).area for id in left) == region(rig, "panels").area
+    assert rig.app.mouse_captured is None
+    for key in re.findall(r"\b[0-9f]\b", rig.status.partition(".")[2].partition(", \\")[0]):
+        if before != left:
+            await rig.press(key)
+    assert rooms(rig) == had, "each has its room back"
 
 
-def test_a_tools_panel_dragged_to_nothing_is_closed() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        await drag(rig, (region(rig, "sampler").x, 5), (119, 5))
-        assert "sampler" not in shown(rig)
-        assert rig.status.startswith("Sampler hidden. 6 shows it again")
-        await rig.press("6")
-        assert "sampler" in shown(rig)
-
-    run(test, GRID)
+@pytest.mark.screen(size=GRID)
+async def test_a_tools_panel_dragged_to_nothing_is_closed(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w")
+    await drag(rig, (region(rig, "sampler").x, 5), (119, 5))
+    assert "sampler" not in shown(rig)
+    assert rig.status.startswith("Sampler hidden. 6 shows it again")
+    await rig.press("6")
+    assert "sampler" in shown(rig)
 
 
 def test_candidates_hidden_stay_so_and_the_two_alone_bring_them_back(config: Path) -> None:
@@ -376,46 +348,40 @@ def test_candidates_hidden_stay_so_and_the_two_alone_bring_them_back(config: Pat
 
 
 @pytest.mark.parametrize("key", ["shift+right", "shift+left", "shift+up", "shift+down"])
-def test_a_divider_is_moved_before_a_new_size_is_laid_out(key: str) -> None:
+@pytest.mark.screen(size=(60, 20))
+async def test_a_divider_is_moved_before_a_new_size_is_laid_out(rig: Rig, key: str) -> None:
     """The terminal has its new size when the key comes, and no panel its place."""
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("t")
-        rig.app.post_message(events.Key("escape", None))
-        rig.app.post_message(events.Key(key, None))
-        rig.resize(*GRID)
-        await rig.pilot.pause()
-        check_room(rig)
-
-    run(test, (60, 20))
+    await rig.ready()
+    await rig.press("t")
+    rig.app.post_message(events.Key("escape", None))
+    rig.app.post_message(events.Key(key, None))
+    rig.resize(*GRID)
+    await rig.pilot.pause()
+    check_room(rig)
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("keys", ["", "t", pytest.param("w", marks=pytest.mark.slow)])
-def test_dividers_dragged_anywhere_at_any_size(keys: str) -> None:
+@pytest.mark.screen(size=GRID)
+async def test_dividers_dragged_anywhere_at_any_size(rig: Rig, keys: str) -> None:
     """The panels fill their place without overlapping, whatever was dragged, wherever to, on whichever terminal."""
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press(*keys)
-        dice = random.Random(7)
-        for size in ((300, 100), (80, 24), (120, 20), (100, 16), (1, 1), (121, 33)):
-            await rig.pilot.resize_terminal(*size)
-            await rig.pilot.pause()
-            for _ in range(2):
-                edges = [
-                    ((each.right, each.y + 1), (each.x + 3, each.bottom)) for each in rooms(rig).values()
-                ]
-                grips = [at for both in edges for at in both if rig.app.main._panel_layout.divider_at(*at)]
-                if grips:
-                    end = dice.randrange(size[0]), dice.randrange(size[1])
-                    await drag(rig, dice.choice(grips), end)
-                check_room(rig)
-            await rig.press("backslash")
+    await rig.ready()
+    await rig.press(*keys)
+    dice = random.Random(7)
+    for size in ((300, 100), (80, 24), (120, 20), (100, 16), (1, 1), (121, 33)):
+        await rig.pilot.resize_terminal(*size)
+        await rig.pilot.pause()
+        for _ in range(2):
+            edges = [((each.right, each.y + 1), (each.x + 3, each.bottom)) for each in rooms(rig).values()]
+            grips = [at for both in edges for at in both if rig.app.main._panel_layout.divider_at(*at)]
+            if grips:
+                end = dice.randrange(size[0]), dice.randrange(size[1])
+                await drag(rig, dice.choice(grips), end)
             check_room(rig)
-
-    run(test, GRID)
+        await rig.press("backslash")
+        check_room(rig)
 
 
 def check_room(rig: Rig) -> None:
@@ -470,22 +436,20 @@ def test_a_new_size_lets_go_of_a_divider(before: tuple[int, int], after: tuple[i
     run(test, before)
 
 
-def test_a_new_size_hides_no_panel_that_a_divider_has_left_no_room() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        before, text = shown(rig), region(rig, "text")
-        await rig.pilot.mouse_down(offset=(text.x + 3, text.bottom - 1))
-        await rig.pilot.hover(offset=(text.x + 3, region(rig, "panels").bottom))
-        assert rig.status.startswith("Let go to hide ")
-        assert not rig.app.main.selections  # pressed in the frame of the text, where a selection begins
-        rig.resize(130, 42)
-        await rig.pilot.pause()
-        assert "Let go" not in rig.status
-        await rig.pilot.mouse_up(offset=(text.x + 3, 30))
-        await rig.pilot.pause()
-        assert shown(rig) == before
-
-    run(test, GRID)
+@pytest.mark.screen(size=GRID)
+async def test_a_new_size_hides_no_panel_that_a_divider_has_left_no_room(rig: Rig) -> None:
+    await rig.ready()
+    before, text = shown(rig), region(rig, "text")
+    await rig.pilot.mouse_down(offset=(text.x + 3, text.bottom - 1))
+    await rig.pilot.hover(offset=(text.x + 3, region(rig, "panels").bottom))
+    assert rig.status.startswith("Let go to hide ")
+    assert not rig.app.main.selections  # pressed in the frame of the text, where a selection begins
+    rig.resize(130, 42)
+    await rig.pilot.pause()
+    assert "Let go" not in rig.status
+    await rig.pilot.mouse_up(offset=(text.x + 3, 30))
+    await rig.pilot.pause()
+    assert shown(rig) == before
 
 
 async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:

@@ -17,7 +17,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 from tests.inspector.fakes import Session
 from tests.inspector.painting import Terminal, painting
 from tests.inspector.quick_clock import run_quickly

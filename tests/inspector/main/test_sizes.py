@@ -26,48 +26,39 @@ async def lives(rig: Rig, sizes: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
-def test_what_opens_lives_at_any_size(sizes: list[tuple[int, int]]) -> None:
-    async def test(rig: Rig) -> None:
-        async def opened(keys: tuple[str, ...]) -> None:
-            await rig.pilot.resize_terminal(120, 40)
-            await rig.press(*keys)
-            assert len(rig.app.screen_stack) == 2
-            await lives(rig, sizes)
+async def test_what_opens_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]]) -> None:
+    async def opened(keys: tuple[str, ...]) -> None:
+        await rig.pilot.resize_terminal(120, 40)
+        await rig.press(*keys)
+        assert len(rig.app.screen_stack) == 2
+        await lives(rig, sizes)
 
-        await branched(rig)
-        await rig.through([*((key,) for key in OVERLAYS), ("question_mark", "right")], opened)
-
-    run(test)
+    await branched(rig)
+    await rig.through([*((key,) for key in OVERLAYS), ("question_mark", "right")], opened)
 
 
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
-def test_a_panel_lives_at_any_size(sizes: list[tuple[int, int]]) -> None:
-    async def test(rig: Rig) -> None:
-        async def enlarged(key: str) -> None:
-            await rig.pilot.resize_terminal(120, 40)
-            await rig.press(key, "f")
-            assert rig.app.main.arrangement.enlarged
-            await lives(rig, sizes)
-            await rig.press("f", "1")
-            assert not rig.app.main.arrangement.enlarged
+async def test_a_panel_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]]) -> None:
+    async def enlarged(key: str) -> None:
+        await rig.pilot.resize_terminal(120, 40)
+        await rig.press(key, "f")
+        assert rig.app.main.arrangement.enlarged
+        await lives(rig, sizes)
+        await rig.press("f", "1")
+        assert not rig.app.main.arrangement.enlarged
 
-        await branched(rig)
-        await rig.through(PANELS, enlarged)
-
-    run(test)
+    await branched(rig)
+    await rig.through(PANELS, enlarged)
 
 
 @pytest.mark.parametrize(
     "size", [(1, 1), *(pytest.param(size, marks=SLOW) for size in ((8, 24), (4, 3), (300, 2)))], ids=str
 )
-def test_it_opens_at_any_size(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await branched(rig)
-        for key in [*OVERLAYS, *PANELS]:
-            await rig.press(key)
-            await rig.press("escape", "escape")
-
-    run(test, size)
+async def test_it_opens_at_any_size(rig: Rig, size: tuple[int, int]) -> None:
+    await branched(rig)
+    for key in [*OVERLAYS, *PANELS]:
+        await rig.press(key)
+        await rig.press("escape", "escape")
 
 
 @pytest.mark.wide(1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.protocol import SpecialToken
 from inspector.main.dialogs.facts import CHARACTERS, ROWS, FactsDialog, rows, template_parts, token_rows, uses
 from tests.inspector.fakes import facts
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 TEMPLATE = """{{ bos_token }}
 {% for message in messages %}<|start|>{{ message.role }}<|end|>
@@ -67,14 +69,12 @@ def test_facts_of_an_older_trace_name_the_ends_alone() -> None:
     assert "begin (BOS)" not in told
 
 
-def test_the_dialog_shows_them_and_scrolls_to_the_end_of_the_template() -> None:
-    async def test(rig: Rig) -> None:
-        rig.session.model = FACTS
-        await rig.push([*rig.session.load(special=SPECIAL, special_count=252, chat_template=TEMPLATE)])
-        await rig.press("i")
-        await rig.until(lambda: "<|eot|>" in rig.screen_text())
-        assert isinstance(rig.app.screen, FactsDialog)
-        await rig.press("end")
-        await rig.until(lambda: "add_generation_prompt" in rig.screen_text())
-
-    run(test, size=(80, 24))
+@pytest.mark.screen(size=(80, 24))
+async def test_the_dialog_shows_them_and_scrolls_to_the_end_of_the_template(rig: Rig) -> None:
+    rig.session.model = FACTS
+    await rig.push([*rig.session.load(special=SPECIAL, special_count=252, chat_template=TEMPLATE)])
+    await rig.press("i")
+    await rig.until(lambda: "<|eot|>" in rig.screen_text())
+    assert isinstance(rig.app.screen, FactsDialog)
+    await rig.press("end")
+    await rig.until(lambda: "add_generation_prompt" in rig.screen_text())

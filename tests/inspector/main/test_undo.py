@@ -8,63 +8,54 @@ from pathlib import Path
 from engine import protocol
 from engine.protocol import Ended, Intervention, InterventionsHeld, Resampled
 from inspector.config.preferences import SavedBreakpoints
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 
-def test_a_draw_at_the_tip() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        first = rig.timeline.next
-        await rig.press("d")
-        await rig.push([Resampled(replace(first, reroll=1)), Ended("Reroll")])
-        assert "re-roll 1" in rig.screen_text()
+async def test_a_draw_at_the_tip(rig: Rig) -> None:
+    await rig.ready()
+    first = rig.timeline.next
+    await rig.press("d")
+    await rig.push([Resampled(replace(first, reroll=1)), Ended("Reroll")])
+    assert "re-roll 1" in rig.screen_text()
+    await rig.press("u")
+    assert rig.status.startswith("Undone: drawing again after “")
+    assert rig.engine.sent[-1] == protocol.Reroll(0)
+    await rig.push([Resampled(first), Ended("Reroll")])
+    assert "re-roll" not in rig.screen_text()
+    await rig.press("U")
+    assert rig.status.startswith("Done again: drawing again after “")
+    assert rig.engine.sent[-1] == protocol.Reroll(1)
+
+
+async def test_breakpoints_set_edited_and_cleared(rig: Rig, config: Path) -> None:
+    await rig.ready()
+    points = rig.app.controller.runs.breakpoints
+    await rig.press("b", "3", "enter")
+    await rig.press("b", "backspace", "2", "enter")
+    await rig.press("b", "ctrl+d", "enter")
+    assert not points.points.active
+    for said, value in (("runs stop at entropy > 2 now", 2), ("runs stop at entropy > 3 now", 3),
+                        ("none is set now", None)):  # fmt: skip
         await rig.press("u")
-        assert rig.status.startswith("Undone: drawing again after “")
-        assert rig.engine.sent[-1] == protocol.Reroll(0)
-        await rig.push([Resampled(first), Ended("Reroll")])
-        assert "re-roll" not in rig.screen_text()
-        await rig.press("U")
-        assert rig.status.startswith("Done again: drawing again after “")
-        assert rig.engine.sent[-1] == protocol.Reroll(1)
-
-    run(test)
+        assert rig.status == f"Undone: the change of breakpoints: {said}. U does it again"
+        assert points.points.entropy_above == value
+        assert SavedBreakpoints().read().points == points.points
+    await rig.press("U")
+    assert points.points.entropy_above == 3
+    assert "● stops at entropy > 3" in rig.screen_text()
 
 
-def test_breakpoints_set_edited_and_cleared(config: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        points = rig.app.controller.runs.breakpoints
-        await rig.press("b", "3", "enter")
-        await rig.press("b", "backspace", "2", "enter")
-        await rig.press("b", "ctrl+d", "enter")
-        assert not points.points.active
-        for said, value in (("runs stop at entropy > 2 now", 2), ("runs stop at entropy > 3 now", 3),
-                            ("none is set now", None)):  # fmt: skip
-            await rig.press("u")
-            assert rig.status == f"Undone: the change of breakpoints: {said}. U does it again"
-            assert points.points.entropy_above == value
-            assert SavedBreakpoints().read().points == points.points
-        await rig.press("U")
-        assert points.points.entropy_above == 3
-        assert "● stops at entropy > 3" in rig.screen_text()
-
-    run(test)
-
-
-def test_a_hold() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        tip, before = rig.timeline.items[-1], rig.timeline.items[-2].node
-        held = protocol.HoldInterventions(tip.node, (Intervention("head", 1, 2),))
-        rig.app.controller.client.do(held)
-        move, step = rig.session.move(before), rig.session.step(tip.id, "intervened")
-        told = InterventionsHeld(step.node, tip.node, held.interventions, 1.0)
-        await rig.push([move, step, told, Ended(held.kind)])
-        assert rig.timeline.under
-        await rig.press("u")
-        assert rig.status.startswith("Undone: going on with L2 h3 off; its branch stays.")
-        assert rig.engine.sent[-1] == protocol.MoveTo(tip.node)
-        await rig.push([rig.session.move(tip.node), Ended("MoveTo")])
-        assert not rig.timeline.under
-
-    run(test)
+async def test_a_hold(rig: Rig) -> None:
+    await rig.ready()
+    tip, before = rig.timeline.items[-1], rig.timeline.items[-2].node
+    held = protocol.HoldInterventions(tip.node, (Intervention("head", 1, 2),))
+    rig.app.controller.client.do(held)
+    move, step = rig.session.move(before), rig.session.step(tip.id, "intervened")
+    told = InterventionsHeld(step.node, tip.node, held.interventions, 1.0)
+    await rig.push([move, step, told, Ended(held.kind)])
+    assert rig.timeline.under
+    await rig.press("u")
+    assert rig.status.startswith("Undone: going on with L2 h3 off; its branch stays.")
+    assert rig.engine.sent[-1] == protocol.MoveTo(tip.node)
+    await rig.push([rig.session.move(tip.node), Ended("MoveTo")])
+    assert not rig.timeline.under

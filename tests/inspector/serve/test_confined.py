@@ -26,7 +26,6 @@ pytest.importorskip("textual_serve")
 
 from inspector.serve import home
 from tests.inspector.serve.served import Visitor, eventually, serving
-from tests.inspector.serve.test_server import run
 
 TRIES = """
 import json, os, shutil, socket, subprocess, sys, tempfile
@@ -247,30 +246,27 @@ async def said(visitor: Visitor, typed: str, words: str) -> None:
     await visitor.until(words)
 
 
-def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> None:
+async def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> None:
     evil, parent = tmp_path / "evil", tmp_path / "visitors"
 
-    async def scenario() -> None:
-        made = home.in_folders(parent, Confinement())
-        async with serving(
-            command=home.program("replay", "--theme=dark", str(DEMONSTRATION)), home=made
-        ) as place:
-            visitor = await place.visit(size="width=160&height=40")
-            await visitor.until("at its end")
-            await said(visitor, "\x13", "Save as")
-            await said(visitor, f"\x01\x0b{evil}\r", "outside")
-            await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")
-            await said(visitor, "\x10", "Search")
-            await said(visitor, "screenshot", "picture of the screen")
-            await visitor.send("stdin", "\r")
-            folder = parent / "visitor-1"
-            await eventually(lambda: any(name.endswith(".svg") for name in files(folder)))
-            assert "mine.jsonl" in files(folder)
-            other = await place.visit(size="width=160&height=40")
-            await other.until("at its end")
-            await eventually(lambda: (parent / "visitor-2").is_dir())
-
-    run(scenario)
+    made = home.in_folders(parent, Confinement())
+    async with serving(
+        command=home.program("replay", "--theme=dark", str(DEMONSTRATION)), home=made
+    ) as place:
+        visitor = await place.visit(size="width=160&height=40")
+        await visitor.until("at its end")
+        await said(visitor, "\x13", "Save as")
+        await said(visitor, f"\x01\x0b{evil}\r", "outside")
+        await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")
+        await said(visitor, "\x10", "Search")
+        await said(visitor, "screenshot", "picture of the screen")
+        await visitor.send("stdin", "\r")
+        folder = parent / "visitor-1"
+        await eventually(lambda: any(name.endswith(".svg") for name in files(folder)))
+        assert "mine.jsonl" in files(folder)
+        other = await place.visit(size="width=160&height=40")
+        await other.until("at its end")
+        await eventually(lambda: (parent / "visitor-2").is_dir())
     assert {path.name for path in tmp_path.iterdir()} == {"visitors"}
 
 
@@ -313,25 +309,22 @@ def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
     assert step(visitor) == ["f6"]
 
 
-def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
+async def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
 
-    async def scenario() -> None:
-        watched = home.watching(empty, DEMONSTRATION)
-        command = home.program("replay", "--follow", "--", str(DEMONSTRATION))
-        async with serving(command=command, home=lambda number: watched) as place:
-            visitor = await place.visit(size="width=160&height=40")
-            await visitor.until("at its end")
-            await said(visitor, "\x10", "Search")
-            await said(visitor, "screenshot", "screenshot|hot")
-            await visitor.send("stdin", "\r")
-            await visitor.send("stdin", "\x1b")
-            await said(visitor, "\x10", "Search")
-            await said(visitor, "theme", "all themes")
-            await said(visitor, "\r", "Search for themes")
-            await visitor.send("stdin", "\x11")
-            assert (await visitor.end())[1] == "The program has ended."
-
-    run(scenario)
+    watched = home.watching(empty, DEMONSTRATION)
+    command = home.program("replay", "--follow", "--", str(DEMONSTRATION))
+    async with serving(command=command, home=lambda number: watched) as place:
+        visitor = await place.visit(size="width=160&height=40")
+        await visitor.until("at its end")
+        await said(visitor, "\x10", "Search")
+        await said(visitor, "screenshot", "screenshot|hot")
+        await visitor.send("stdin", "\r")
+        await visitor.send("stdin", "\x1b")
+        await said(visitor, "\x10", "Search")
+        await said(visitor, "theme", "all themes")
+        await said(visitor, "\r", "Search for themes")
+        await visitor.send("stdin", "\x11")
+        assert (await visitor.end())[1] == "The program has ended."
     assert not list(empty.iterdir())

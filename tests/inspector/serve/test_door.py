@@ -22,7 +22,6 @@ from engine.remote.lines import SECONDS, Complaints
 from inspector.serve import door, server
 from inspector.serve.door import AdmissionError, Admissions, check_host, check_origin
 from tests.inspector.serve.served import eventually, serving
-from tests.inspector.serve.test_server import run
 
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
@@ -88,23 +87,20 @@ def test_half_requests_keep_nobody_out_and_are_few_lines(
     assert any("Connections closed" in line for line in lines)
 
 
-def test_who_asks_for_nothing_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_asks_for_nothing_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(server, "LOOK_SECONDS", 0.05)
     lines: list[str] = []
 
-    async def scenario() -> None:
-        async with serving(report=lines.append) as place:
-            visitor = await place.visit()  # a session is no such connection
-            silent = [socket.create_connection(("127.0.0.1", place.server.port)) for _ in range(3)]
-            silent[0].sendall(HALF)
-            for each in silent:
-                each.setblocking(False)
-            await eventually(lambda: all(map(ended, silent)))
-            await visitor.send("stdin", "still")
-            await visitor.until("still")
-
-    run(scenario)
+    async with serving(report=lines.append) as place:
+        visitor = await place.visit()  # a session is no such connection
+        silent = [socket.create_connection(("127.0.0.1", place.server.port)) for _ in range(3)]
+        silent[0].sendall(HALF)
+        for each in silent:
+            each.setblocking(False)
+        await eventually(lambda: all(map(ended, silent)))
+        await visitor.send("stdin", "still")
+        await visitor.until("still")
     assert sum("asked for nothing" in line for line in lines) == 1
 
 
@@ -122,19 +118,16 @@ def ended(connection: socket.socket) -> bool:
              b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n: x\r\n\r\n",
              b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
 )  # fmt: skip
-def test_what_is_no_request_is_no_traceback(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_request_is_no_traceback(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
     lines: list[str] = []
 
-    async def scenario() -> None:
-        async with serving(report=lines.append) as place:
-            for _ in range(5):
-                with socket.create_connection(("127.0.0.1", place.server.port)) as connection:
-                    connection.sendall(sent)
-                    connection.setblocking(False)
-                    await eventually(lambda connection=connection: answered(connection))  # type: ignore[misc]
-            assert (await place.get("/"))[0] == 403
-
-    run(scenario)
+    async with serving(report=lines.append) as place:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", place.server.port)) as connection:
+                connection.sendall(sent)
+                connection.setblocking(False)
+                await eventually(lambda connection=connection: answered(connection))  # type: ignore[misc]
+        assert (await place.get("/"))[0] == 403
     assert (
         not caplog.records
     )  # without a handler Python writes them, with their tracebacks, to standard error

@@ -20,10 +20,6 @@ FLOOD = "import os, tty; tty.setraw(0)\nwhile True: os.write(1, b'x' * 65536)"
 GREEDY = "import os, time; held = bytearray(os.urandom(2**20) * 64); os.write(1, b'up'); time.sleep(600)"
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
 # ---- who is refused -------------------------------------------------------------------------
 
 
@@ -168,23 +164,18 @@ async def test_fetches_of_a_class_address_take_no_seat() -> None:
         assert (await place.get(path))[0] == 503
 
 
-def test_a_visitor_comes_back_to_a_place_of_their_own() -> None:
+async def test_a_visitor_comes_back_to_a_place_of_their_own() -> None:
     asked: list[int] = []
 
     def home(number: int) -> Home:
         asked.append(number)
         return Home({**as_host(number).environment, "NUMBER": str(number)})
 
-    async def scenario() -> None:
-        script = (
-            "import os, time; os.write(1, f'[number {os.environ[\"NUMBER\"]}]'.encode()); time.sleep(600)"
-        )
-        async with serving(script, home=home) as place:
-            admitted = await place.admit()
-            for visitor, number in ((admitted, 1), (await place.admit(), 2), (admitted, 1)):
-                await (await place.visit(visitor)).until(rf"number {number}\]")
-
-    run(scenario)
+    script = "import os, time; os.write(1, f'[number {os.environ[\"NUMBER\"]}]'.encode()); time.sleep(600)"
+    async with serving(script, home=home) as place:
+        admitted = await place.admit()
+        for visitor, number in ((admitted, 1), (await place.admit(), 2), (admitted, 1)):
+            await (await place.visit(visitor)).until(rf"number {number}\]")
     assert asked == [1, 2]
 
 
@@ -216,18 +207,15 @@ async def test_a_visitor_who_leaves_takes_the_program_along() -> None:
         assert not alive(pid)
 
 
-def test_a_program_that_does_not_leave_is_killed(monkeypatch) -> None:
+async def test_a_program_that_does_not_leave_is_killed(monkeypatch) -> None:
     monkeypatch.setattr("inspector.serve.visit.END_SECONDS", 0.2)
 
-    async def scenario() -> None:
-        async with serving(STUBBORN) as place:
-            visitor = await place.visit()
-            await visitor.until("up")
-            [pid] = [session.program.pid for session in place.server.sessions]
-            await visitor.socket.close()
-            await eventually(lambda: not alive(pid))
-
-    run(scenario)
+    async with serving(STUBBORN) as place:
+        visitor = await place.visit()
+        await visitor.until("up")
+        [pid] = [session.program.pid for session in place.server.sessions]
+        await visitor.socket.close()
+        await eventually(lambda: not alive(pid))
 
 
 async def test_the_end_of_the_server_hangs_up_and_says_so() -> None:
@@ -302,72 +290,61 @@ async def test_more_than_a_program_takes_ends_that_session() -> None:
         assert reason == "More was typed than the program could take."
 
 
-def test_a_page_that_never_reads_holds_nobody_up_and_is_ended(monkeypatch) -> None:
+async def test_a_page_that_never_reads_holds_nobody_up_and_is_ended(monkeypatch) -> None:
     monkeypatch.setattr("inspector.serve.server.HEARTBEAT_SECONDS", 1.0)
 
-    async def scenario() -> None:
-        async with serving(FLOOD) as place:
-            cookie = (await place.admit())["Cookie"]
-            raw = socket.create_connection(("127.0.0.1", place.server.port))
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            raw.sendall(
-                f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{place.server.port}\r\nOrigin: {place.root}\r\n"
-                f"Cookie: {cookie}\r\n"
-                "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
-            )
-            await eventually(lambda: len(place.server.sessions) == 1)
-            assert (await place.get("/", Cookie=cookie))[0] == 200  # others are served meanwhile
-            await eventually(lambda: not place.server.sessions)
-            raw.close()
-
-    run(scenario)
+    async with serving(FLOOD) as place:
+        cookie = (await place.admit())["Cookie"]
+        raw = socket.create_connection(("127.0.0.1", place.server.port))
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.sendall(
+            f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{place.server.port}\r\nOrigin: {place.root}\r\n"
+            f"Cookie: {cookie}\r\n"
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        await eventually(lambda: len(place.server.sessions) == 1)
+        assert (await place.get("/", Cookie=cookie))[0] == 200  # others are served meanwhile
+        await eventually(lambda: not place.server.sessions)
+        raw.close()
 
 
 # ---- what all of them take --------------------------------------------------------------------
 
 
-def test_who_is_idle_is_ended_and_whoever_types_is_not() -> None:
+async def test_who_is_idle_is_ended_and_whoever_types_is_not() -> None:
     class Clock:
         now = 0.0
 
         def __call__(self) -> float:
             return self.now
 
-    async def scenario() -> None:
-        clock = Clock()
-        async with serving(limits=Limits(idle=600), clock=clock) as place:
-            idle, typing = await place.visit(), await place.visit()
-            await idle.until("x30")
-            clock.now = 599
-            await typing.send("stdin", "here")
-            await typing.until("here")
-            clock.now = 601
-            place.server.look()
-            _, reason = await idle.end()
-            assert reason == "Nobody did anything for 10 minutes: load the page again."
-            await eventually(lambda: len(place.server.sessions) == 1)
-
-    run(scenario)
+    clock = Clock()
+    async with serving(limits=Limits(idle=600), clock=clock) as place:
+        idle, typing = await place.visit(), await place.visit()
+        await idle.until("x30")
+        clock.now = 599
+        await typing.send("stdin", "here")
+        await typing.until("here")
+        clock.now = 601
+        place.server.look()
+        _, reason = await idle.end()
+        assert reason == "Nobody did anything for 10 minutes: load the page again."
+        await eventually(lambda: len(place.server.sessions) == 1)
 
 
-def test_the_newest_goes_where_all_take_too_much_memory(monkeypatch) -> None:
+async def test_the_newest_goes_where_all_take_too_much_memory(monkeypatch) -> None:
     monkeypatch.setattr("inspector.serve.server.LOOK_SECONDS", 1e6)
 
-    async def scenario() -> None:
-        async with serving(GREEDY, limits=Limits(memory=2**27)) as place:
-            admitted = await place.admit()
-            first, newest = await place.visit(), await place.visit()
-            await first.until("up")
-            await newest.until("up")
-            place.server.look()
-            assert (await newest.end())[
-                1
-            ] == "All sessions together took more memory than they may (--memory)."
-            await eventually(lambda: len(place.server.sessions) == 1)
-            place.server.look()
-            assert 2**26 < place.server.resident < 2**27
-            status, text = await place.get("/", **admitted)
-            assert (status, "all the memory that they may" in text) == (503, True)
-
-    run(scenario)
+    async with serving(GREEDY, limits=Limits(memory=2**27)) as place:
+        admitted = await place.admit()
+        first, newest = await place.visit(), await place.visit()
+        await first.until("up")
+        await newest.until("up")
+        place.server.look()
+        assert (await newest.end())[1] == "All sessions together took more memory than they may (--memory)."
+        await eventually(lambda: len(place.server.sessions) == 1)
+        place.server.look()
+        assert 2**26 < place.server.resident < 2**27
+        status, text = await place.get("/", **admitted)
+        assert (status, "all the memory that they may" in text) == (503, True)

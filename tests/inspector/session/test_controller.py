@@ -8,7 +8,7 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Loading, Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
-from inspector.session.runs import PACES
+from inspector.session.setup import PACES
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.timeline import Phase
 from tests.inspector.fakes import Session
@@ -32,6 +32,11 @@ class Made:
     @property
     def timeline(self):
         return self.controller.timeline
+
+
+@pytest.fixture
+def made() -> Made:
+    return Made()
 
 
 def test_the_prompt_follows_the_model():
@@ -62,8 +67,7 @@ def test_settings_changed_while_loading_are_sent_once_with_the_model():
     assert engine.last(protocol.Configure) == protocol.Configure(Settings(temp=1.5))
 
 
-def test_held_space_queues_no_more_than_a_few_steps():
-    made = Made()
+def test_held_space_queues_no_more_than_a_few_steps(made):
     for _ in range(50):
         made.controller.transport.step()
     assert made.engine.names == ["Step"] * MAX_QUEUED_STEPS
@@ -72,16 +76,14 @@ def test_held_space_queues_no_more_than_a_few_steps():
     assert len(made.engine.sent) == MAX_QUEUED_STEPS + 1
 
 
-def test_stepping_at_an_older_token_walks_and_asks_nothing():
-    made = Made()
+def test_stepping_at_an_older_token_walks_and_asks_nothing(made):
     made.controller.timeline.walk(-3)
     made.controller.transport.step()
     assert made.timeline.slot == len(made.timeline.items) - 2
     assert made.engine.sent == []
 
 
-def test_a_run_is_running_until_it_ended():
-    made = Made()
+def test_a_run_is_running_until_it_ended(made):
     made.controller.transport.run()
     assert made.timeline.phase is Phase.RUNNING
     made.controller.transport.step()
@@ -92,8 +94,7 @@ def test_a_run_is_running_until_it_ended():
     assert made.timeline.phase is Phase.READY
 
 
-def test_another_pace_goes_on_running():
-    made = Made()
+def test_another_pace_goes_on_running(made):
     made.controller.transport.run()
     made.controller.transport.change_pace(-1)
     first, second = made.engine.sent
@@ -106,8 +107,7 @@ def test_another_pace_goes_on_running():
     assert not made.timeline.running
 
 
-def test_the_pace_stays_within_its_steps():
-    made = Made()
+def test_the_pace_stays_within_its_steps(made):
     for _ in range(20):
         made.controller.transport.change_pace(-1)
     assert made.controller.runs.pace == PACES[0]
@@ -116,16 +116,14 @@ def test_the_pace_stays_within_its_steps():
     assert made.controller.runs.pace is None
 
 
-def test_settings_changed_during_a_run_let_it_go_on():
-    made = Made()
+def test_settings_changed_during_a_run_let_it_go_on(made):
     made.controller.transport.run()
     made.controller.setup.configure(Settings(temp=0.1))
     assert made.engine.names == ["Run", "Configure", "Run"]
     assert made.engine.cancelled(made.engine.sent[0])
 
 
-def test_a_choice_branches_where_the_person_looks():
-    made = Made()
+def test_a_choice_branches_where_the_person_looks(made):
     made.controller.timeline.walk(-2)
     before = made.timeline.before
     other = next(c.id for c in made.timeline.candidates if c.id != made.timeline.selected.id)
@@ -136,8 +134,7 @@ def test_a_choice_branches_where_the_person_looks():
     assert made.timeline.items[-1].id == other
 
 
-def test_choosing_what_stands_there_says_so_and_does_nothing():
-    made = Made()
+def test_choosing_what_stands_there_says_so_and_does_nothing(made):
     made.controller.timeline.walk(-2)
     answer = made.controller.navigation.choose(made.timeline.selected.id)
     assert "already stands here" in answer
@@ -176,8 +173,7 @@ def test_neighbouring_branches_go_round_and_keep_the_place():
     assert made.timeline.tip == old
 
 
-def test_no_other_branch_is_said():
-    made = Made()
+def test_no_other_branch_is_said(made):
     assert "No other branch" in made.controller.navigation.branch(1)
     made.controller.timeline.walk(-2)
     assert "No other branch" in made.controller.navigation.branch(-1)
@@ -193,8 +189,7 @@ def test_greedy_has_no_draw_to_make_again():
     assert made.engine.names[-1] == "Reroll"
 
 
-def test_a_new_prompt_cancels_what_is_under_way_but_no_settings():
-    made = Made()
+def test_a_new_prompt_cancels_what_is_under_way_but_no_settings(made):
     made.controller.transport.step()
     made.controller.setup.configure(Settings(temp=0.3))
     made.controller.transport.run()
@@ -203,8 +198,7 @@ def test_a_new_prompt_cancels_what_is_under_way_but_no_settings():
     assert [made.engine.cancelled(command) for command in made.engine.sent] == [True, False, True, False]
 
 
-def test_stop_tells_whether_there_was_anything():
-    made = Made()
+def test_stop_tells_whether_there_was_anything(made):
     assert not made.controller.transport.stop()
     made.controller.navigation.verify()
     assert made.controller.transport.stop()
@@ -232,16 +226,14 @@ def test_first_is_the_completion_and_then_the_prompt():
 @pytest.mark.parametrize(
     "record", [Loading("weights", 0, 0, ""), Failure("Load", "No such model.", "Check the name.")]
 )
-def test_another_model_leaves_nothing_of_the_old_one(record):
-    made = Made()
+def test_another_model_leaves_nothing_of_the_old_one(made, record):
     made.controller.setup.open(LoadSettings("other"))
     made.push([record])
     assert made.timeline.items == []
     assert made.timeline.phase in (Phase.LOADING, Phase.FAILED)
 
 
-def test_a_late_step_of_a_cancelled_run_is_still_shown():
-    made = Made()
+def test_a_late_step_of_a_cancelled_run_is_still_shown(made):
     made.controller.transport.run()
     made.controller.client.pause()
     count = len(made.timeline.items)

@@ -71,6 +71,11 @@ class Bench:
             self.do(protocol.TakeStep())
 
 
+@pytest.fixture
+def again() -> Bench:
+    return Bench()
+
+
 def grown() -> Bench:
     """A session with a fork inside the prompt, another in the completion, a beam search, a beam taken, a re-roll."""
     bench = Bench(blind=False)
@@ -104,8 +109,7 @@ def rerolls(told: list[Record]) -> dict[int, int]:
     return found
 
 
-def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(lived):
-    again = Bench()
+def test_the_tree_is_built_with_the_same_numbers_and_goes_on_the_same(again, lived):
     asked = restore_of(lived.timeline, rerolls(lived.told))
     found = again.do(asked)
     assert isinstance(found[-1], Ended)
@@ -162,9 +166,8 @@ def test_a_huge_number_takes_no_memory(lived):
     assert "goes up to node" in Bench().do(protocol.Restore((node,), 1))[0].message
 
 
-def test_it_tells_how_far_it_is_and_can_be_stopped(lived):
+def test_it_tells_how_far_it_is_and_can_be_stopped(again, lived):
     asked = restore_of(lived.timeline, {})
-    again = Bench()
     assert any(isinstance(record, Restoring) for record in again.do(asked))
     found = again.do(protocol.Restore(asked.nodes, asked.node), cancelled=True)
     assert found == [Ended("Restore", True)]
@@ -302,8 +305,7 @@ def test_a_stopped_prompt_can_be_left_and_finished(three: Bench) -> None:
     bench.steps(1)
 
 
-def test_the_tree_of_several_prompts_is_restored_with_its_numbers(three: Bench) -> None:
-    again = Bench()
+def test_the_tree_of_several_prompts_is_restored_with_its_numbers(again: Bench, three: Bench) -> None:
     restored = next(
         record
         for record in again.do(restore_of(three.timeline, rerolls(three.told)))

@@ -43,7 +43,7 @@ from tests.inspector.rig import FakeEngine
 MADE = Settings(temp=0.8)
 
 
-class Desk:
+class Editing:
     """A controller on a fake engine that answers moves and settings at once, and all records that it heard."""
 
     def __init__(self) -> None:
@@ -142,111 +142,111 @@ class Desk:
         return answer
 
 
-def test_marks_are_undone_one_after_another_and_done_again():
-    desk = Desk()
-    node = desk.timeline.tip
+@pytest.fixture
+def editing() -> Editing:
+    return Editing()
+
+
+def test_marks_are_undone_one_after_another_and_done_again(editing):
+    node = editing.timeline.tip
     changes = [
         Marked(node, bookmarked=True),
         Marked(node, "end", True),
         Marked(node, "end", True, "why", "see"),
     ]
-    desk.push(changes)
+    editing.push(changes)
     for before, what in zip(
         (*changes[-2::-1], Marked(node)), ("note and caption", "name", "bookmark"), strict=True
     ):
-        assert desk.undo() == f"Undone: the {what} at “␣little”. U does it again"
-        assert desk.timeline.tree.marks.at(node) == before
-    assert desk.undo() == with_keys(NOTHING)
-    assert desk.redo() == "Done again: the bookmark at “␣little”. u undoes it"
-    assert desk.redo().startswith("Done again: the name")
-    assert desk.timeline.tree.marks.at(node) == changes[1]
-    desk.push([Marked(node, "other")])
-    assert desk.redo() == with_keys(NOTHING_AGAIN), "something else was changed"
+        assert editing.undo() == f"Undone: the {what} at “␣little”. U does it again"
+        assert editing.timeline.tree.marks.at(node) == before
+    assert editing.undo() == with_keys(NOTHING)
+    assert editing.redo() == "Done again: the bookmark at “␣little”. u undoes it"
+    assert editing.redo().startswith("Done again: the name")
+    assert editing.timeline.tree.marks.at(node) == changes[1]
+    editing.push([Marked(node, "other")])
+    assert editing.redo() == with_keys(NOTHING_AGAIN), "something else was changed"
 
 
-def test_another_panel_for_a_caption_is_undone_by_its_name():
-    desk = Desk()
-    node = desk.timeline.tip
-    desk.push([Marked(node, caption="see"), Marked(node, caption="see", tool="kv")])
-    assert desk.undo() == "Undone: the panel of the caption at “␣little”. U does it again"
-    assert desk.timeline.tree.marks.at(node).tool == ""
+def test_another_panel_for_a_caption_is_undone_by_its_name(editing):
+    node = editing.timeline.tip
+    editing.push([Marked(node, caption="see"), Marked(node, caption="see", tool="kv")])
+    assert editing.undo() == "Undone: the panel of the caption at “␣little”. U does it again"
+    assert editing.timeline.tree.marks.at(node).tool == ""
 
 
-def test_a_bookmark_that_was_taken_off_comes_back():
-    desk = Desk()
-    node = desk.timeline.tip
-    desk.push([Marked(node, bookmarked=True), Marked(node)])
-    assert desk.undo().startswith("Undone: taking the bookmark off at")
-    assert desk.timeline.tree.marks.at(node).bookmarked
+def test_a_bookmark_that_was_taken_off_comes_back(editing):
+    node = editing.timeline.tip
+    editing.push([Marked(node, bookmarked=True), Marked(node)])
+    assert editing.undo().startswith("Undone: taking the bookmark off at")
+    assert editing.timeline.tree.marks.at(node).bookmarked
 
 
-def test_settings_are_undone_and_the_others_stay():
-    desk = Desk()
-    desk.controller.setup.configure(Settings(temp=0.3, top_p=0.9))
-    desk.end()
-    desk.push([Marked(desk.timeline.tip, bookmarked=True)])
-    desk.undo()
-    assert desk.controller.setup.settings.temp == 0.3
+def test_settings_are_undone_and_the_others_stay(editing):
+    editing.controller.setup.configure(Settings(temp=0.3, top_p=0.9))
+    editing.end()
+    editing.push([Marked(editing.timeline.tip, bookmarked=True)])
+    editing.undo()
+    assert editing.controller.setup.settings.temp == 0.3
     assert (
-        desk.undo() == "Undone: the change of settings: temperature is 0.8, top-p is 1 now. U does it again"
+        editing.undo()
+        == "Undone: the change of settings: temperature is 0.8, top-p is 1 now. U does it again"
     )
-    assert desk.controller.setup.settings == desk.controller.queries.in_force == MADE
-    assert desk.undo() == with_keys(NOTHING)
+    assert editing.controller.setup.settings == editing.controller.queries.in_force == MADE
+    assert editing.undo() == with_keys(NOTHING)
     assert (
-        desk.redo() == "Done again: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
+        editing.redo()
+        == "Done again: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
     )
-    assert desk.controller.queries.in_force == Settings(temp=0.3, top_p=0.9)
+    assert editing.controller.queries.in_force == Settings(temp=0.3, top_p=0.9)
 
 
-def test_a_chosen_token_is_undone_by_going_back_to_the_path_before():
-    desk = Desk()
-    tip, boundary = desk.timeline.tip, desk.timeline.step_slots[0]
-    chosen = desk.choose(boundary + 1)
-    desk.push(desk.made.steps(2))
-    end = desk.timeline.tip
-    assert desk.undo().startswith("Undone: going on with “")
-    assert desk.timeline.tip == tip
-    assert chosen in desk.timeline.tree.branches, "the branch stays"
-    desk.redo()
-    assert desk.timeline.tip == end
-    desk.push([desk.made.move(tip)])
-    assert desk.undo() == with_keys(NOTHING), "the path has left it already"
+def test_a_chosen_token_is_undone_by_going_back_to_the_path_before(editing):
+    tip, boundary = editing.timeline.tip, editing.timeline.step_slots[0]
+    chosen = editing.choose(boundary + 1)
+    editing.push(editing.made.steps(2))
+    end = editing.timeline.tip
+    assert editing.undo().startswith("Undone: going on with “")
+    assert editing.timeline.tip == tip
+    assert chosen in editing.timeline.tree.branches, "the branch stays"
+    editing.redo()
+    assert editing.timeline.tip == end
+    editing.push([editing.made.move(tip)])
+    assert editing.undo() == with_keys(NOTHING), "the path has left it already"
 
 
-def test_deletions_are_undone_in_their_place_among_other_changes():
-    desk = Desk()
-    tip, boundary = desk.timeline.tip, desk.timeline.step_slots[0]
-    chosen = desk.choose(boundary + 1)
-    desk.push([desk.made.move(tip), Ended("MoveTo"), Deleted(chosen), Marked(tip, bookmarked=True)])
-    assert desk.undo().startswith("Undone: the bookmark")
-    assert desk.undo() == "Undone: deleting 1 token. U does it again"
-    assert chosen in desk.timeline.tree.branches
-    assert desk.redo() == "Done again: deleting 1 token. u undoes it"
-    desk.undo()
-    desk.push([desk.made.move(chosen)])
-    assert desk.redo().startswith("Not deleted again: the path runs through it now.")
+def test_deletions_are_undone_in_their_place_among_other_changes(editing):
+    tip, boundary = editing.timeline.tip, editing.timeline.step_slots[0]
+    chosen = editing.choose(boundary + 1)
+    editing.push([editing.made.move(tip), Ended("MoveTo"), Deleted(chosen), Marked(tip, bookmarked=True)])
+    assert editing.undo().startswith("Undone: the bookmark")
+    assert editing.undo() == "Undone: deleting 1 token. U does it again"
+    assert chosen in editing.timeline.tree.branches
+    assert editing.redo() == "Done again: deleting 1 token. u undoes it"
+    editing.undo()
+    editing.push([editing.made.move(chosen)])
+    assert editing.redo().startswith("Not deleted again: the path runs through it now.")
 
 
 @pytest.mark.parametrize("undone", [0, 1, 2, 3, 4])
-def test_a_session_that_is_gone_on_with_knows_what_to_undo(undone: int):
+def test_a_session_that_is_gone_on_with_knows_what_to_undo(editing, undone: int):
     """The records as a trace holds them, settings among them, make the same log."""
-    desk = Desk()
-    tip, boundary = desk.timeline.tip, desk.timeline.step_slots[0]
-    chosen = desk.choose(boundary + 1)
-    desk.push([desk.made.move(tip), Ended("MoveTo"), Marked(tip, bookmarked=True)])
-    desk.controller.setup.configure(Settings(temp=0.3))
-    desk.end()
-    desk.push([Deleted(chosen), Marked(tip, "end", True)])
+    tip, boundary = editing.timeline.tip, editing.timeline.step_slots[0]
+    chosen = editing.choose(boundary + 1)
+    editing.push([editing.made.move(tip), Ended("MoveTo"), Marked(tip, bookmarked=True)])
+    editing.controller.setup.configure(Settings(temp=0.3))
+    editing.end()
+    editing.push([Deleted(chosen), Marked(tip, "end", True)])
     for _ in range(undone):
-        desk.undo()
-    assert resumed(desk).history.undo() == desk.undo()
-    assert resumed(desk).history.redo() == desk.redo()
+        editing.undo()
+    assert resumed(editing).history.undo() == editing.undo()
+    assert resumed(editing).history.redo() == editing.redo()
 
 
-def resumed(desk: Desk) -> Controller:
+def resumed(editing: Editing) -> Controller:
     """A session that hears what a trace holds, as a replay shows it."""
     controller = Controller(FakeEngine(), LoadSettings(), MADE, Prefill("", False))
-    for value in desk.kept:
+    for value in editing.kept:
         if isinstance(value, Settings):
             controller.setup.use(value)
         elif not isinstance(value, Ended):
@@ -254,119 +254,113 @@ def resumed(desk: Desk) -> Controller:
     return controller
 
 
-def test_a_deletion_undone_by_a_program_before_this_one_is_not_undone_twice():
-    desk = Desk()
-    last = desk.timeline.items[-1]
-    desk.push([desk.made.move(last.parent), Ended("MoveTo"), Deleted(last.node), Undeleted(last.node)])
-    assert not any(isinstance(record, Undone) for record in desk.kept)
-    assert desk.undo() == with_keys(NOTHING)
+def test_a_deletion_undone_by_a_program_before_this_one_is_not_undone_twice(editing):
+    last = editing.timeline.items[-1]
+    editing.push([editing.made.move(last.parent), Ended("MoveTo"), Deleted(last.node), Undeleted(last.node)])
+    assert not any(isinstance(record, Undone) for record in editing.kept)
+    assert editing.undo() == with_keys(NOTHING)
 
 
-def test_what_waits_for_a_move_is_another_change_than_the_move():
-    desk = Desk()
-    desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
-    assert isinstance(desk.kept[-2], Moved)
-    assert desk.undo() == with_keys(NOTHING), "going elsewhere changes nothing"
+def test_what_waits_for_a_move_is_another_change_than_the_move(editing):
+    editing.push([editing.made.move(editing.timeline.items[-2].node), Ended("MoveTo")])
+    assert isinstance(editing.kept[-2], Moved)
+    assert editing.undo() == with_keys(NOTHING), "going elsewhere changes nothing"
 
 
-def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change():
+def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change(editing):
     """It is a move, a draw and a step: three commands, of which the first has ended when the step comes."""
-    desk = Desk()
-    tip, old = desk.timeline.tip, desk.timeline.items[-2]
-    desk.timeline.select(len(desk.timeline.items) - 2)
-    desk.draw_again()
-    drawn = desk.timeline.tip
-    assert desk.timeline.items[-1].parent == old.parent
+    tip, old = editing.timeline.tip, editing.timeline.items[-2]
+    editing.timeline.select(len(editing.timeline.items) - 2)
+    editing.draw_again()
+    drawn = editing.timeline.tip
+    assert editing.timeline.items[-1].parent == old.parent
     assert drawn not in (tip, old.node)
-    assert desk.undo().startswith("Undone: going on with")
-    assert desk.timeline.tip == tip
-    assert desk.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
-    assert desk.undo() == with_keys(NOTHING)
-    assert desk.redo().startswith("Done again: going on with")
-    assert (desk.timeline.tip, desk.made.tips[old.parent].reroll) == (drawn, 1)
+    assert editing.undo().startswith("Undone: going on with")
+    assert editing.timeline.tip == tip
+    assert editing.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
+    assert editing.undo() == with_keys(NOTHING)
+    assert editing.redo().startswith("Done again: going on with")
+    assert (editing.timeline.tip, editing.made.tips[old.parent].reroll) == (drawn, 1)
 
 
-def test_draws_at_the_tip_are_undone_one_after_another():
-    desk = Desk()
-    tip = desk.timeline.tip
-    desk.draw_again()
-    desk.draw_again()
-    assert desk.timeline.next.reroll == 2
-    assert desk.undo() == "Undone: drawing again after “␣little”. U does it again"
-    assert desk.engine.sent[-1].count == desk.timeline.next.reroll == 1
-    desk.undo()
-    assert desk.timeline.next.reroll == 0
-    assert desk.undo() == with_keys(NOTHING)
-    assert desk.redo() == "Done again: drawing again after “␣little”. u undoes it"
-    desk.push(desk.made.steps(2))
-    assert desk.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
-    assert (desk.timeline.tip, desk.timeline.next.reroll) == (tip, 0)
+def test_draws_at_the_tip_are_undone_one_after_another(editing):
+    tip = editing.timeline.tip
+    editing.draw_again()
+    editing.draw_again()
+    assert editing.timeline.next.reroll == 2
+    assert editing.undo() == "Undone: drawing again after “␣little”. U does it again"
+    assert editing.engine.sent[-1].count == editing.timeline.next.reroll == 1
+    editing.undo()
+    assert editing.timeline.next.reroll == 0
+    assert editing.undo() == with_keys(NOTHING)
+    assert editing.redo() == "Done again: drawing again after “␣little”. u undoes it"
+    editing.push(editing.made.steps(2))
+    assert (
+        editing.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
+    )
+    assert (editing.timeline.tip, editing.timeline.next.reroll) == (tip, 0)
 
 
-def test_a_draw_of_a_branch_that_was_left_is_not_undone():
-    desk = Desk()
-    desk.draw_again()
-    desk.push([desk.made.move(desk.timeline.items[-2].node), Ended("MoveTo")])
-    assert desk.undo() == with_keys(NOTHING)
+def test_a_draw_of_a_branch_that_was_left_is_not_undone(editing):
+    editing.draw_again()
+    editing.push([editing.made.move(editing.timeline.items[-2].node), Ended("MoveTo")])
+    assert editing.undo() == with_keys(NOTHING)
 
 
-def test_a_hold_and_its_release_are_undone():
-    desk = Desk()
-    tip, node = desk.timeline.tip, desk.timeline.items[-2].node
-    desk.hold(node, Intervention("head", 5, 0), Intervention("mlp", 2))
-    desk.push([desk.made.step(origin="intervened") for _ in range(2)])
-    under = desk.timeline.tip
-    assert desk.timeline.under
-    desk.hold(desk.timeline.tip)
-    assert (desk.timeline.tip, desk.timeline.under) == (node, ())
-    assert desk.undo() == "Undone: going back to the model's own; its branch stays. U does it again"
-    assert desk.timeline.tip == under
-    assert desk.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
-    assert (desk.timeline.tip, desk.timeline.under) == (tip, ())
-    assert desk.undo() == with_keys(NOTHING)
-    desk.redo()
-    assert desk.timeline.tip == under
-    desk.redo()
-    assert desk.timeline.tip == tip, "to the end of the branch, as going to one by its key does"
+def test_a_hold_and_its_release_are_undone(editing):
+    tip, node = editing.timeline.tip, editing.timeline.items[-2].node
+    editing.hold(node, Intervention("head", 5, 0), Intervention("mlp", 2))
+    editing.push([editing.made.step(origin="intervened") for _ in range(2)])
+    under = editing.timeline.tip
+    assert editing.timeline.under
+    editing.hold(editing.timeline.tip)
+    assert (editing.timeline.tip, editing.timeline.under) == (node, ())
+    assert editing.undo() == "Undone: going back to the model's own; its branch stays. U does it again"
+    assert editing.timeline.tip == under
+    assert editing.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
+    assert (editing.timeline.tip, editing.timeline.under) == (tip, ())
+    assert editing.undo() == with_keys(NOTHING)
+    editing.redo()
+    assert editing.timeline.tip == under
+    editing.redo()
+    assert editing.timeline.tip == tip, "to the end of the branch, as going to one by its key does"
 
 
-def test_a_hold_at_the_tip_is_undone():
-    desk = Desk()
-    tip, parent = desk.timeline.tip, desk.timeline.items[-2].node
-    desk.hold(tip, Intervention("layer", 1))
-    assert desk.undo().startswith("Undone: going on with L2 off")
-    assert desk.timeline.tip == tip != parent
+def test_a_hold_at_the_tip_is_undone(editing):
+    tip, parent = editing.timeline.tip, editing.timeline.items[-2].node
+    editing.hold(tip, Intervention("layer", 1))
+    assert editing.undo().startswith("Undone: going on with L2 off")
+    assert editing.timeline.tip == tip != parent
 
 
-def test_a_prompt_is_undone_by_going_back_to_the_path_before():
-    desk = Desk()
-    tip = desk.timeline.tip
-    desk.give(["Once", " upon", " a", " hill"])
-    end = desk.timeline.tip
-    desk.push(desk.made.steps(1))
-    assert desk.undo() == "Undone: giving the prompt “Once upon a hill”; its branch stays. U does it again"
-    assert desk.timeline.tip == tip
-    desk.redo()
-    assert desk.timeline.tree.parent[desk.timeline.tip] == end
+def test_a_prompt_is_undone_by_going_back_to_the_path_before(editing):
+    tip = editing.timeline.tip
+    editing.give(["Once", " upon", " a", " hill"])
+    end = editing.timeline.tip
+    editing.push(editing.made.steps(1))
+    assert editing.undo() == "Undone: giving the prompt “Once upon a hill”; its branch stays. U does it again"
+    assert editing.timeline.tip == tip
+    editing.redo()
+    assert editing.timeline.tree.parent[editing.timeline.tip] == end
 
 
 def test_breakpoints_are_undone_and_kept_for_the_next_start():
-    desk, kept = Desk(), []
-    desk.controller.runs.keep = lambda points: kept.append(points) or ". Not remembered: full"
+    editing, kept = Editing(), []
+    editing.controller.runs.keep = lambda points: kept.append(points) or ". Not remembered: full"
     first, second = Breakpoints(prob_below=0.05), Breakpoints(prob_below=0.05, tokens=3)
-    desk.controller.runs.break_at(first)
-    desk.controller.runs.break_at(second)
-    desk.push([Marked(desk.timeline.tip, bookmarked=True)])
-    desk.undo()
+    editing.controller.runs.break_at(first)
+    editing.controller.runs.break_at(second)
+    editing.push([Marked(editing.timeline.tip, bookmarked=True)])
+    editing.undo()
     assert (
-        desk.undo()
+        editing.undo()
         == "Undone: the change of breakpoints: runs stop at p < 5 % now. U does it again. Not remembered: full"
     )
-    assert desk.controller.runs.breakpoints.points == kept[-1] == first
-    assert desk.undo().startswith("Undone: the change of breakpoints: none is set now.")
-    assert desk.undo() == with_keys(NOTHING)
-    assert desk.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
-    assert sum(isinstance(record, Undone) for record in desk.kept) == 1, "breakpoints are in no record"
+    assert editing.controller.runs.breakpoints.points == kept[-1] == first
+    assert editing.undo().startswith("Undone: the change of breakpoints: none is set now.")
+    assert editing.undo() == with_keys(NOTHING)
+    assert editing.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
+    assert sum(isinstance(record, Undone) for record in editing.kept) == 1, "breakpoints are in no record"
 
 
 # ---- random orders of all changes, on the state alone -----------------------------------------
@@ -389,7 +383,7 @@ class Changes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk()
+        self.editing = Editing()
         self.done: list[Entry] = []
         self.undone: list[Entry] = []
         self.prompts = 0
@@ -397,14 +391,14 @@ class Changes(RuleBasedStateMachine):
 
     @property
     def timeline(self):
-        return self.desk.timeline
+        return self.editing.timeline
 
     def facts(self) -> Facts:
         """Marks, what is deleted, settings, breakpoints, draws, and where the path ends."""
-        tree, controller = self.timeline.tree, self.desk.controller
+        tree, controller = self.timeline.tree, self.editing.controller
         marks = {node: mark for node, mark in tree.marks.of.items() if mark != replace(mark, **PLAIN)}
         hidden = frozenset(node for node in tree.nodes if tree.marks.hides(node))
-        draws = {node: next.reroll for node, next in self.desk.made.tips.items() if next.reroll}
+        draws = {node: next.reroll for node, next in self.editing.made.tips.items() if next.reroll}
         return (
             marks, hidden, controller.queries.in_force, controller.runs.breakpoints.points, draws, self.timeline.tip,
         )  # fmt: skip
@@ -413,7 +407,7 @@ class Changes(RuleBasedStateMachine):
         """Make a change, and note it where it is one."""
         before = self.facts()
         make()
-        self.desk.end()
+        self.editing.end()
         if (after := self.facts()) != before:
             self.done.append(Entry(kind, before, after))
             self.undone.clear()
@@ -428,13 +422,13 @@ class Changes(RuleBasedStateMachine):
             self.timeline.tree.marks.at(data.draw(st.sampled_from(shown))),
             name=data.draw(texts), bookmarked=data.draw(st.booleans()), note=data.draw(texts), caption=data.draw(texts),
         )  # fmt: skip
-        self.change("marks", lambda: self.desk.push([mark]))
+        self.change("marks", lambda: self.editing.push([mark]))
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         """Not what a release would go to: going to a deleted token shows it again, and leaves nothing to undo."""
         tree, path = self.timeline.tree, {item.node for item in self.timeline.items}
-        owns = [own for own in self.desk.owns.values() if own in tree.branches]
+        owns = [own for own in self.editing.owns.values() if own in tree.branches]
         others = [
             node
             for node in tree.nodes
@@ -444,30 +438,30 @@ class Changes(RuleBasedStateMachine):
         ]
         if others:
             node = data.draw(st.sampled_from(others))
-            self.change("deleted", lambda: self.desk.push([Deleted(node)]))
+            self.change("deleted", lambda: self.editing.push([Deleted(node)]))
 
     @rule(temp=st.sampled_from((0.3, 0.8, 1.2)), top_p=st.sampled_from((0.9, 1.0)))
     def configure(self, temp: float, top_p: float) -> None:
         wanted = Settings(temp=temp, top_p=top_p)
-        self.change("settings", lambda: self.desk.controller.setup.configure(wanted))
+        self.change("settings", lambda: self.editing.controller.setup.configure(wanted))
 
     @rule(
         points=st.sampled_from((Breakpoints(), Breakpoints(tokens=3), Breakpoints(prob_below=0.1, eos=True)))
     )
     def break_at(self, points: Breakpoints) -> None:
-        self.change("breakpoints", lambda: self.desk.controller.runs.break_at(points))
+        self.change("breakpoints", lambda: self.editing.controller.runs.break_at(points))
 
     @rule(data=st.data())
     def choose(self, data: st.DataObject) -> None:
         if steps := self.timeline.step_slots:
             slot = data.draw(st.sampled_from(steps))
             if not self.under(slot):
-                self.change("path", lambda: self.desk.choose(slot))
+                self.change("path", lambda: self.editing.choose(slot))
 
     @rule()
     def draw_again(self) -> None:
         self.timeline.select(None)
-        self.change("draw", self.desk.draw_again)
+        self.change("draw", self.editing.draw_again)
 
     @rule(data=st.data())
     def draw_an_older_one_again(self, data: st.DataObject) -> None:
@@ -475,31 +469,31 @@ class Changes(RuleBasedStateMachine):
             slot = data.draw(st.sampled_from(steps))
             if not self.under(slot):
                 self.timeline.select(slot)
-                self.change("path", self.desk.draw_again)
+                self.change("path", self.editing.draw_again)
 
     @rule(data=st.data(), layer=st.integers(0, 2))
     def hold(self, data: st.DataObject, layer: int) -> None:
         slots = [slot for slot in self.timeline.step_slots if not self.under(slot)]
         if slots:
             node = self.timeline.items[data.draw(st.sampled_from(slots))].node
-            self.change("path", lambda: self.desk.hold(node, Intervention("layer", layer)))
+            self.change("path", lambda: self.editing.hold(node, Intervention("layer", layer)))
 
     @precondition(lambda self: self.timeline.under)
     @rule()
     def release(self) -> None:
-        self.change("path", lambda: self.desk.hold(self.timeline.tip))
+        self.change("path", lambda: self.editing.hold(self.timeline.tip))
 
     @rule()
     def give(self) -> None:
         self.prompts += 1
-        self.change("path", lambda: self.desk.give(["Once", " upon", f" a hill {self.prompts}"]))
+        self.change("path", lambda: self.editing.give(["Once", " upon", f" a hill {self.prompts}"]))
 
     @rule()
     def step(self) -> None:
         """No change: what was undone can still be done again."""
         self.timeline.select(None)
         origin = "intervened" if self.timeline.under else None
-        self.desk.push([self.desk.made.step(origin=origin)])
+        self.editing.push([self.editing.made.step(origin=origin)])
 
     def under(self, slot: int) -> bool:
         item = self.timeline.items[slot]
@@ -510,20 +504,20 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def undo(self) -> None:
         if not self.done:
-            assert self.desk.undo() == with_keys(NOTHING)
+            assert self.editing.undo() == with_keys(NOTHING)
             return
         entry = self.done.pop()
-        assert self.desk.undo().startswith("Undone: ")
+        assert self.editing.undo().startswith("Undone: ")
         self.undone.append(entry)
         assert self.of(entry, self.facts()) == self.of(entry, entry.before)
 
     @rule()
     def redo(self) -> None:
         if not self.undone:
-            assert self.desk.redo() == with_keys(NOTHING_AGAIN)
+            assert self.editing.redo() == with_keys(NOTHING_AGAIN)
             return
         entry = self.undone.pop()
-        assert self.desk.redo().startswith("Done again: ")
+        assert self.editing.redo().startswith("Done again: ")
         self.done.append(entry)
         now = self.facts()
         assert self.of(entry, now)[:-1] == self.of(entry, entry.after)[:-1]
@@ -536,7 +530,7 @@ class Changes(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_outstanding(self) -> None:
-        assert not self.desk.controller.client.outstanding
+        assert not self.editing.controller.client.outstanding
 
     def teardown(self) -> None:
         """After undoing all, everything is as it was at the start."""
@@ -544,7 +538,7 @@ class Changes(RuleBasedStateMachine):
         end = moved[0] if moved else self.timeline.tip
         while self.done:
             self.undo()
-        assert self.desk.undo() == with_keys(NOTHING)
+        assert self.editing.undo() == with_keys(NOTHING)
         assert self.facts() == (*self.start[:-1], end)
 
 

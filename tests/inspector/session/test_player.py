@@ -12,8 +12,8 @@ from engine.errors import EngineError, TraceError
 from engine.protocol import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
 from engine.trace import Entry, Journal, TraceReader, save_as
 from inspector.recordings import sessions
-from inspector.session.replay import player as module
-from inspector.session.replay.player import LONGEST_PAUSE, SPEEDS, Player
+from inspector.session import player as module
+from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
 
@@ -31,10 +31,20 @@ class Clock:
 class Shown:
     """What a replay showed since it began."""
 
-    def __init__(self, path: Path, **options: object) -> None:
+    def __init__(self, path: Path, settled: bool = True, **options: object) -> None:
         self.clock = Clock()
         self.values: list[object] = []
         self.replay = Player(path, self.values.append, self.values.clear, clock=self.clock, **options)  # type: ignore[arg-type]
+        if settled:
+            self.settle()
+
+    def step(self) -> None:
+        self.replay.step()
+        self.settle()
+
+    def back(self) -> None:
+        self.replay.back()
+        self.settle()
 
     def settle(self) -> None:
         for _ in range(10_000):
@@ -73,7 +83,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_it_stands_at_its_end_once_it_is_read(path):
-    shown = Shown(path)
+    shown = Shown(path, settled=False)
     assert shown.replay.file.reading
     shown.settle()
     assert shown.steps == 10
@@ -83,7 +93,6 @@ def test_it_stands_at_its_end_once_it_is_read(path):
 
 def test_it_plays_at_the_recorded_pace(path):
     shown = Shown(path, from_start=True)
-    shown.settle()
     assert shown.values == []
     shown.replay.play()
     shown.wait(0.5)
@@ -100,7 +109,6 @@ def test_it_plays_at_the_recorded_pace(path):
 @pytest.mark.parametrize(("by", "seconds", "steps"), [(-1, 4.1, 2), (1, 2.1, 4), (2, 1.1, 5), (99, 0.04, 10)])
 def test_it_plays_faster_and_slower(path, by, seconds, steps):
     shown = Shown(path, from_start=True)
-    shown.settle()
     shown.replay.change_speed(by)
     shown.replay.play()
     shown.wait(seconds)
@@ -118,7 +126,6 @@ def test_speeds_end_at_both_ends(path):
 def test_a_long_absence_is_cut_short(tmp_path):
     written(tmp_path / "a.jsonl", {4: 3600.0})
     shown = Shown(tmp_path / "a.jsonl", from_start=True)
-    shown.settle()
     shown.replay.play()
     shown.wait(4.1 + LONGEST_PAUSE)
     assert shown.steps == 5
@@ -126,7 +133,6 @@ def test_a_long_absence_is_cut_short(tmp_path):
 
 def test_pausing_holds_and_playing_goes_on_from_there(path):
     shown = Shown(path, from_start=True)
-    shown.settle()
     shown.replay.play()
     shown.wait(2.5)
     shown.replay.pause()
@@ -139,11 +145,9 @@ def test_pausing_holds_and_playing_goes_on_from_there(path):
 
 def test_stepping_shows_one_change_of_the_picture_at_a_time(path):
     shown = Shown(path, from_start=True)
-    shown.settle()
     seen = []
     for _ in range(6):
-        shown.replay.step()
-        shown.settle()
+        shown.step()
         seen.append(shown.steps)
     assert seen == [0, 0, 0, 1, 2, 3]  # the chunks and the whole prompt come first
 
@@ -156,13 +160,10 @@ def test_a_step_shows_the_round_that_it_ends_with_it(tmp_path):
     entries.insert(steps[4] + 1, Entry(draft_round(node - 1, node), entries[steps[4]].at))
     save_as(file, entries, "test 1")
     shown = Shown(file, from_start=True)
-    shown.settle()
     while shown.steps < 5:
-        shown.replay.step()
-        shown.settle()
+        shown.step()
     assert isinstance(shown.values[-1], DraftRound)
-    shown.replay.back()
-    shown.settle()
+    shown.back()
     assert shown.steps == 4
     assert not any(isinstance(value, DraftRound) for value in shown.values)
 
@@ -172,48 +173,38 @@ def test_prompt_logprobs_are_shown_with_the_prompt(tmp_path):
     records = [*session.load(), *session.open(), *session.steps(2)]
     save_as(tmp_path / "a.jsonl", [Entry(record, 0.0) for record in records], "test 1")
     shown = Shown(tmp_path / "a.jsonl", from_start=True)
-    shown.settle()
     while not any(isinstance(value, Prefilled) for value in shown.values):
-        shown.replay.step()
-        shown.settle()
+        shown.step()
     assert [value.left for value in shown.values if isinstance(value, PromptReadings)][-1:] == [0]
     assert shown.steps == 0
-    shown.replay.step()
-    shown.settle()
+    shown.step()
     assert shown.steps == 1
-    shown.replay.back()
-    shown.settle()
+    shown.back()
     assert (shown.steps, isinstance(shown.values[-2], PromptReadings)) == (0, True)
 
 
 def test_going_back_shows_exactly_what_was_there(path):
     shown = Shown(path)
-    shown.settle()
     everything = list(shown.values)
     for back in range(1, 6):
-        shown.replay.back()
-        shown.settle()
+        shown.back()
         assert shown.steps == 10 - back
         assert shown.values == everything[: len(shown.values)]
-    shown.replay.step()
-    shown.settle()
+    shown.step()
     assert shown.steps == 6
 
 
 def test_back_beyond_the_start_stays_there(path):
     shown = Shown(path)
     for _ in range(20):
-        shown.replay.back()
-        shown.settle()
+        shown.back()
     assert shown.steps == 0
-    shown.replay.step()
-    shown.settle()
+    shown.step()
     assert len(shown.values) > 0
 
 
 def test_playing_at_the_end_begins_at_the_prompt(path):
     shown = Shown(path)
-    shown.settle()
     shown.replay.play()
     shown.wait(1.5)
     assert shown.steps == 1
@@ -226,7 +217,6 @@ def test_a_caption_that_was_written_afterwards_appears_at_its_step_and_is_given_
     words = "one two three four five six seven eight nine"  # three seconds to read
     written(tmp_path / "a.jsonl", more=[Entry(Marked(node, caption=words), 60.0)])
     shown = Shown(tmp_path / "a.jsonl", from_start=True)
-    shown.settle()
     shown.replay.play()
     shown.wait(5.5)
     assert shown.steps == 3
@@ -243,7 +233,6 @@ def test_a_caption_written_at_its_step_waits_no_longer_than_it_was_waited(tmp_pa
     entries.insert(place, Entry(Marked(node, caption="word " * 60), entries[place - 1].at))
     save_as(tmp_path / "a.jsonl", entries, "test 1")
     shown = Shown(tmp_path / "a.jsonl", from_start=True)
-    shown.settle()
     shown.replay.play()
     shown.wait(4.1)
     assert shown.steps == 4
@@ -253,7 +242,6 @@ def test_captions_belong_to_their_own_prompt(tmp_path):
     entries = written(tmp_path / "a.jsonl", more=[Entry(Marked(7, caption="first"), 12.0)])
     save_as(tmp_path / "a.jsonl", [*entries, *entries[:-1]], "test 1")
     shown = Shown(tmp_path / "a.jsonl", from_start=True)
-    shown.settle()
     shown.replay.go(len(entries))
     shown.settle()
     assert shown.replay.caption(7) == "first"
@@ -270,7 +258,6 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
     head = sealed(head[: head.rindex(b',"crc"')]).rstrip(b"\n")
     path.write_bytes(head + b"\n" + rest[: rest.rindex(b'{"mlx-inspector-trace-end"')][:-40])
     shown = Shown(path)
-    shown.settle()
     assert shown.steps == 9
     assert shown.replay.file.torn > 0
     assert shown.replay.file.failure is None
@@ -281,7 +268,6 @@ def test_a_damaged_one_is_shown_up_to_the_damage_and_says_where_it_is(path):
     lines[-4] = lines[-4].replace(b'"Step"', b'"Stop"')
     path.write_bytes(b"".join(lines))
     shown = Shown(path)
-    shown.settle()
     assert shown.steps == 7
     assert f"Line {len(lines) - 3} " in str(shown.replay.file.failure)
 
@@ -304,13 +290,10 @@ def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
     records += [Resampled(replace(last.next, reroll=2)), Resampled(last.next)]
     save_as(tmp_path / "a.jsonl", [Entry(record) for record in records], "test 1")
     shown = Shown(tmp_path / "a.jsonl")
-    shown.settle()
     assert shown.replay.rerolls == {}, "the draw was taken back"
-    shown.replay.back()
-    shown.settle()
+    shown.back()
     assert shown.replay.rerolls == {last.node: 2}
-    shown.replay.back()
-    shown.settle()
+    shown.back()
     assert shown.replay.rerolls == {}
 
 

@@ -13,7 +13,7 @@ from engine import protocol
 from engine.logits import recorded
 from engine.protocol import Command, Ended, Explained, Failure, Record, Step, TokensFound, WhatIfAnswered
 from engine.settings import LoadSettings, Settings
-from inspector.session.replay.replay_backend import RecordedAnswers
+from inspector.session.replay_backend import RecordedAnswers
 from tests.engine.logits.recording import Recording
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session, recording
-from inspector.lessons.scope import Scope
+from inspector.lessons.quantities import Scope
 from inspector.session import requests
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import KEPT, Job, Latest, Replies
@@ -77,6 +78,11 @@ class Asking:
             self.client.receive(addressed(record, command.id))
 
 
+@pytest.fixture
+def asking() -> Asking:
+    return Asking()
+
+
 # ---- one request ------------------------------------------------------------------------------
 
 
@@ -94,8 +100,7 @@ def test_a_request_gets_the_records_of_its_own_command_and_no_others() -> None:
             assert request.done
 
 
-def test_a_request_tells_why_it_has_no_answer() -> None:
-    asking = Asking()
+def test_a_request_tells_why_it_has_no_answer(asking: Asking) -> None:
     failed, unanswered = (asking.client.request(Tokenize("t"), asking.told.append) for _ in range(2))
     asking.tell(failed.command, Failure("Tokenize", "It is too long.", "Type less."))
     asking.tell(unanswered.command, cancelled=True)
@@ -131,8 +136,7 @@ def test_each_record_is_told_as_it_comes_after_the_timeline_took_it_in() -> None
     assert request.progress == Measuring("Step", 1, 2, "x")
 
 
-def test_who_left_is_not_called_and_who_cancels_is() -> None:
-    asking = Asking()
+def test_who_left_is_not_called_and_who_cancels_is(asking: Asking) -> None:
     left, cancelled = (asking.client.request(Race(1, 2), asking.told.append) for _ in range(2))
     left.leave()
     cancelled.cancel()
@@ -162,8 +166,9 @@ def test_what_a_request_hides_reaches_nobody_but_its_asker() -> None:
     assert asking.client.timeline is not timeline
 
 
-def test_a_question_that_can_be_answered_meanwhile_stops_no_run_and_nothing_waits_for_it() -> None:
-    asking = Asking()
+def test_a_question_that_can_be_answered_meanwhile_stops_no_run_and_nothing_waits_for_it(
+    asking: Asking,
+) -> None:
     run, ahead = asking.client.request(Run()), asking.client.request(LookAhead(3, (4,), 8))
     asking.client.do(Tokenize("t"))
     assert asking.client.outstanding == [run.command, ahead.command]
@@ -205,8 +210,12 @@ class Typing(Asking):
         return [request.answer(TokensFound).query for request in self.told]
 
 
-def test_while_a_question_is_out_the_others_wait_and_only_the_last_is_asked() -> None:
-    typing = Typing()
+@pytest.fixture
+def typing() -> Typing:
+    return Typing()
+
+
+def test_while_a_question_is_out_the_others_wait_and_only_the_last_is_asked(typing: Typing) -> None:
     for query in ("t", "to", "toy"):
         typing.ask(query)
     assert typing.queries == ["t"]
@@ -222,8 +231,7 @@ def test_while_a_question_is_out_the_others_wait_and_only_the_last_is_asked() ->
     assert typing.answers == ["toy"]
 
 
-def test_a_question_that_is_wanted_again_is_asked_again_if_it_was_cancelled() -> None:
-    typing = Typing()
+def test_a_question_that_is_wanted_again_is_asked_again_if_it_was_cancelled(typing: Typing) -> None:
     for query in ("t", "to", "t"):
         typing.ask(query)
     typing.tell(typing.asked[0], cancelled=True)
@@ -233,8 +241,7 @@ def test_a_question_that_is_wanted_again_is_asked_again_if_it_was_cancelled() ->
     assert typing.answers == ["t"]
 
 
-def test_the_same_question_is_not_cancelled_by_itself_and_answers_who_asked_last() -> None:
-    typing = Typing()
+def test_the_same_question_is_not_cancelled_by_itself_and_answers_who_asked_last(typing: Typing) -> None:
     typing.latest.ask(FindTokens(5, "t"), lambda request: pytest.fail("somebody else asks now"))
     typing.ask("t")
     assert typing.queries == ["t"]
@@ -243,8 +250,7 @@ def test_the_same_question_is_not_cancelled_by_itself_and_answers_who_asked_last
     assert typing.answers == ["t"]
 
 
-def test_a_late_answer_to_a_dialog_that_was_left_reaches_no_other() -> None:
-    typing = Typing()
+def test_a_late_answer_to_a_dialog_that_was_left_reaches_no_other(typing: Typing) -> None:
     typing.ask("t")
     assert typing.latest.drop()
     assert not typing.latest.drop()
@@ -279,12 +285,16 @@ class Looking(Asking):
         return lens(node)
 
 
+@pytest.fixture
+def looking() -> Looking:
+    return Looking()
+
+
 def lens(node: int) -> LensRead:
     return LensRead(node, (), (), FACTS)
 
 
-def test_a_question_is_asked_once_and_its_reply_kept() -> None:
-    looking = Looking()
+def test_a_question_is_asked_once_and_its_reply_kept(looking: Looking) -> None:
     looking.want(3)
     looking.want(3)
     assert [command.node for command in looking.sent] == [3]
@@ -303,8 +313,7 @@ def test_a_question_is_asked_once_and_its_reply_kept() -> None:
     assert looking.replies.keys == (4, 3), "the one looked at last comes last"
 
 
-def test_the_reply_to_somebody_elses_question_is_not_kept() -> None:
-    looking = Looking()
+def test_the_reply_to_somebody_elses_question_is_not_kept(looking: Looking) -> None:
     other = looking.client.request(ReadLens(3))
     looking.want(3)
     mine = looking.sent[-1]
@@ -314,8 +323,7 @@ def test_the_reply_to_somebody_elses_question_is_not_kept() -> None:
     assert looking.replies.get(3) == lens(3)
 
 
-def test_while_one_is_out_the_latest_waits_for_its_end() -> None:
-    looking = Looking()
+def test_while_one_is_out_the_latest_waits_for_its_end(looking: Looking) -> None:
     for node in (3, 4, 5):
         looking.want(node)
     assert [command.node for command in looking.sent] == [3]
@@ -324,8 +332,7 @@ def test_while_one_is_out_the_latest_waits_for_its_end() -> None:
     assert [command.node for command in looking.sent] == [3, 5]
 
 
-def test_who_goes_back_to_what_is_known_has_the_question_dropped() -> None:
-    looking = Looking()
+def test_who_goes_back_to_what_is_known_has_the_question_dropped(looking: Looking) -> None:
     looking.want(3)
     looking.tell(looking.sent[0], lens(3))
     looking.want(4)
@@ -335,8 +342,7 @@ def test_who_goes_back_to_what_is_known_has_the_question_dropped() -> None:
     assert not looking.replies.waiting
 
 
-def test_a_failure_is_that_of_its_question_and_isnt_asked_for_again() -> None:
-    looking = Looking()
+def test_a_failure_is_that_of_its_question_and_isnt_asked_for_again(looking: Looking) -> None:
     looking.want(3)
     told = Failure("ReadLens", "No room.", "Close something.")
     looking.tell(looking.sent[0], told)
@@ -347,15 +353,13 @@ def test_a_failure_is_that_of_its_question_and_isnt_asked_for_again() -> None:
     assert len(looking.sent) == 2
 
 
-def test_nodes_of_another_tree_are_others() -> None:
-    looking = Looking()
+def test_nodes_of_another_tree_are_others(looking: Looking) -> None:
     looking.recorded(3)
     looking.client.receive(PromptOpened("a", False, (), False, new_tree=True))
     assert looking.replies.get(3) is None
 
 
-def test_the_least_recently_used_goes_first() -> None:
-    looking = Looking()
+def test_the_least_recently_used_goes_first(looking: Looking) -> None:
     for node in range(1, KEPT + 1):
         looking.recorded(node)
     assert looking.replies.get(1) is not None
@@ -379,8 +383,7 @@ def test_large_replies_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) 
 # ---- work that a screen starts ----------------------------------------------------------------
 
 
-def test_a_job_fails_by_its_own_commands_and_stops_those_of_others_too() -> None:
-    asking = Asking()
+def test_a_job_fails_by_its_own_commands_and_stops_those_of_others_too(asking: Asking) -> None:
     job = Job(asking.client, Race, ReadAttention)
     other = asking.client.request(Race(1, 9))
     assert job.running
@@ -394,7 +397,7 @@ def test_a_job_fails_by_its_own_commands_and_stops_those_of_others_too() -> None
     steps: list[Record] = []
     job.start(Race(1, 2), each=steps.append)
     race = asking.engine.sent[-1]
-    step = RaceStep(*[0] * len(RaceStep.__dataclass_fields__.keys() - {"request"}))
+    step = RaceStep(*[0] * (len(fields(RaceStep)) - 1))
     asking.tell(race, step, Failure("Race", "No room.", "Close something."), cancelled=True)
     assert steps[0] == step
     assert job.failure == Failure("Race", "No room.", "Close something.")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import BeamStep, Marked, Measuring, RaceOpened, RaceStep, Record, Step
 from engine.trace import Entry, save_as
-from inspector.session.replay.player import Player
+from inspector.session.player import Player
 from inspector.state.beams import BeamHistory
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
@@ -144,16 +144,8 @@ def test_a_caption_comes_with_its_step_and_goes_with_the_next(lived, tmp_path):
     lived.steps(2)
     watched = Watched(tmp_path / "a.jsonl", lived.entries)
     told = [text for _, text, _ in watched.walk(True)]
-    assert told == [
-        "",
-        "",
-        "",
-        "",
-        "",
-        "here",
-        "",
-        "",
-    ]  # two chunks and the prompt, then the steps: none is added
+    # two chunks and the prompt, then the steps: none is added
+    assert told == [*[""] * 5, "here", "", ""]
     assert watched.player.stop == (8, 8)
 
 
@@ -328,7 +320,7 @@ class Anything(Lived):
 
     def do(self, number: int) -> None:
         """Whatever comes next."""
-        kinds = (
+        kinds = [
             "step",
             "step",
             "step",
@@ -341,7 +333,7 @@ class Anything(Lived):
             "write",
             "late",
             "late",
-        )
+        ]
         match self.rng.choice(kinds):
             case "step":
                 self.step(self.session.node)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
 from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
-from inspector.state.marks import Marks, counted
+from inspector.state.session_tree import Marks, SessionTree, counted
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session, session
 from tests.inspector.state.from_tokens import branches_of
@@ -19,13 +19,11 @@ from tests.inspector.state.from_tokens import branches_of
 LOGPROBS = st.one_of(st.none(), st.floats(-30, 0), st.just(-math.inf))
 
 
-class Grown:
+class Grown(SessionTree):
     """A tree of tokens, and the marks on it."""
 
     def __init__(self) -> None:
-        self.branches, self.marks, self.tip = Branches(), Marks(), 0
-        self.children: dict[int, list[int]] = {}
-        self.latest: dict[int, int] = {}
+        super().__init__()
         self.all: dict[int, Token] = {}
 
     def grow(self, parent: int, logprob: float | None, made: str = "sampled") -> None:
@@ -248,10 +246,10 @@ def test_the_prompt_can_not_be_deleted():
 
 
 def test_marks_at_their_defaults_are_none():
-    marks, timeline = Marks(), Timeline()
-    marks.apply(Marked(3, name="a"), timeline)
+    marks, tree = Marks(), SessionTree()
+    marks.apply(Marked(3, name="a"), tree)
     assert marks.at(3).name == "a"
-    marks.apply(Marked(3), timeline)
+    marks.apply(Marked(3), tree)
     assert marks.of == {}
     assert marks.at(3) == Marked(3)
 

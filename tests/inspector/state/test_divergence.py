@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.protocol import LockstepSpan
-from inspector.state.divergence import Divergences, mean, percentile
+from inspector.state.lockstep import Divergences, mean, percentile
 
 
 def span(logprob: float | None, other: float | None, kl: float | None, same: bool = True) -> LockstepSpan:

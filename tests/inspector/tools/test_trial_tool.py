@@ -23,7 +23,7 @@ from inspector.main.dialogs.help import HelpDialog
 from inspector.main.key_table import available
 from inspector.main.tool import LOOK, PanelSpec, Tool, ToolActions
 from inspector.session.playback import Opening
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.session.replay_backend import REFUSED
 from inspector.tools.registry import TOOLS
 from inspector.widgets.actions import Action, Needs
 from inspector.widgets.canvas import Canvas, Row

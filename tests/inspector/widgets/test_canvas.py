@@ -65,3 +65,44 @@ async def test_what_a_layout_has_drawn_is_painted_with_the_frame_of_it() -> None
                 await pilot.pause()
                 for text in (f"over {of}", f"row of {of}", f"under {of} {height - 2}"):
                     assert text in terminal.text, terminal.text
+
+
+class Saying(Canvas):
+    """Says what its row is of, and nothing in a frame."""
+
+    of = "before"
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        return [[Segment(self.of)]]
+
+
+@on_screen
+async def test_what_is_drawn_as_it_is_painted_replaces_what_was_there() -> None:
+    """After a style was looked at anew its rows are drawn with the next paint, whatever that is for."""
+    with painting():
+        async with shown(Saying(), size=(30, 5)) as (panel, pilot):
+            terminal = Terminal(pilot.app)
+            pilot.app.screen.refresh()
+            await pilot.pause()
+            assert "before" in terminal.text
+            panel.notify_style_update()
+            panel.of = "after"
+            pilot.app.screen.refresh()
+            await pilot.pause()
+            panel.redraw()
+            await pilot.pause()
+            assert "after" in terminal.text
+
+
+@on_screen
+async def test_a_frame_without_room_for_rows_says_what_it_is_of() -> None:
+    with painting():
+        async with shown(Framed(), size=(30, 2)) as (panel, pilot):
+            terminal = Terminal(pilot.app)
+            pilot.app.screen.refresh()
+            await pilot.pause()
+            assert panel.size.height == 0
+            panel.of = "after"
+            panel.redraw()
+            await pilot.pause()
+            assert "over after" in terminal.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
@@ -15,7 +14,7 @@ from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.screen import MainScreen
 from inspector.tools.find.dialog import FindDialog
 from inspector.widgets.keys_in_order import KeysInOrder
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 NAMES = {"/": "slash", "?": "question_mark"}
 
@@ -40,46 +39,37 @@ async def calm(rig: Rig) -> None:
     await rig.until(lambda: not rig.app.keys.busy)
 
 
-def test_a_text_behind_the_key_of_a_dialog_is_in_its_field() -> None:
-    async def body(rig: Rig) -> None:
-        await rig.ready()
-        for turn in range(3):  # the first builds the dialog, the others show it again
-            typed(rig, "p", "X", "q", "r", "backspace", "Z")
-            await calm(rig)
-            assert isinstance(rig.app.screen, PromptDialog)
-            assert field(rig).endswith("XqZ" * (turn + 1))
-            typed(rig, "escape", "g", "2")
-            await calm(rig)
-            assert isinstance(rig.app.screen, JumpDialog)
-            assert field(rig) == "2"
-            await rig.press("escape")
-        assert "Step" not in rig.engine.names
-
-    run(body)
-
-
-def test_what_is_pasted_behind_a_key_arrives_in_its_place() -> None:
-    async def body(rig: Rig) -> None:
-        await rig.ready()
-        typed(rig, "/", "a")
-        rig.app.post_message(Paste("bc"))
-        typed(rig, "d")
+async def test_a_text_behind_the_key_of_a_dialog_is_in_its_field(rig: Rig) -> None:
+    await rig.ready()
+    for turn in range(3):  # the first builds the dialog, the others show it again
+        typed(rig, "p", "X", "q", "r", "backspace", "Z")
         await calm(rig)
-        assert isinstance(rig.app.screen, FindDialog)
-        assert field(rig) == "abcd"
-
-    run(body)
-
-
-def test_a_key_that_leaves_is_followed_by_those_of_the_screen_below() -> None:
-    async def body(rig: Rig) -> None:
-        await rig.ready()
-        typed(rig, "w", "escape", "t", "t", "?", "q", "space")
+        assert isinstance(rig.app.screen, PromptDialog)
+        assert field(rig).endswith("XqZ" * (turn + 1))
+        typed(rig, "escape", "g", "2")
         await calm(rig)
-        assert isinstance(rig.app.screen, MainScreen)
-        assert rig.engine.names.count("Step") == 1
+        assert isinstance(rig.app.screen, JumpDialog)
+        assert field(rig) == "2"
+        await rig.press("escape")
+    assert "Step" not in rig.engine.names
 
-    run(body)
+
+async def test_what_is_pasted_behind_a_key_arrives_in_its_place(rig: Rig) -> None:
+    await rig.ready()
+    typed(rig, "/", "a")
+    rig.app.post_message(Paste("bc"))
+    typed(rig, "d")
+    await calm(rig)
+    assert isinstance(rig.app.screen, FindDialog)
+    assert field(rig) == "abcd"
+
+
+async def test_a_key_that_leaves_is_followed_by_those_of_the_screen_below(rig: Rig) -> None:
+    await rig.ready()
+    typed(rig, "w", "escape", "t", "t", "?", "q", "space")
+    await calm(rig)
+    assert isinstance(rig.app.screen, MainScreen)
+    assert rig.engine.names.count("Step") == 1
 
 
 class Vanishing(Static, can_focus=True):
@@ -115,28 +105,22 @@ class Small(App[None]):
         self.seen.append(event.key)
 
 
-def test_a_widget_that_goes_with_the_key_holds_up_no_other() -> None:
-    async def body() -> None:
-        app = Small()
-        async with app.run_test() as pilot:
-            begun = time.monotonic()
-            for key in "xyz":
-                app.post_message(Key(key, key))
-            while app.seen[-2:] != ["y", "z"]:
-                await pilot.pause(0.01)
-                assert time.monotonic() - begun < 30, app.seen
-            assert not app.query(Vanishing)
-
-    asyncio.run(body())
+async def test_a_widget_that_goes_with_the_key_holds_up_no_other() -> None:
+    app = Small()
+    async with app.run_test() as pilot:
+        begun = time.monotonic()
+        for key in "xyz":
+            app.post_message(Key(key, key))
+        while app.seen[-2:] != ["y", "z"]:
+            await pilot.pause(0.01)
+            assert time.monotonic() - begun < 30, app.seen
+        assert not app.query(Vanishing)
 
 
 @pytest.mark.parametrize("key", "posigabwyzBcWPQ/?NE")
-def test_whatever_is_opened_and_left_at_once_takes_none_of_the_keys_behind(key: str) -> None:
-    async def body(rig: Rig) -> None:
-        await rig.ready()
-        typed(rig, key, "escape", "escape", "g", "2")
-        await calm(rig)
-        assert isinstance(rig.app.screen, JumpDialog)
-        assert field(rig) == "2"
-
-    run(body)
+async def test_whatever_is_opened_and_left_at_once_takes_none_of_the_keys_behind(rig: Rig, key: str) -> None:
+    await rig.ready()
+    typed(rig, key, "escape", "escape", "g", "2")
+    await calm(rig)
+    assert isinstance(rig.app.screen, JumpDialog)
+    assert field(rig) == "2"

@@ -12,7 +12,7 @@ from engine import protocol
 from engine.decoding.batched.draws import chi_square_tail, wilson
 from engine.protocol import DrawsCounted
 from engine.session.session import Session
-from tests.engine.decoding.batched.running import CREATIVE, Batch, explained, source
+from tests.engine.decoding.batched.test_batch import CREATIVE, Batch, explained, source
 from tests.zoo import Zoo
 
 PROMPT = "Once upon a time"

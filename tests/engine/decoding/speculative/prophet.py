@@ -13,6 +13,7 @@ from engine.session.session import Session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.task import Stopped, never
+from tests.engine.sessions import begun
 
 PROMPT = [5, 77, 300, 12, 9, 1000, 44, 8]
 
@@ -44,16 +45,9 @@ class Prophet:
         return Proposal(tuple(tokens))
 
 
-def begun(loaded: Loaded, settings: Settings, ids: Sequence[int] = PROMPT) -> Session:
-    """A session that has read a prompt."""
-    session = Session(loaded, settings)
-    list(session.prefill("", list(ids), echo=False))
-    return session
-
-
 def plain(loaded: Loaded, settings: Settings, tokens: int, ids: Sequence[int] = PROMPT) -> list[Step]:
     """Plain steps after a prompt, up to an end of sequence."""
-    session = begun(loaded, settings, ids)
+    session = begun(loaded, ids, settings)
     steps = [session.step()]
     while len(steps) < tokens and steps[-1].id not in session.tokens.eos_ids:
         steps.append(session.step())

@@ -20,7 +20,8 @@ from engine.model.tokens import Tokens
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings, check_speculation
 from engine.task import never
-from tests.engine.decoding.speculative.prophet import PROMPT, begun, rounds
+from tests.engine.decoding.speculative.prophet import PROMPT, rounds
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 
@@ -50,7 +51,7 @@ def test_a_lookup_is_that_of_a_plain_search() -> None:
 
 def test_the_same_model_as_a_draft_is_always_accepted_wherever_the_session_goes(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
-    session = begun(loaded, Settings(temp=1.0, seed=2, repetition_penalty=1.2, top_p=0.9))
+    session = begun(loaded, PROMPT, Settings(temp=1.0, seed=2, repetition_penalty=1.2, top_p=0.9))
     draft = ModelDraft(loaded, session.tokens.vocabulary)
     steps, found = rounds(session, draft, 12)
     for node in (steps[4].node, steps[7].node):  # back, and on along another branch
@@ -70,7 +71,7 @@ def test_the_same_model_as_a_draft_is_always_accepted_wherever_the_session_goes(
 def test_a_draft_follows_the_path_as_a_fresh_one_reads_it(zoo: Zoo) -> None:
     target, other = zoo.load("llama"), zoo.load("mamba2")  # one can be trimmed, the other starts over
     for loaded in (target, other):
-        session = begun(target, Settings(temp=0.7, seed=1))
+        session = begun(target, PROMPT, Settings(temp=0.7, seed=1))
         paths, followed = DraftPaths(session), ModelDraft(loaded, session.tokens.vocabulary)
         steps = [session.step() for _ in range(6)]
         for node in (steps[5].node, steps[2].node, steps[4].node):
@@ -94,7 +95,7 @@ def test_the_models_own_four_bits_leave_the_model_as_it_is(zoo: Zoo) -> None:
     after = dict(_weights(loaded))
     assert before.keys() == after.keys()
     assert all((np.array(after[name]) == array).all() for name, array in before.items())
-    session = begun(loaded, Settings())
+    session = begun(loaded, PROMPT, Settings())
     [proposed, *_] = draft.propose(DraftPaths(session), session.node, 2, session.settings, never).tokens
     assert proposed.probs is not None
 
@@ -137,7 +138,7 @@ def test_settings_out_of_range_are_refused(wrong: SpeculationSettings, words: st
 
 
 def test_a_prompt_of_one_token_is_enough(zoo: Zoo) -> None:
-    session = begun(zoo.load("llama"), Settings(), PROMPT[:1])
+    session = begun(zoo.load("llama"), PROMPT[:1], Settings())
     draft = make_draft(SpeculationSettings("lookup"), zoo.load("llama"), ignore, Event())
     steps, _ = rounds(session, draft, 5)
     assert len(steps) == 5

@@ -14,7 +14,8 @@ from engine.model.load import Loaded
 from engine.protocol import AcceptanceRates
 from engine.settings import Settings
 from engine.speculation_settings import DraftKind, SpeculationSettings
-from tests.engine.decoding.speculative.prophet import begun, plain, rounds
+from tests.engine.decoding.speculative.prophet import plain, rounds
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 TOKENS = 300
@@ -47,7 +48,7 @@ def test_the_text_is_that_of_plain_steps(zoo: Zoo, cache: str, kind: DraftKind, 
     draft = make_draft(SpeculationSettings(kind, model), loaded, lambda record: None, Event())
     settings, prompt = settings_of(loaded, temp), loaded.tokens.encode("Once upon a time")
     expected = plain(loaded, settings, TOKENS, prompt)
-    session = begun(loaded, settings, prompt)
+    session = begun(loaded, prompt, settings)
     steps, found = rounds(session, draft, TOKENS)
     assert [step.id for step in steps] == [step.id for step in expected]
     assert len(steps) == TOKENS
@@ -63,7 +64,7 @@ def test_acceptance_is_as_measured_before(zoo: Zoo) -> None:
     accepted: list[bool] = []
     for seed in (3, 5, 7, 11, 13, 17):
         session = begun(
-            loaded, replace(settings_of(loaded, 1.0), seed=seed), loaded.tokens.encode("Once upon a time")
+            loaded, loaded.tokens.encode("Once upon a time"), replace(settings_of(loaded, 1.0), seed=seed)
         )
         for one in rounds(session, draft, TOKENS, 1)[1]:
             for each in one.drafts:

@@ -18,12 +18,12 @@ from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner
 from engine.protocol import DraftRound, Step
-from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.task import never
-from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, begun, plain, rounds
+from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, plain, rounds
 from tests.engine.session.test_walks import KINDS
+from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 EXACT = {name: kind for name, kind in KINDS.items() if "16" not in name and "file's type" not in name}
@@ -49,7 +49,7 @@ def test_the_text_is_that_of_plain_steps(zoo: Zoo, kind: str, temp: float) -> No
     loaded, settings = zoo.load(name, **options), replace(SETTINGS, temp=temp)
     expected = plain(loaded, settings, 24)
     ids = [step.id for step in expected]
-    session = begun(loaded, settings)
+    session = begun(loaded, PROMPT, settings)
     steps, found = rounds(session, Prophet([*PROMPT, *ids]), 24)
     assert [step.id for step in steps] == ids
     for ours, theirs in zip(steps, expected, strict=True):
@@ -81,7 +81,7 @@ def test_the_text_is_that_of_plain_steps(zoo: Zoo, kind: str, temp: float) -> No
 )
 def test_which_caches_are_trimmed(zoo: Zoo, kind: str, trims: bool) -> None:
     name, options, _ = KINDS[kind]
-    session = begun(zoo.load(name, **options), SETTINGS)
+    session = begun(zoo.load(name, **options), PROMPT, SETTINGS)
     assert isinstance(verifier(session, 4), TrimmingVerifier if trims else CopyVerifier)
     if kind == "sliding beside global":  # no more once its window of 32 would be full
         for _ in range(21):
@@ -93,11 +93,10 @@ def test_what_can_not_be_taken_back_is_refused_with_what_to_do(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = SpeculationSettings()
-    uncached = open_session(zoo.load("llama", no_kv_cache=True), SETTINGS)
-    list(uncached.prefill("", PROMPT, echo=False))
+    uncached = begun(zoo.load("llama", no_kv_cache=True), PROMPT, SETTINGS)
     with pytest.raises(StepError, match="Open the model without --no-kv-cache"):
         Round(uncached, Prophet([]), DraftPaths(uncached), settings)
-    session = begun(zoo.load("mamba2"), SETTINGS)
+    session = begun(zoo.load("mamba2"), PROMPT, SETTINGS)
     ids = [step.id for step in plain(zoo.load("mamba2"), SETTINGS, 4)]
 
     def shared(runner: Any) -> Any:
@@ -122,7 +121,7 @@ def test_a_rotating_cache_that_has_wrapped_is_right_where_mlx_lm_is_wrong(zoo: Z
         int(token)
         for token, _, _ in speculative_generate_step(prompt, loaded.model, draft_model, max_tokens=tokens)
     ]
-    session = begun(loaded, Settings(max_tokens=1000))
+    session = begun(loaded, PROMPT, Settings(max_tokens=1000))
     ours, found = rounds(session, Prophet([*PROMPT, *expected]), tokens)
     assert [step.id for step in ours] == expected[: len(ours)]
     assert len(ours) == tokens
@@ -134,7 +133,7 @@ def test_a_rotating_cache_that_has_wrapped_is_right_where_mlx_lm_is_wrong(zoo: Z
 def test_a_stop_or_a_breakpoint_inside_a_round_ends_it_there(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     ids = [step.id for step in plain(loaded, SETTINGS, 12)]
-    session = begun(loaded, SETTINGS)
+    session = begun(loaded, PROMPT, SETTINGS)
     steps, found = rounds(session, Prophet([*PROMPT, *ids], 0.0), 2)
     assert [step.id for step in steps] == ids[:2]
     assert [each.fate for each in found[0].drafts] == ["accepted", "unseen", "unseen"]
@@ -147,14 +146,14 @@ def test_no_token_is_drafted_behind_the_end(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     settings = replace(SETTINGS, max_tokens=6)
     ids = [step.id for step in plain(loaded, settings, 6)]
-    _, found = rounds(begun(loaded, settings), Prophet([*PROMPT, *ids], 0.0), 6)
+    _, found = rounds(begun(loaded, PROMPT, settings), Prophet([*PROMPT, *ids], 0.0), 6)
     assert [len(each.drafts) for each in found] == [3, 1]
-    first = begun(loaded, settings).next.picked
+    first = begun(loaded, PROMPT, settings).next.picked
     forced = (
         replace(settings, logit_bias=((loaded.tokens.eos_ids[0], 1e6),)) if loaded.tokens.eos_ids else None
     )
     if forced is not None:
-        session = begun(loaded, forced)
+        session = begun(loaded, PROMPT, forced)
         assert session.next.picked in loaded.tokens.eos_ids != first
         assert rounds(session, Prophet([]), 1)[1][0].drafts == ()
 
@@ -163,7 +162,7 @@ def test_a_round_in_stages_lets_the_person_go_elsewhere_in_between(zoo: Zoo) -> 
     loaded = zoo.load("llama")
     ids = [step.id for step in plain(loaded, SETTINGS, 12)]
     for leave in (None, "proposed", "verified"):
-        session = begun(loaded, SETTINGS)
+        session = begun(loaded, PROMPT, SETTINGS)
         taken: list[Step] = []
         settings = SpeculationSettings()
         one = Round(session, Prophet([*PROMPT, *ids], 0.0), DraftPaths(session), settings, paused=True)
@@ -183,7 +182,7 @@ def test_a_round_in_stages_lets_the_person_go_elsewhere_in_between(zoo: Zoo) -> 
 
 def test_a_cancelled_draft_leaves_the_session_where_it_was(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
-    session = begun(loaded, SETTINGS)
+    session = begun(loaded, PROMPT, SETTINGS)
     draft = ModelDraft(loaded, session.tokens.vocabulary)
     one = Round(session, draft, DraftPaths(session), SpeculationSettings())
     with pytest.raises(Cancelled):
@@ -197,7 +196,7 @@ def test_a_verification_that_fails_leaves_a_cache_that_goes_on(
 ) -> None:
     loaded = zoo.load("llama")
     ids = [step.id for step in plain(loaded, SETTINGS, 4)]
-    session = begun(loaded, SETTINGS)
+    session = begun(loaded, PROMPT, SETTINGS)
 
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no memory")
@@ -217,7 +216,7 @@ def test_a_grammar_holds_for_drafts_too(zoo: Zoo) -> None:
     prompt = loaded.tokens.encode("Once upon a time there was a")
     settings = replace(SETTINGS, grammar=Grammar("regex", "( [a-z]+){2,9}"), repetition_penalty=0.0)
     expected = [step.id for step in plain(loaded, settings, 10, prompt)]
-    session = begun(loaded, settings, prompt)
+    session = begun(loaded, prompt, settings)
     steps, found = rounds(session, ModelDraft(loaded, session.tokens.vocabulary), len(expected))
     assert [step.id for step in steps] == expected
     assert drafted(found, "refused") == 0
@@ -231,7 +230,7 @@ def test_the_cost_told_is_that_of_an_outside_stopwatch(
 ) -> None:
     loaded = zoo.load("pocket")
     prompt = loaded.tokens.encode("Once upon a time there was a big dog. The big dog")
-    session = begun(loaded, replace(SETTINGS, repetition_penalty=0.0), prompt)
+    session = begun(loaded, prompt, replace(SETTINGS, repetition_penalty=0.0))
     paths, settings, shares = DraftPaths(session), SpeculationSettings(), list[float]()
     for _ in range(attempts):
         told, begun_at = 0.0, time.perf_counter()

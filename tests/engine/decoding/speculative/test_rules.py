@@ -77,11 +77,7 @@ def without_residual(p: Probs, q: Probs, drafting: Draws, accepting: Draws, othe
     return Drawn(drafted, np.where(accepted, drafted, inverted(p, other)), accepted)
 
 
-RULES = {
-    "position_draw": (by_position_draw, 1),
-    "rejection": (by_rejection, 3),
-    "match": (by_match, 2),
-}
+RULES = {"position_draw": (by_position_draw, 1), "rejection": (by_rejection, 3), "match": (by_match, 2)}
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -19,6 +19,7 @@ from engine.model.tokens import plain_tokenizer
 from engine.protocol import AttentionLayer, AttentionRead, Check, LensRead
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.engine.sessions import begun
 from tests.families import FAMILIES
 
 PROMPT = [5, 17, 250, 31, 8, 17, 250, 99, 301, 44, 8, 17]
@@ -58,11 +59,7 @@ def _pocket_tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings
 
 def opened(model: Loaded, steps: int = 2) -> Session:
     """A session some steps behind the prompt."""
-    session = Session(model, Settings(candidates=4))
-    list(session.prefill("", PROMPT, echo=False))
-    for _ in range(steps):
-        session.step()
-    return session
+    return begun(model, PROMPT, Settings(candidates=4), steps=steps)
 
 
 def look(session: Session, node: int | None = None) -> Look:

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from engine.errors import EngineError
 from engine.inspection.inside.capture import QUANTIZED
-from engine.model.light_import import import_mlx_lm
+from engine.libraries import import_mlx_lm
 from tests.engine.inspection.inside.looking import Look, loaded, look, opened
 from tests.families import FAMILIES
 

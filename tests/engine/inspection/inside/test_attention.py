@@ -20,8 +20,9 @@ from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.load import load
 from engine.protocol import HeadsScored, TriangleRead
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from tests.engine.inspection.inside.looking import PROMPT, difference, loaded, look, opened
+from tests.engine.sessions import begun
 from tests.families import WINDOW
 from tests.zoo import Zoo
 
@@ -200,15 +201,9 @@ def _streams_before_the_end(session: Session) -> mx.array:
 TRAP = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
 
 
-def prefilled(session: Session, text: str) -> Session:
-    for _ in session.prefill(text, session.encode(text)):
-        pass
-    return session
-
-
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return prefilled(Session(load(LoadSettings(dtype="float32")), Settings()), TRAP)
+    return begun(load(LoadSettings(dtype="float32")), TRAP, echo=None)
 
 
 def triangle(session: Session, layer: int, head: int, node: int | None = None) -> TriangleRead:
@@ -258,7 +253,7 @@ def test_its_rows_are_those_of_the_single_tokens(session: Session) -> None:
 
 @pytest.mark.parametrize("family", ["llama-sliding", "gpt-oss", "gemma3", "qwen3-next", "deepseek-v2"])
 def test_of_other_families_too_with_windows_and_sinks(zoo: Zoo, family: str) -> None:
-    session = prefilled(Session(zoo.load(family), Settings()), "the dog saw a cat and " * 10)
+    session = begun(zoo.load(family), "the dog saw a cat and " * 10, echo=None)
     read = read_attention(session, session.node)
     layer = read.layers[0]
     whole = triangle(session, layer.layer, 1)
@@ -290,9 +285,7 @@ def test_the_cut_into_chunks_changes_nothing_that_is_seen(
 
 
 def test_a_quantized_cache_is_run_as_the_session_ran_it() -> None:
-    session = prefilled(
-        Session(load(LoadSettings(kv_bits=8, kv_group_size=32, dtype="float32")), Settings()), TRAP
-    )
+    session = begun(load(LoadSettings(kv_bits=8, kv_group_size=32, dtype="float32")), TRAP, echo=None)
     read = triangle(session, 5, 1)
     assert read.facts.failed is None
     assert read.row(read.tokens - 1).index(max(read.row(read.tokens - 1))) == 4

@@ -22,10 +22,77 @@ from engine.model import synthetic
 from engine.model.load import load
 from engine.protocol import AttributionRead, Contribution
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
-from tests.engine.inspection.inside.plain_llama import PlainLlama
+from engine.settings import LoadSettings
+from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, CONFIGS, Zoo
+
+# ---- a llama in numpy, written from its definition ---------------------------------------------
+
+
+class PlainLlama:
+    """A llama in numpy, for one sequence, that keeps what each part writes at the last position."""
+
+    def __init__(self, model: Any) -> None:
+        arrays = dict(tree_flatten(model.parameters()))
+        self.weights = {name: np.array(array).astype(np.float64) for name, array in arrays.items()}
+        self.heads, self.groups, self.size, self.eps = 4, 2, 32, 1e-5
+
+    def parts(self, ids: list[int]) -> tuple[dict[str, Any], Any]:
+        """Everything that is written to the stream at the last token, and the stream."""
+        x = self.weights["model.embed_tokens.weight"][ids]
+        written = {"embedding": x[-1]}
+        for layer in range(2):
+            names = f"model.layers.{layer}."
+            heads = self._attention(names, self._norm(x, names + "input_layernorm.weight"))
+            x = x + heads.sum(axis=0)
+            mlp = self._mlp(names + "mlp.", self._norm(x, names + "post_attention_layernorm.weight"))
+            x = x + mlp
+            written |= {f"{layer}.{head}": heads[head, -1] for head in range(self.heads)}
+            written[f"{layer}.mlp"] = mlp[-1]
+        return written, x[-1]
+
+    def shares(self, ids: list[int], token: int) -> dict[str, float]:
+        """What each part adds to a token's logit, the final norm's scale held."""
+        written, x = self.parts(ids)
+        scale = 1 / np.sqrt((x**2).mean() + self.eps)
+        along = self.weights["model.norm.weight"] * self.weights["model.embed_tokens.weight"][token]
+        return {name: float(part * scale @ along) for name, part in written.items()}
+
+    def _norm(self, x: Any, name: str) -> Any:
+        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + self.eps) * self.weights[name]
+
+    def _attention(self, names: str, x: Any) -> Any:
+        """What each head writes, shape (heads, tokens, width)."""
+        q, k, v = (
+            (x @ self.weights[f"{names}self_attn.{part}_proj.weight"].T).reshape(len(x), -1, self.size)
+            for part in "qkv"
+        )
+        q, k = self._turned(q), self._turned(k)
+        after = np.triu(np.full((len(x), len(x)), -np.inf), 1)
+        out = self.weights[names + "self_attn.o_proj.weight"]
+        written = []
+        for head in range(self.heads):
+            group = head // (self.heads // self.groups)
+            scores = q[:, head] @ k[:, group].T / np.sqrt(self.size) + after
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            looked = weights / weights.sum(axis=-1, keepdims=True) @ v[:, group]
+            written.append(looked @ out[:, head * self.size : (head + 1) * self.size].T)
+        return np.stack(written)
+
+    def _turned(self, x: Any) -> Any:
+        """Rotary positions: the two halves of a head are the two coordinates."""
+        half = self.size // 2
+        angles = np.arange(len(x))[:, None] * 10000.0 ** (-np.arange(half) / half)
+        cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        one, two = x[..., :half], x[..., half:]
+        return np.concatenate([one * cos - two * sin, one * sin + two * cos], axis=-1)
+
+    def _mlp(self, names: str, x: Any) -> Any:
+        gate, up, down = (self.weights[f"{names}{part}_proj.weight"] for part in ("gate", "up", "down"))
+        gated = x @ gate.T
+        return gated / (1 + np.exp(-gated)) * (x @ up.T) @ down.T
+
 
 PARK = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
 
@@ -33,14 +100,7 @@ PARK = "Once upon a time, there was a little boy named Max and a girl named Sue.
 def opened(zoo: Zoo, name: str, steps: int = 3, text: str = PARK, **load: Any) -> Session:
     if name == "pocket":  # its file has bfloat16
         load.setdefault("dtype", "float32")
-    return started(Session(zoo.load(name, **load), Settings()), steps, text)
-
-
-def started(session: Session, steps: int = 3, text: str = PARK) -> Session:
-    list(session.prefill("", session.encode(text), echo=False))
-    for _ in range(steps):
-        session.step()
-    return session
+    return begun(zoo.load(name, **load), text, steps=steps)
 
 
 def top(session: Session) -> tuple[int, int]:
@@ -123,7 +183,7 @@ def test_a_bias_is_the_rest_and_a_norms_bias_the_constant(tmp_path: Path) -> Non
     for layer in model.model.layers:
         layer.attn.c_proj.bias = mx.random.normal(layer.attn.c_proj.bias.shape)
     model.model.model.ln_f.bias = mx.random.normal(model.model.model.ln_f.bias.shape)
-    session = started(Session(model, Settings()))
+    session = begun(model, PARK, steps=3)
     token = top(session)[0]
     read = attribute(session, session.node, (token,))
     assert read.facts.failed is None
@@ -138,7 +198,7 @@ def test_before_a_softcap_and_without_a_split_by_head(tmp_path: Path) -> None:
     """Gemma 2 bends its logits, and computes its attention itself; its norms stand behind attention and MLP."""
     config = {**BASE, "model_type": "gemma2", "query_pre_attn_scalar": 32, "final_logit_softcapping": 3.0}
     synthetic.write(tmp_path, config)
-    session = started(Session(load(LoadSettings(model=str(tmp_path))), Settings()))
+    session = begun(load(LoadSettings(model=str(tmp_path))), PARK, steps=3)
     read = attribute(session, session.node, top(session))
     assert read.facts.failed is None, read.facts.failed
     assert read.softcap
@@ -168,7 +228,7 @@ def test_a_gain_behind_an_attention_belongs_to_it(zoo: Zoo) -> None:
     loaded = load(LoadSettings(model=str(zoo.path("llama"))))
     for layer in loaded.model.layers:
         layer.__class__, layer.gain = Gained, Gain()
-    session = started(Session(loaded, Settings()))
+    session = begun(loaded, PARK, steps=3)
     read = attribute(session, session.node, top(session))
     assert read.facts.failed is None, read.facts.failed
     assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
@@ -180,9 +240,8 @@ def test_a_stream_that_is_not_the_first_argument_fails_the_check(tmp_path: Path)
     synthetic.write(tmp_path, {**BASE, "model_type": "talkie", "num_key_value_heads": 4, "hidden_size": 128})
     loaded = load(LoadSettings(model=str(tmp_path)))
     loaded.model.lm_head = mx.random.normal(loaded.model.lm_head.shape)  # zeros, as mlx_lm makes it
-    session = started(Session(loaded, Settings()))
+    session = begun(loaded, PARK, steps=3)
     failed = attribute(session, session.node, top(session)).facts.failed
-    assert failed is not None
     assert failed.name == "parts"
 
 
@@ -190,7 +249,7 @@ def test_a_model_that_goes_through_its_layers_twice_is_refused(tmp_path: Path) -
     """What goes into its first layer the second time is no embedding."""
     config = {**BASE, "model_type": "nanbeige", "num_loops": 2, "effective_num_loops": 2}
     synthetic.write(tmp_path, config)
-    session = started(Session(load(LoadSettings(model=str(tmp_path))), Settings()))
+    session = begun(load(LoadSettings(model=str(tmp_path))), PARK, steps=3)
     with pytest.raises(
         StepError, match="nanbeige can't be taken apart: it does not go through its layers once"
     ):
@@ -257,13 +316,11 @@ def test_each_part_and_head_of_a_llama_equals_a_reference(zoo: Zoo) -> None:
 def test_a_split_that_loses_a_part_fails_the_check(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(*args: Any) -> split.LayerSplit | None:
         found = split.split_layer(*args)
-        assert found is not None
         return split.LayerSplit(found.writers[:-1], found.residual)
 
     monkeypatch.setattr(attribution, "split_layer", lossy)
     session = opened(zoo, "llama")
     failed = attribute(session, session.node, top(session)).facts.failed
-    assert failed is not None
     assert failed.name == "parts"
     assert failed.error > 100 * failed.bound
 

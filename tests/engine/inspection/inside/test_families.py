@@ -15,9 +15,10 @@ from engine.inspection.inside.capture import FLOAT32, capture
 from engine.inspection.inside.lens import read_lens, residual_streams
 from engine.model.load import load
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from tests.engine.inspection.inside.looking import Look, loaded, look, opened
 from tests.engine.inspection.inside.reference_models import RESULTS, TINY, reference_session
+from tests.engine.sessions import begun
 from tests.families import FAMILIES
 
 USUAL = (
@@ -81,8 +82,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.wide(10)
 @pytest.mark.parametrize(
-    "family",
-    [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES],
+    "family", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES]
 )
 def test_what_is_shown_is_what_was_computed(models: Path, family: str) -> None:
     if family in METAL and not mx.metal.is_available():
@@ -130,9 +130,7 @@ PROMPT = "Once upon a time, there was a little girl named"
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    session = Session(load(LoadSettings()), Settings())
-    for _ in session.prefill(PROMPT, session.encode(PROMPT)):
-        pass
+    session = begun(load(LoadSettings()), PROMPT, echo=None)
     session.step()
     return session
 

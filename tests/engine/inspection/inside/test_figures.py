@@ -24,8 +24,7 @@ def session() -> Session:
 
 def read(session: Session, prompt: str) -> list[tuple[str, float]]:
     """What the lens says of the last token: the first token of each layer, in percent."""
-    for _ in session.prefill(prompt, session.encode(prompt)):
-        pass
+    list(session.prefill(prompt, session.encode(prompt)))
     column = read_lens(session, session.node, positions=1).columns[-1]
     return [(cell.top[0].text, cell.top[0].prob * 100) for cell in column.cells]
 

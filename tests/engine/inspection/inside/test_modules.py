@@ -16,7 +16,8 @@ from engine.model.layers import calls, patched
 from engine.model.load import load
 from engine.protocol import ExpertsRead, HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 FORMS = (*CONFIGS, "pocket", "llama:4bit", "llama:bfloat16", "mixtral:4bit", "qwen3-next:4bit")
@@ -99,14 +100,11 @@ def test_the_pocket_model(zoo: Zoo) -> None:
     ]  # fmt: skip
     assert part(modules, "self_attn").heads == HeadFacts(4, 2, 64, 64)
     rope = part(modules, "self_attn.rope").rope
-    assert rope is not None
     assert (rope.dims, rope.base, rope.scale, rope.table) == (64, 10000.0, 1.0, False)
     assert rope.slowest == pytest.approx(2 * np.pi * 10000 ** (62 / 64))
     mlp = part(modules, "mlp").mlp
-    assert mlp is not None
     assert (mlp.inner, mlp.gated, mlp.activation) == (768, True, "SwiGLU")
     norm = part(modules, "input_layernorm").norm
-    assert norm is not None
     assert (norm.kind, norm.eps) == ("RMSNorm", 1e-5)
 
 
@@ -147,15 +145,11 @@ def test_norms_and_mlps_are_what_was_computed(
 
 def test_experts_are_counted_by_arrays_and_by_what_one_token_chose(zoo: Zoo) -> None:
     found = part(read(zoo, "mixtral"), "block_sparse_moe.switch_mlp")
-    assert found.experts is not None
     assert (found.experts.experts, found.experts.active) == (4, 2)
-    assert found.mlp is not None
     assert found.mlp.activation == "SwiGLU"
     clipped = part(read(zoo, "gpt-oss"), "mlp.experts")
-    assert clipped.mlp is not None
     assert clipped.mlp.activation == "SwiGLU, clipped"
     heads = part(read(zoo, "gpt-oss"), "self_attn").heads
-    assert heads is not None
     assert heads.sinks
 
 
@@ -177,9 +171,7 @@ def test_a_recurrent_layer(zoo: Zoo) -> None:
 def test_looking_changes_neither_model_nor_classes(zoo: Zoo) -> None:
     loaded = zoo.load("mixtral")
     before = mx.fast.rope, mx.fast.rms_norm, mx.softmax, type(loaded.model).__call__
-    session = Session(loaded, Settings())
-    for _ in session.prefill("", [5, 6, 7], echo=False):
-        pass
+    session = begun(loaded, [5, 6, 7])
     logits = session.logits.copy()
     read(zoo, "mixtral")
     assert (mx.fast.rope, mx.fast.rms_norm, mx.softmax, type(loaded.model).__call__) == before
@@ -216,11 +208,9 @@ def test_a_layer_that_does_something_else_is_not_explained() -> None:
 
 def test_an_activation_that_is_not_known_or_can_not_be_told_has_no_name() -> None:
     odd = mlp_facts([A], np.sin(A), 1e-5)
-    assert odd is not None
     assert (odd.gated, odd.activation) == (False, "")
     tiny = A * 1e-9  # SiLU and GELU are both x / 2 there
     near = mlp_facts([tiny, B], tiny / 2 * B, 1e-2)
-    assert near is not None
     assert (near.gated, near.activation) == (True, "")
     assert mlp_facts([A, B, C], A * B * C, 1e-5) is None
 
@@ -228,15 +218,6 @@ def test_an_activation_that_is_not_known_or_can_not_be_told_has_no_name() -> Non
 # ---- experts and states ------------------------------------------------------------------------
 
 PROMPT = [5, 6, 7, 8, 9, 100]
-
-
-def begun(zoo: Zoo, name: str) -> Session:
-    session = Session(zoo.load(name), Settings())
-    for _ in session.prefill("", PROMPT, echo=False):
-        pass
-    session.step()
-    session.step()
-    return session
 
 
 def router_logits(session: Session) -> list[np.ndarray]:
@@ -266,7 +247,7 @@ def expected(logits: np.ndarray, count: int) -> tuple[list[int], list[float]]:
 
 @pytest.mark.parametrize("name", ["mixtral", "gpt-oss", "qwen3-next", "mixtral:4bit"])
 def test_experts_and_weights_are_those_of_the_routers_logits(zoo: Zoo, name: str) -> None:
-    session = begun(zoo, name)
+    session = begun(zoo.load(name), PROMPT, steps=2)
     read = read_experts(session, session.node)
     assert read.facts.failed is None
     logits = router_logits(session)
@@ -282,7 +263,7 @@ def test_experts_and_weights_are_those_of_the_routers_logits(zoo: Zoo, name: str
 
 
 def test_a_shared_expert_beside_the_chosen_ones_does_not_disturb_the_reading(zoo: Zoo) -> None:
-    session = begun(zoo, "deepseek-v2")
+    session = begun(zoo.load("deepseek-v2"), PROMPT, steps=2)
     read = read_experts(session, session.node)
     (layer,) = read.layers
     # This router's weights are zeros: of 4 experts each has a share of 1/4, and nothing makes the chosen ones sum to 1.
@@ -290,7 +271,7 @@ def test_a_shared_expert_beside_the_chosen_ones_does_not_disturb_the_reading(zoo
 
 
 def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = begun(zoo, "mixtral")
+    session = begun(zoo.load("mixtral"), PROMPT, steps=2)
     whole = read_experts(session, session.node)
     monkeypatch.setattr(experts.mx, "eye", lambda *shape: mx.zeros(shape))  # a reading that reads nothing
     read = read_experts(session, session.node)
@@ -300,7 +281,7 @@ def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch
 
 
 def test_states_of_recurrent_layers(zoo: Zoo) -> None:
-    session = begun(zoo, "mamba2")
+    session = begun(zoo.load("mamba2"), PROMPT, steps=2)
     read = read_experts(session, session.node)
     states = tree_flatten([cache.state for cache in session.runner.kv.caches])
     caches = [array for _, array in states if isinstance(array, mx.array)]
@@ -322,12 +303,12 @@ def test_a_layer_without_a_state_is_left_out(zoo: Zoo) -> None:
 
 
 def read_states(zoo: Zoo, name: str) -> ExpertsRead:
-    session = begun(zoo, name)
+    session = begun(zoo.load(name), PROMPT, steps=2)
     return read_experts(session, session.node)
 
 
 def test_the_session_stays_as_it_is_and_a_model_without_either_says_so(zoo: Zoo) -> None:
-    session = begun(zoo, "llama")
+    session = begun(zoo.load("llama"), PROMPT, steps=2)
     before = session.kv_reading(), session.node, session.logits.copy()
     read = read_experts(session, session.node)
     assert (read.layers, read.states) == ((), ())

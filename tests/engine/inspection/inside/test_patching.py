@@ -18,9 +18,8 @@ from engine.protocol import ActivationsPatched, HeadsSwept, Measuring
 from engine.session.session import Session
 from engine.settings import Settings
 from inspector.state.inside import joined
-from tests.engine.inspection.inside.swapped import logits, stream_of, swapped, with_stream
-from tests.engine.inspection.inside.test_interventions import opened
-from tests.engine.session.moving import go_back
+from tests.engine.inspection.inside.test_interventions import logits, opened, stream_of, swapped, with_stream
+from tests.engine.sessions import go_back
 from tests.zoo import Zoo
 
 ONE = [31, 45, 77, 90, 12, 33, 61, 25]
@@ -32,8 +31,7 @@ TOKEN, RIVAL = 100, 200
 def opened_on(zoo: Zoo, name: str, *prompts: list[int], **settings: Any) -> tuple[Session, list[int]]:
     session, ends = Session(zoo.load(name, **settings), Settings()), []
     for ids in prompts:
-        for _ in session.prefill("", ids):
-            pass
+        list(session.prefill("", ids))
         ends.append(session.node)
     return session, ends
 
@@ -275,8 +273,6 @@ def test_heads_can_be_swept_a_layer_at_a_time_after_the_parts(zoo: Zoo) -> None:
     whole = swept(session, 7, 9)
     *_, parts = sweep_heads(session, session.node, 7, 9, heads=())
     *_, heads = sweep_heads(session, session.node, 7, 9, heads=(1,), parts=False)
-    assert isinstance(parts, HeadsSwept)
-    assert isinstance(heads, HeadsSwept)
     assert {each.intervention.kind for each in parts.units} == {"attention", "mlp", "layer"}
     assert [(each.intervention.layer, each.intervention.head) for each in heads.units] == [
         (1, head) for head in range(4)

@@ -12,23 +12,17 @@ from engine.inspection.inside.positions import try_position
 from engine.model.load import load
 from engine.sampling.ranking import log_softmax
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
+from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
 PROMPT = "Once upon a time, there was a little girl named"
 WAYS = {"gpt2": "learned", "mamba2": "none"}
 
 
-def opened(session: Session, ids: list[int]) -> Session:
-    for _ in session.prefill("", ids):
-        pass
-    return session
-
-
 @pytest.fixture(scope="module")
 def session() -> Session:
-    session = Session(load(LoadSettings(dtype="float32")), Settings())
-    return opened(session, session.encode(PROMPT))
+    return begun(load(LoadSettings(dtype="float32")), PROMPT, echo=None)
 
 
 def probability(session: Session, logits: mx.array, text: str) -> float:
@@ -123,7 +117,7 @@ def test_an_offset_of_0_changes_nothing_and_the_session_stays(session: Session) 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
-    session = opened(Session(zoo.load(family), Settings()), list(range(5, 17)))
+    session = begun(zoo.load(family), range(5, 17), echo=None)
     if family in WAYS and WAYS[family] == "none":
         for change in ("token", "mask"):
             with pytest.raises(StepError, match=r"state|never told"):
@@ -143,7 +137,7 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
 
 
 def test_learned_positions_end_where_their_table_ends(zoo: Zoo) -> None:
-    session = opened(Session(zoo.load("gpt2"), Settings()), list(range(5, 17)))
+    session = begun(zoo.load("gpt2"), range(5, 17), echo=None)
     assert try_position(session, session.node, "token", 244).use.table == 256
     with pytest.raises(StepError, match="learned 256 positions"):
         try_position(session, session.node, "token", 245)

@@ -6,8 +6,6 @@ A GPU's products of several rows are the ones that differ; those of one row are 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +16,13 @@ import pytest
 
 from engine import protocol
 from engine.inspection.inside import split
-from engine.model import rounding, synthetic
-from engine.model.rounding import precision, product_error
+from engine.model import synthetic
+from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from tests.engine.unthreaded import Unthreaded
+from tests.system import python
 from tests.zoo import BASE, Zoo
 
 Product = Callable[..., mx.array]
@@ -114,7 +113,6 @@ def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any,
     assert 1e-4 < product_error() < 1e-3
     inspected = Inspected(LoadSettings(model=str(zoo.path(family)), dtype="file"))
     loaded = inspected.context.loaded
-    assert loaded is not None
     assert any("TF32" in note and "MLX_ENABLE_TF32=0" in note for note in loaded.facts.notes)
     inspected.look()
     verified = inspected.do(protocol.Verify())[0]
@@ -128,7 +126,7 @@ def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any,
 
 
 def test_here_float32_is_float32(zoo: Zoo) -> None:
-    assert product_error() < rounding.COARSE / 10
+    assert product_error() < COARSE / 10
     assert precision("float32") == "float32"
     assert not any("TF32" in note for note in zoo.load("llama").facts.notes)
 
@@ -141,10 +139,8 @@ def test_mlx_is_told_to_multiply_in_float32_unless_the_person_said_otherwise(
     environment = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
     environment |= {"MLX_ENABLE_TF32": given} if given else {}
     seen = "import engine.frozen, os, sys; print('mlx' in sys.modules, os.environ['MLX_ENABLE_TF32'])"
-    done = subprocess.run(
-        [sys.executable, "-c", seen], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", there]
+    done = python(seen, env=environment)
+    assert (done.returncode, done.stdout.split()) == (0, ["False", there])
 
 
 @pytest.mark.parametrize("layers", [8, pytest.param(60, marks=pytest.mark.slow)])

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from engine.protocol import Candidate, PromptToken
-from inspector.main.messages import CandidateChosen
 from inspector.main.panels.candidates import CandidatesPanel, columns, draw_line, rows_of
+from inspector.main.tool import CandidateChosen
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import PROMPT, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown
@@ -146,6 +146,7 @@ async def test_the_first_row_and_the_taken_one_stay_in_view() -> None:
         await pilot.pause()
         for by in (0, 20, -9, -30):
             panel.move(by)
+            panel.show(timeline)  # as the main screen does then
             await pilot.pause()
             ranks = [int(line.split()[-3]) for line in lines(pilot)[2:6]]
             assert {1, 13, panel.highlighted + 1} <= set(ranks), ranks
@@ -160,13 +161,15 @@ async def test_the_highlighted_row_is_always_in_view() -> None:
     made.load()
     made.open()
     async with shown(CandidatesPanel(), (60, 10)) as (panel, pilot):
-        panel.show(made.timeline())
+        panel.show(timeline := made.timeline())
         for _ in range(39):
             panel.move(1)
+            panel.show(timeline)
         await pilot.pause()
         assert panel.candidate is not None
         assert any("▌" in line and f" {panel.candidate.id} " in line for line in lines(pilot))
         panel.move(-39)
+        panel.show(timeline)
         await pilot.pause()
         assert any("▌" in line for line in lines(pilot)[1:3])
 

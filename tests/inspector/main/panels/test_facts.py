@@ -13,7 +13,7 @@ from inspector.main.panels.kv import KVPanel, counted, kv_facts, layers_of, proj
 from inspector.main.panels.timing import TimingPanel, footprint, memory_facts, outliers, slow_steps, slowest
 from inspector.scales import count
 from inspector.state.timeline import Timeline
-from inspector.widgets.fact_table import fact_rows
+from inspector.widgets.canvas import fact_rows
 from tests.inspector.fakes import PROMPT, Session, facts, session
 from tests.inspector.panels_app import on_screen, screen, shown
 

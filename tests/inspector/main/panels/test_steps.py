@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from textual.geometry import Size
 
-from inspector.main.messages import SlotSelected
 from inspector.main.panels.steps import StepsPanel, StepsTable, StepStrip, fitting
+from inspector.main.tool import SlotSelected
 from inspector.widgets.charts import EIGHTHS
 from tests.inspector.fakes import HOSTILE, PROMPT, Session, long_timeline, next_step, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
@@ -183,3 +184,21 @@ async def test_many_steps_cost_no_more_rows_than_are_seen(monkeypatch: pytest.Mo
             panel.show(timeline)
             await pilot.pause()
         assert len(made) <= 5 * 3
+
+
+@on_screen
+async def test_rows_of_another_width_are_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a scroll bar comes or goes nobody is told of another size: kept rows would stand beside narrower ones."""
+    async with shown(StepsPanel(), (60, 20)) as (panel, pilot):
+        panel.show(session(4).timeline())
+        await pilot.pause()
+        assert "KiB" in lines(pilot)[2]
+        table = panel.query_one(StepsTable)
+        narrow = Size(table.scrollable_size.width - 2, table.scrollable_size.height)
+        monkeypatch.setattr(StepsTable, "scrollable_size", narrow)
+        table._strips.discard(3)
+        table.refresh_line(4)
+        for _ in range(2):
+            await pilot.pause()
+            rows = lines(pilot)[2:6]
+        assert len({row.index("KiB") for row in rows}) == 1, "\n".join(rows)

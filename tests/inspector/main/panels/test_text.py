@@ -6,8 +6,8 @@ import pytest
 from textual.geometry import Offset
 from textual.selection import Selection
 
-from inspector.main.messages import SlotSelected
 from inspector.main.panels.text import TextPanel
+from inspector.main.tool import SlotSelected
 from inspector.scales import METRICS
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, long_timeline, next_step, session
 from tests.inspector.painting import painting

@@ -11,15 +11,15 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 
 from engine.protocol import Deleted, Marked
-from inspector.main.messages import SlotSelected
+from inspector.display import carried
 from inspector.main.panels.steps import StepsPanel, StepsTable
 from inspector.main.panels.text import BYTES, VIEWS, TextPanel, facts, under
+from inspector.main.tool import SlotSelected
 from inspector.state.timeline import Timeline
-from inspector.state.token_bytes import carried
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session
 from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 MULTILINGUAL: tuple[Piece, ...] = (
     " Γειά", " σου", " 狐", "狸が", "こんに", "ちは", " мир", " שלום", " नम", "स्ते", "👩", " e", "\u0301t", "é", "\n\n",
@@ -231,29 +231,25 @@ async def test_special_tokens_are_reversed_among_borders() -> None:
         assert not style_at(pilot, "user").reverse
 
 
-def test_a_key_goes_through_the_views_and_says_which() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        text = rig.app.main.panel(TextPanel)
-        seen = []
-        for _ in VIEWS:
-            await rig.press("e")
-            seen.append((text.view, rig.status))
-        assert [view for view, _ in seen] == [*VIEWS[1:], VIEWS[0]]
-        assert [said for _, said in seen] == [
-            "Token borders. e: ids", "Token ids. e: bytes", "Token bytes. e: plain text", "Plain text",
-        ]  # fmt: skip
-
-    run(test, size=(80, 24))
+@pytest.mark.screen(size=(80, 24))
+async def test_a_key_goes_through_the_views_and_says_which(rig: Rig) -> None:
+    await rig.ready()
+    text = rig.app.main.panel(TextPanel)
+    seen = []
+    for _ in VIEWS:
+        await rig.press("e")
+        seen.append((text.view, rig.status))
+    assert [view for view, _ in seen] == [*VIEWS[1:], VIEWS[0]]
+    assert [said for _, said in seen] == [
+        "Token borders. e: ids", "Token ids. e: bytes", "Token bytes. e: plain text", "Plain text",
+    ]  # fmt: skip
 
 
-def test_the_smallest_screen_has_room_for_ids() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("e", "e")
-        assert re.search(r"Once│␣upon│", rig.screen_text())
-
-    run(test, size=(40, 12))
+@pytest.mark.screen(size=(40, 12))
+async def test_the_smallest_screen_has_room_for_ids(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("e", "e")
+    assert re.search(r"Once│␣upon│", rig.screen_text())
 
 
 # ---- marks --------------------------------------------------------------------------------------

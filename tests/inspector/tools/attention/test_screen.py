@@ -22,11 +22,10 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.attention.weights import MAX, MEAN, Head
+from inspector.tools.attention.tool import MAX, MEAN, Head
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FAILED, on, read, scores, triangle
-from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 
 def screen_of(rig: Rig) -> AttentionScreen:
@@ -54,97 +53,83 @@ async def opened(rig: Rig, **more: object) -> AttentionScreen:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_one_head_over_the_text_and_as_a_list(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        text = rig.screen_text()
-        tokens = rig.timeline.slot
-        assert screen.chosen == Head(1, 0)
-        assert "L2 h1 looks from" in text
-        assert "90.00 %" in text
-        assert f"{tokens - 4} back" in text
-        assert "Next" in text or "next token" in text
-        screen.view.action_move(3)
-        await rig.pilot.pause()
-        assert "Attention is" in text + rig.screen_text()
-
-    run(test, size=size)
+async def test_one_head_over_the_text_and_as_a_list(rig: Rig, size: tuple[int, int]) -> None:
+    screen = await opened(rig)
+    text = rig.screen_text()
+    tokens = rig.timeline.slot
+    assert screen.chosen == Head(1, 0)
+    assert "L2 h1 looks from" in text
+    assert "90.00 %" in text
+    assert f"{tokens - 4} back" in text
+    assert "Next" in text or "next token" in text
+    screen.view.action_move(3)
+    await rig.pilot.pause()
+    assert "Attention is" in text + rig.screen_text()
 
 
-def test_layers_and_heads_are_chosen_and_go_round():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("up")
-        assert screen.chosen == Head(2, 0)
-        await rig.press("up")
-        assert screen.chosen == Head(2, 0), "there is no later one"
-        chosen = []
-        for _ in range(4):
-            await rig.press("right_square_bracket")
-            chosen.append(screen.chosen)
-        assert chosen == [Head(2, 1), Head(2, MEAN), Head(2, MAX), Head(2, 0)]
-        await rig.press("comma")
-        assert screen.chosen == Head(2, MAX)
-        assert "L3 max looks from" in rig.screen_text()
-
-    run(test)
-
-
-def test_walking_tokens_and_opening_again_keep_the_head():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("down", "left")
-        asked = rig.engine.last(ReadAttention)
-        assert asked == ReadAttention(rig.timeline.before)
-        await rig.push([answer(rig), Ended("ReadAttention")])
-        assert screen.chosen == Head(0, 0)
-        await rig.press("escape", "A")
-        assert screen_of(rig).chosen == Head(0, 0)
-        assert "L1 h1 looks from" in rig.screen_text()
-
-    run(test)
-
-
-def test_what_rests_on_the_first_token_and_sinks_are_named():
-    async def test(rig: Rig) -> None:
-        await opened(rig, sinks=(0.7, 0.2))
-        assert "Rests on the first token" not in rig.screen_text()
-        assert "Its sink takes 70.00 %" in rig.screen_text()
+async def test_layers_and_heads_are_chosen_and_go_round(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("up")
+    assert screen.chosen == Head(2, 0)
+    await rig.press("up")
+    assert screen.chosen == Head(2, 0), "there is no later one"
+    chosen = []
+    for _ in range(4):
         await rig.press("right_square_bracket")
-        assert "Rests on the first token (90.00 %)" in rig.screen_text()
-        assert "Its sink takes 20.00 %" in rig.screen_text()
-
-    run(test)
-
-
-def test_the_triangle_is_asked_for_the_whole_path_and_kept_while_walking():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        tip, count = rig.timeline.tip, len(rig.timeline.items)
-        rig.engine.sent.clear()
-        await rig.press("a")
-        assert rig.engine.sent == [ReadTriangle(tip, 1, 0)]
-        assert "The whole path goes through the model again" in rig.screen_text()
-        await rig.push([triangle(tip, 1, 0, count), Ended("ReadTriangle")])
-        assert f"{count} tokens, {count * (count + 1)} B of 16 bits" in rig.screen_text()
-        assert "hidden by the causal" in rig.screen_text()
-        rig.engine.sent.clear()
-        await rig.press("left")
-        await rig.push([answer(rig), Ended("ReadAttention")])
-        assert rig.engine.names == ["ReadAttention"], "the triangle has the rows of all tokens"
-        assert f"{count - 1}▸" in rig.screen_text()
-        await rig.press("right_square_bracket")
-        assert rig.engine.sent[-1] == ReadTriangle(tip, 1, 1)
-        await rig.press("right_square_bracket")
-        assert "A triangle is drawn of a single head" in rig.screen_text()
-        await rig.press("a")
-        assert not screen.control.triangle
-
-    run(test)
+        chosen.append(screen.chosen)
+    assert chosen == [Head(2, 1), Head(2, MEAN), Head(2, MAX), Head(2, 0)]
+    await rig.press("comma")
+    assert screen.chosen == Head(2, MAX)
+    assert "L3 max looks from" in rig.screen_text()
 
 
-def test_what_was_recorded_is_shown_without_a_model(tmp_path: Path):
-    """The answers, the triangle and the scores are in the trace; the path went on after them."""
+async def test_walking_tokens_and_opening_again_keep_the_head(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("down", "left")
+    asked = rig.engine.last(ReadAttention)
+    assert asked == ReadAttention(rig.timeline.before)
+    await rig.push([answer(rig), Ended("ReadAttention")])
+    assert screen.chosen == Head(0, 0)
+    await rig.press("escape", "A")
+    assert screen_of(rig).chosen == Head(0, 0)
+    assert "L1 h1 looks from" in rig.screen_text()
+
+
+async def test_what_rests_on_the_first_token_and_sinks_are_named(rig: Rig) -> None:
+    await opened(rig, sinks=(0.7, 0.2))
+    assert "Rests on the first token" not in rig.screen_text()
+    assert "Its sink takes 70.00 %" in rig.screen_text()
+    await rig.press("right_square_bracket")
+    assert "Rests on the first token (90.00 %)" in rig.screen_text()
+    assert "Its sink takes 20.00 %" in rig.screen_text()
+
+
+async def test_the_triangle_is_asked_for_the_whole_path_and_kept_while_walking(rig: Rig) -> None:
+    screen = await opened(rig)
+    tip, count = rig.timeline.tip, len(rig.timeline.items)
+    rig.engine.sent.clear()
+    await rig.press("a")
+    assert rig.engine.sent == [ReadTriangle(tip, 1, 0)]
+    assert "The whole path goes through the model again" in rig.screen_text()
+    await rig.push([triangle(tip, 1, 0, count), Ended("ReadTriangle")])
+    assert f"{count} tokens, {count * (count + 1)} B of 16 bits" in rig.screen_text()
+    assert "hidden by the causal" in rig.screen_text()
+    rig.engine.sent.clear()
+    await rig.press("left")
+    await rig.push([answer(rig), Ended("ReadAttention")])
+    assert rig.engine.names == ["ReadAttention"], "the triangle has the rows of all tokens"
+    assert f"{count - 1}▸" in rig.screen_text()
+    await rig.press("right_square_bracket")
+    assert rig.engine.sent[-1] == ReadTriangle(tip, 1, 1)
+    await rig.press("right_square_bracket")
+    assert "A triangle is drawn of a single head" in rig.screen_text()
+    await rig.press("a")
+    assert not screen.control.triangle
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording with the answers, the triangle and the scores; the path went on by two tokens after them."""
     session = Session()
     session.load()
     session.open()
@@ -155,178 +140,152 @@ def test_what_was_recorded_is_shown_without_a_model(tmp_path: Path):
     session.steps(2)
     entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
     save_as(tmp_path / "looked.jsonl", [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
-
-    async def test(rig: Rig) -> None:
-        await rig.press("end", "A")
-        assert "This view of this token was not recorded." in rig.screen_text()
-        await rig.press("left", "left")
-        assert "L2 h1 looks from" in rig.screen_text()
-        await rig.press("a")
-        assert "hidden by the causal" in rig.screen_text()
-        await rig.press("s")
-        assert f"Heads sorted by: previous token, over {count} tokens" in rig.screen_text()
-        await rig.press("a", "right_square_bracket")
-        assert "This was not recorded." in rig.screen_text()
-        assert rig.engine.sent == []
-
-    replayed(test, tmp_path / "looked.jsonl")
+    return tmp_path / "looked.jsonl"
 
 
-def test_of_a_long_path_the_part_that_fits_is_asked(monkeypatch: pytest.MonkeyPatch):
+async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
+    await replay.press("end", "A")
+    assert "This view of this token was not recorded." in replay.screen_text()
+    await replay.press("left", "left")
+    assert "L2 h1 looks from" in replay.screen_text()
+    await replay.press("a")
+    assert "hidden by the causal" in replay.screen_text()
+    await replay.press("s")
+    count = len(replay.timeline.items) - 2
+    assert f"Heads sorted by: previous token, over {count} tokens" in replay.screen_text()
+    await replay.press("a", "right_square_bracket")
+    assert "This was not recorded." in replay.screen_text()
+    assert replay.engine.sent == []
+
+
+async def test_of_a_long_path_the_part_that_fits_is_asked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inspector.tools.attention.screen.TRIANGLE_TOKENS", 8)
     assert TRIANGLE_TOKENS == 2048
 
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        assert screen.end == rig.timeline.before, "the token is beyond the bound: the engine says so"
-        await rig.press("home")
-        assert screen.end == rig.timeline.items[7].node
-
-    run(test)
+    screen = await opened(rig)
+    assert screen.end == rig.timeline.before, "the token is beyond the bound: the engine says so"
+    await rig.press("home")
+    assert screen.end == rig.timeline.items[7].node
 
 
-def test_a_refused_triangle_says_why():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("a")
-        refused = Failure("ReadTriangle", "The path has 9,000 tokens.", "Look at an earlier token.")
-        await rig.push([refused, Ended("ReadTriangle")])
-        text = rig.screen_text()
-        assert "The path has 9,000 tokens." in text
-        assert "Look at an earlier token." in text
-
-    run(test)
+async def test_a_refused_triangle_says_why(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("a")
+    refused = Failure("ReadTriangle", "The path has 9,000 tokens.", "Look at an earlier token.")
+    await rig.push([refused, Ended("ReadTriangle")])
+    text = rig.screen_text()
+    assert "The path has 9,000 tokens." in text
+    assert "Look at an earlier token." in text
 
 
-def test_heads_are_sorted_by_what_they_do():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        tip, count = rig.timeline.tip, len(rig.timeline.items)
-        rig.engine.sent.clear()
-        await rig.press("s")
-        assert rig.engine.sent == [ScoreHeads(tip)]
-        assert screen.chosen == Head(1, 0)
-        await rig.push([scores(tip, count), Ended("ScoreHeads")])
-        assert "Heads sorted by: previous token" in rig.screen_text()
-        assert screen.chosen == Head(1, 0)
-        await rig.press("s")
-        assert screen.chosen == Head(2, 1), "the most inductive"
-        assert "Heads sorted by: same token again" in rig.screen_text()
-        await rig.press("down")
-        assert screen.chosen == Head(2, 0)
-        await rig.press("up", "up")
-        assert screen.chosen == Head(2, 1)
-        await rig.press("s")
-        assert screen.chosen == Head(0, 1), "rests on the first token"
-        await rig.press("s")
-        assert screen.chosen == Head(0, 0), "the widest"
-        assert "5.00" in rig.screen_text()
-        await rig.press("s")
-        assert "Where each head looks: 3 layers of 2 heads" in rig.screen_text()
-        assert [command for command in rig.engine.names if command == "ScoreHeads"] == ["ScoreHeads"]
-
-    run(test)
+async def test_heads_are_sorted_by_what_they_do(rig: Rig) -> None:
+    screen = await opened(rig)
+    tip, count = rig.timeline.tip, len(rig.timeline.items)
+    rig.engine.sent.clear()
+    await rig.press("s")
+    assert rig.engine.sent == [ScoreHeads(tip)]
+    assert screen.chosen == Head(1, 0)
+    await rig.push([scores(tip, count), Ended("ScoreHeads")])
+    assert "Heads sorted by: previous token" in rig.screen_text()
+    assert screen.chosen == Head(1, 0)
+    await rig.press("s")
+    assert screen.chosen == Head(2, 1), "the most inductive"
+    assert "Heads sorted by: same token again" in rig.screen_text()
+    await rig.press("down")
+    assert screen.chosen == Head(2, 0)
+    await rig.press("up", "up")
+    assert screen.chosen == Head(2, 1)
+    await rig.press("s")
+    assert screen.chosen == Head(0, 1), "rests on the first token"
+    await rig.press("s")
+    assert screen.chosen == Head(0, 0), "the widest"
+    assert "5.00" in rig.screen_text()
+    await rig.press("s")
+    assert "Where each head looks: 3 layers of 2 heads" in rig.screen_text()
+    assert [command for command in rig.engine.names if command == "ScoreHeads"] == ["ScoreHeads"]
 
 
-def test_a_text_without_repeats_has_no_induction():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("s", "s")
-        await rig.push([scores(rig.timeline.tip, 9, repeats=0), Ended("ScoreHeads")])
-        assert "No token of this text occurs again" in rig.screen_text()
-        assert screen.chosen == Head(1, 0), "nothing to choose by"
-
-    run(test)
+async def test_a_text_without_repeats_has_no_induction(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("s", "s")
+    await rig.push([scores(rig.timeline.tip, 9, repeats=0), Ended("ScoreHeads")])
+    assert "No token of this text occurs again" in rig.screen_text()
+    assert screen.chosen == Head(1, 0), "nothing to choose by"
 
 
-def test_a_check_that_fails_takes_the_view_away():
-    async def test(rig: Rig) -> None:
-        await opened(rig, facts=FAILED)
-        text = rig.screen_text()
-        assert "The check “attention” failed for the architecture strange (layer 2):" in text
-        assert "off by 0.25, where 1e-05 is allowed." in text
-        assert "90.00 %" not in text
-
-    run(test)
+async def test_a_check_that_fails_takes_the_view_away(rig: Rig) -> None:
+    await opened(rig, facts=FAILED)
+    text = rig.screen_text()
+    assert "The check “attention” failed for the architecture strange (layer 2):" in text
+    assert "off by 0.25, where 1e-05 is allowed." in text
+    assert "90.00 %" not in text
 
 
-def test_layers_without_an_attention_are_told():
-    async def test(rig: Rig) -> None:
-        await opened(rig, missing=("Layer 4 without an attention: it keeps a state instead.",))
-        assert "Layer 4 without an attention" in rig.screen_text()
-        await rig.press("left")
-        none = read(rig.timeline.before, 3, lambda layer, head: [], layers=0, missing=("No layer has one.",))
-        await rig.push([none, Ended("ReadAttention")])
-        assert "No layer has one." in rig.screen_text()
-        await rig.press("a", "s", "up", "right_square_bracket")
-        assert "L2 h1" not in rig.screen_text()
-
-    run(test)
+async def test_layers_without_an_attention_are_told(rig: Rig) -> None:
+    await opened(rig, missing=("Layer 4 without an attention: it keeps a state instead.",))
+    assert "Layer 4 without an attention" in rig.screen_text()
+    await rig.press("left")
+    none = read(rig.timeline.before, 3, lambda layer, head: [], layers=0, missing=("No layer has one.",))
+    await rig.push([none, Ended("ReadAttention")])
+    assert "No layer has one." in rig.screen_text()
+    await rig.press("a", "s", "up", "right_square_bracket")
+    assert "L2 h1" not in rig.screen_text()
 
 
-def test_leaving_stops_what_is_computed():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("a")
-        asked = rig.engine.last(ReadTriangle)
-        await rig.press("escape")
-        assert rig.engine.cancelled(asked)
-
-    run(test)
+async def test_leaving_stops_what_is_computed(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("a")
+    asked = rig.engine.last(ReadTriangle)
+    await rig.press("escape")
+    assert rig.engine.cancelled(asked)
 
 
-def test_the_kite_and_the_ball_on_the_real_model():
-    async def body() -> None:
-        prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
-        app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
-        async with app.run_test(size=(120, 40)) as pilot:
+async def test_the_kite_and_the_ball_on_the_real_model() -> None:
+    prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
+    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    async with app.run_test(size=(120, 40)) as pilot:
 
-            def text() -> str:
-                return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+        def text() -> str:
+            return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
-            async def until(*words: str) -> None:
-                async with asyncio.timeout(120):
-                    while not all(word in text() for word in words):
-                        await pilot.pause(0.02)
-
+        async def until(*words: str) -> None:
             async with asyncio.timeout(120):
-                while not app.controller.timeline.prompts.prefilled:
+                while not all(word in text() for word in words):
                     await pilot.pause(0.02)
-            await pilot.press("A")
-            await until("Layer 6, head 2 looks from ␣red at", "␣kite", "The model's next token: ␣ball 7")
-            await until("Attention is not explanation")
-            await pilot.press("a")
-            await until("17 tokens, 306 B of 16 bits", "␣played   14", "17▸")
-            await pilot.press("s", "s")
-            await until("Heads sorted by: same token again", "▸ L7 h1")
 
-    asyncio.run(body())
+        async with asyncio.timeout(120):
+            while not app.controller.timeline.prompts.prefilled:
+                await pilot.pause(0.02)
+        await pilot.press("A")
+        await until("Layer 6, head 2 looks from ␣red at", "␣kite", "The model's next token: ␣ball 7")
+        await until("Attention is not explanation")
+        await pilot.press("a")
+        await until("17 tokens, 306 B of 16 bits", "␣played   14", "17▸")
+        await pilot.press("s", "s")
+        await until("Heads sorted by: same token again", "▸ L7 h1")
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_which_are_shown(size):
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig, layers=94, heads=64)
-        screen.view.action_move(30)
-        await rig.pilot.pause()
-        for key, wanted in (("up", 3), ("right_square_bracket", 1)):
-            found = re.search(
-                r"Shown: layers (\d+) to (\d+) of 94, heads (\d+) to (\d+) of 64", whole(screen)
-            )
-            assert found is not None
-            first, last, one, other = map(int, found.groups())
-            chosen = screen.chosen
-            assert first <= chosen.layer + 1 <= last
-            assert one <= chosen.head + 1 <= other
-            drawn = [line.strip("│ ").split(" ")[0] for line in whole(screen).splitlines()]
-            layers = {int(name[1:]) for name in drawn if re.fullmatch(r"L\d+", name)}
-            assert layers == set(range(first, last + 1)), "and these are those"
-            await rig.press(*[key] * (60 if wanted == 3 else 40))
-        await rig.press("s")
-        assert isinstance(rig.engine.last(ScoreHeads), ScoreHeads)
-
-    run(test, size=size)
+async def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_which_are_shown(
+    rig: Rig, size
+) -> None:
+    screen = await opened(rig, layers=94, heads=64)
+    screen.view.action_move(30)
+    await rig.pilot.pause()
+    for key, wanted in (("up", 3), ("right_square_bracket", 1)):
+        found = re.search(r"Shown: layers (\d+) to (\d+) of 94, heads (\d+) to (\d+) of 64", whole(screen))
+        assert found is not None
+        first, last, one, other = map(int, found.groups())
+        chosen = screen.chosen
+        assert first <= chosen.layer + 1 <= last
+        assert one <= chosen.head + 1 <= other
+        drawn = [line.strip("│ ").split(" ")[0] for line in whole(screen).splitlines()]
+        layers = {int(name[1:]) for name in drawn if re.fullmatch(r"L\d+", name)}
+        assert layers == set(range(first, last + 1)), "and these are those"
+        await rig.press(*[key] * (60 if wanted == 3 else 40))
+    await rig.press("s")
+    assert isinstance(rig.engine.last(ScoreHeads), ScoreHeads)
 
 
 def whole(screen: AttentionScreen) -> str:
@@ -337,9 +296,6 @@ def whole(screen: AttentionScreen) -> str:
     return "\n".join("".join(part.text for part in row) for row in rows)
 
 
-def test_a_model_that_fits_says_nothing_of_it():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert "Shown:" not in rig.screen_text()
-
-    run(test)
+async def test_a_model_that_fits_says_nothing_of_it(rig: Rig) -> None:
+    await opened(rig)
+    assert "Shown:" not in rig.screen_text()

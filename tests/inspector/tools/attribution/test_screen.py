@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +12,10 @@ from engine.protocol import Attribute, Check, Loading
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
-from inspector.tools.attribution.bars import bar_texts, spread
-from inspector.tools.attribution.screen import AttributionScreen
+from inspector.tools.attribution.screen import AttributionScreen, bar_texts, spread
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.attribution.reads import FACTS, read
-from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 KIND = "Attribute"
 
@@ -47,155 +46,133 @@ def line(rig: Rig, name: str) -> str:
     return next(text for text in rig.screen_text().splitlines() if text.lstrip("│ ▶├└").startswith(name))
 
 
-def test_bars_go_both_ways_and_sum_to_the_difference():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        timeline = rig.timeline
-        assert asked(rig).node == timeline.before
-        assert asked(rig).tokens[0] == timeline.taken
-        text = rig.screen_text()
-        assert "for [odd] ◂│▸ for ␣toys" in text
-        assert "sums to 3.90, the logits differ by 3.90" in text
-        assert "Direct effect alone" in text
-        up, down = line(rig, "L2 MLP"), line(rig, "L2 attention")
-        assert "+7.20" in up
-        assert "█" in up.partition("│")[2].partition("│")[2]
-        assert "▒" not in up
-        assert "−4.80" in down
-        assert "▒" in down
-        assert "█" not in down
-        assert down.index("▒") < up.index("█")
-        assert "3.90" in up, "where the difference is after the last part"
-        assert "constant" not in text, "it adds nothing"
-
-    run(test)
+async def test_bars_go_both_ways_and_sum_to_the_difference(rig: Rig) -> None:
+    await opened(rig)
+    timeline = rig.timeline
+    assert asked(rig).node == timeline.before
+    assert asked(rig).tokens[0] == timeline.taken
+    text = rig.screen_text()
+    assert "for [odd] ◂│▸ for ␣toys" in text
+    assert "sums to 3.90, the logits differ by 3.90" in text
+    assert "Direct effect alone" in text
+    up, down = line(rig, "L2 MLP"), line(rig, "L2 attention")
+    assert "+7.20" in up
+    assert "█" in up.partition("│")[2].partition("│")[2]
+    assert "▒" not in up
+    assert "−4.80" in down
+    assert "▒" in down
+    assert "█" not in down
+    assert down.index("▒") < up.index("█")
+    assert "3.90" in up, "where the difference is after the last part"
+    assert "constant" not in text, "it adds nothing"
 
 
-def test_the_largest_part_is_told_in_words_and_arrows_go_on():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert "L2 MLP: +6.00 to “␣toys”, −1.20 to “[odd]”; the difference +7.20." in rig.screen_text()
-        await rig.press("up")
-        assert "Heads: h1 −3.60, h2 −1.20." in rig.screen_text()
-        await rig.press(*["up"] * 9)
-        assert "embedding: +0.25" in rig.screen_text()
-        assert rig.engine.names == [KIND]
-
-    run(test)
+async def test_the_largest_part_is_told_in_words_and_arrows_go_on(rig: Rig) -> None:
+    await opened(rig)
+    assert "L2 MLP: +6.00 to “␣toys”, −1.20 to “[odd]”; the difference +7.20." in rig.screen_text()
+    await rig.press("up")
+    assert "Heads: h1 −3.60, h2 −1.20." in rig.screen_text()
+    await rig.press(*["up"] * 9)
+    assert "embedding: +0.25" in rig.screen_text()
+    assert rig.engine.names == [KIND]
 
 
-def test_an_attention_unfolds_and_by_size_its_heads_take_its_place():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("enter")
-        assert "├ h1" not in rig.screen_text(), "an MLP has no heads"
-        await rig.press("up", "enter")
-        assert "├ h1" in rig.screen_text()
-        assert "└ h2" in rig.screen_text()
-        assert "╍" in line(rig, "h1")
-        await rig.press("down", "enter")
-        assert "├ h1" not in rig.screen_text()
-        assert screen.choices.row == (3, 0)
-        await rig.press("h", "s")
-        text = rig.screen_text()
-        assert "so far" not in text
-        assert text.index("L2 MLP") < text.index("L2 h1") < text.index("L2 h2") < text.index("embedding")
-        assert "L2 attention" not in text
-        assert "▒" in line(rig, "L2 h1")
-        await rig.press("h", "s")
-        assert "L2 attention" in rig.screen_text()
-        assert rig.engine.names == [KIND]
-
-    run(test)
+async def test_an_attention_unfolds_and_by_size_its_heads_take_its_place(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("enter")
+    assert "├ h1" not in rig.screen_text(), "an MLP has no heads"
+    await rig.press("up", "enter")
+    assert "├ h1" in rig.screen_text()
+    assert "└ h2" in rig.screen_text()
+    assert "╍" in line(rig, "h1")
+    await rig.press("down", "enter")
+    assert "├ h1" not in rig.screen_text()
+    assert screen.choices.row == (3, 0)
+    await rig.press("h", "s")
+    text = rig.screen_text()
+    assert "so far" not in text
+    assert text.index("L2 MLP") < text.index("L2 h1") < text.index("L2 h2") < text.index("embedding")
+    assert "L2 attention" not in text
+    assert "▒" in line(rig, "L2 h1")
+    await rig.press("h", "s")
+    assert "L2 attention" in rig.screen_text()
+    assert rig.engine.names == [KIND]
 
 
-def test_tokens_are_chosen_among_the_candidates():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        first = asked(rig).tokens
-        await rig.press("c")
-        assert asked(rig).tokens[0] == first[0]
-        assert asked(rig).tokens[1] not in first
-        await answer(rig)
-        await rig.press("C")
-        assert screen.tokens == first
-        assert rig.engine.names == [KIND] * 2, "what is known is not asked again"
-        await rig.press("f")
-        assert asked(rig).tokens[1] == first[1]
-        assert asked(rig).tokens[0] not in first
-        await answer(rig)
-        await rig.press("F", "o")
-        assert asked(rig).tokens == first[:1]
-        await answer(rig)
-        text = rig.screen_text()
-        assert "What each part adds to the logit of" in text
-        assert "sums to 3.25, the logit is 3.25" in text
-        assert "lowers it ◂│▸ raises it" in text
-        await rig.press("o")
-        assert screen.tokens == first
-        await rig.press("left")
-        assert asked(rig).node == rig.timeline.before
-        assert asked(rig).tokens[0] == rig.timeline.taken, "another token begins with its own"
-
-    run(test)
+async def test_tokens_are_chosen_among_the_candidates(rig: Rig) -> None:
+    screen = await opened(rig)
+    first = asked(rig).tokens
+    await rig.press("c")
+    assert asked(rig).tokens[0] == first[0]
+    assert asked(rig).tokens[1] not in first
+    await answer(rig)
+    await rig.press("C")
+    assert screen.tokens == first
+    assert rig.engine.names == [KIND] * 2, "what is known is not asked again"
+    await rig.press("f")
+    assert asked(rig).tokens[1] == first[1]
+    assert asked(rig).tokens[0] not in first
+    await answer(rig)
+    await rig.press("F", "o")
+    assert asked(rig).tokens == first[:1]
+    await answer(rig)
+    text = rig.screen_text()
+    assert "What each part adds to the logit of" in text
+    assert "sums to 3.25, the logit is 3.25" in text
+    assert "lowers it ◂│▸ raises it" in text
+    await rig.press("o")
+    assert screen.tokens == first
+    await rig.press("left")
+    assert asked(rig).node == rig.timeline.before
+    assert asked(rig).tokens[0] == rig.timeline.taken, "another token begins with its own"
 
 
-def test_the_highlighted_candidate_is_what_it_is_compared_with():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("down", "down")
-        highlighted = rig.app.main.host.candidate
-        assert highlighted is not None
-        assert highlighted.id != rig.timeline.taken
-        await rig.press("D")
-        assert asked(rig).tokens == (rig.timeline.taken, highlighted.id)
-
-    run(test)
+async def test_the_highlighted_candidate_is_what_it_is_compared_with(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("down", "down")
+    highlighted = rig.app.main.host.candidate
+    assert highlighted is not None
+    assert highlighted.id != rig.timeline.taken
+    await rig.press("D")
+    assert asked(rig).tokens == (rig.timeline.taken, highlighted.id)
 
 
-def test_a_softcap_and_what_could_not_be_split_are_said():
-    async def test(rig: Rig) -> None:
-        await opened(rig, softcap=True, notes=("Layers 1-2: the heads can't be told apart here.",))
-        text = rig.screen_text()
-        assert "the logits before their softcap differ by 3.90" in text
-        assert "Layers 1-2: the heads can't be told apart here." in text
-        await rig.press("o")
-        await answer(rig, softcap=True)
-        assert "sums to 3.25, the logit before its softcap is 3.25, 1.62 after it" in rig.screen_text()
-
-    run(test)
+async def test_a_softcap_and_what_could_not_be_split_are_said(rig: Rig) -> None:
+    await opened(rig, softcap=True, notes=("Layers 1-2: the heads can't be told apart here.",))
+    text = rig.screen_text()
+    assert "the logits before their softcap differ by 3.90" in text
+    assert "Layers 1-2: the heads can't be told apart here." in text
+    await rig.press("o")
+    await answer(rig, softcap=True)
+    assert "sums to 3.25, the logit before its softcap is 3.25, 1.62 after it" in rig.screen_text()
 
 
-def test_a_failed_check_takes_the_bars_away():
-    async def test(rig: Rig) -> None:
-        await opened(rig, facts=replace(FACTS, checks=(Check("parts", 0.5, 1e-5),)))
-        text = rig.screen_text()
-        assert "“parts sum to logits” failed for the architecture llama" in text
-        assert "sums to 3.90" not in text
-        await rig.press("down", "enter", "h", "s")
-        assert "failed" in rig.screen_text()
-
-    run(test)
+async def test_a_failed_check_takes_the_bars_away(rig: Rig) -> None:
+    await opened(rig, facts=replace(FACTS, checks=(Check("parts", 0.5, 1e-5),)))
+    text = rig.screen_text()
+    assert "“parts sum to logits” failed for the architecture llama" in text
+    assert "sums to 3.90" not in text
+    await rig.press("down", "enter", "h", "s")
+    assert "failed" in rig.screen_text()
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_every_size_has_a_bar_the_sum_and_the_row_looked_at(size):
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        text = rig.screen_text()
-        assert "▶ L2 MLP" in text
-        assert "█" in text
-        assert "= sum" in text
-        assert "3.90" in text.partition("= sum")[2]
-        await rig.press("h", *["up"] * 9)
-        assert "▶ embed" in rig.screen_text()
-        assert "◂│▸" in rig.screen_text()
-
-    run(test, size=size)
+async def test_every_size_has_a_bar_the_sum_and_the_row_looked_at(rig: Rig, size) -> None:
+    await opened(rig)
+    text = rig.screen_text()
+    assert "▶ L2 MLP" in text
+    assert "█" in text
+    assert "= sum" in text
+    assert "3.90" in text.partition("= sum")[2]
+    await rig.press("h", *["up"] * 9)
+    assert "▶ embed" in rig.screen_text()
+    assert "◂│▸" in rig.screen_text()
 
 
-def test_a_replay_shows_the_tokens_that_were_asked_for(tmp_path):
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording with the contributions of the last step, for its token and a rare one."""
     session = Session()
     session.load()
     session.open()
@@ -206,18 +183,17 @@ def test_a_replay_shows_the_tokens_that_were_asked_for(tmp_path):
     entries = [Entry(LoadSettings("pocket"), 0.0)]
     kept = [record for record in session.records if not isinstance(record, Loading)]
     entries += [Entry(record, 0.1) for record in [*kept, read(node, (distribution.picked, rare))]]
-    path = tmp_path / "a.jsonl"
-    save_as(path, entries, "test 1")
+    save_as(tmp_path / "a.jsonl", entries, "test 1")
+    return tmp_path / "a.jsonl"
 
-    async def test(rig: Rig) -> None:
-        await rig.press("D")
-        assert "▶ L2 MLP" in rig.screen_text()
-        assert "for [odd] ◂│▸ for ␣toys" in rig.screen_text()
-        await rig.press("c")
-        assert "was not recorded" in rig.screen_text()
-        assert rig.engine.sent == []
 
-    replayed(test, path)
+async def test_a_replay_shows_the_tokens_that_were_asked_for(replay: Rig) -> None:
+    await replay.press("D")
+    assert "▶ L2 MLP" in replay.screen_text()
+    assert "for [odd] ◂│▸ for ␣toys" in replay.screen_text()
+    await replay.press("c")
+    assert "was not recorded" in replay.screen_text()
+    assert replay.engine.sent == []
 
 
 def test_bars_keep_to_their_cells():
@@ -233,35 +209,30 @@ def test_bars_keep_to_their_cells():
                     assert bool(right.strip()) == (value > 0)
 
 
-def test_a_real_model_is_taken_apart():
-    async def body() -> None:
-        prompt = (
-            "Once upon a time, there was a little boy named Max and a girl named Sue. "
-            "One day, Max went to the park with"
-        )
-        app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
-        async with app.run_test(size=(120, 36)) as pilot:
+async def test_a_real_model_is_taken_apart() -> None:
+    prompt = (
+        "Once upon a time, there was a little boy named Max and a girl named Sue. "
+        "One day, Max went to the park with"
+    )
+    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    async with app.run_test(size=(120, 36)) as pilot:
 
-            async def idle() -> None:
-                async with asyncio.timeout(60):
-                    while not app.controller.timeline.candidates or app.controller.client.outstanding:
-                        await asyncio.sleep(0.05)
+        async def idle() -> None:
+            async with asyncio.timeout(60):
+                while not app.controller.timeline.candidates or app.controller.client.outstanding:
+                    await asyncio.sleep(0.05)
 
-            await idle()
-            await pilot.press("D")
-            await idle()
-            await pilot.pause()
-            screen = app.screen
-            assert isinstance(screen, AttributionScreen)
-            found = screen.answer
-            assert found is not None
-            assert found.facts.failed is None
-            assert [token.text for token in found.tokens] == [" Sue", " his"]
-            shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
-            assert "▶ L7 attention" in shown, "two heads of it look at the name and write it"
-            assert f"sums to {found.total:.2f}, the logits differ by {found.reached:.2f}" in shown
-            assert "logits unchanged (0)" in shown or "forward 0" in shown, (
-                "as there is room beside the times"
-            )
-
-    asyncio.run(body())
+        await idle()
+        await pilot.press("D")
+        await idle()
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, AttributionScreen)
+        found = screen.answer
+        assert found is not None
+        assert found.facts.failed is None
+        assert [token.text for token in found.tokens] == [" Sue", " his"]
+        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        assert "▶ L7 attention" in shown, "two heads of it look at the name and write it"
+        assert f"sums to {found.total:.2f}, the logits differ by {found.reached:.2f}" in shown
+        assert "logits unchanged (0)" in shown or "forward 0" in shown, "as there is room beside the times"

@@ -12,12 +12,18 @@ from rich.cells import cell_len
 
 from engine.protocol import BeamEnded, BeamStep, Ended, Failure, Record
 from inspector.state.beams import BeamHistory
-from inspector.tools.beams.entries import compare_with_greedy, endings, entries, passing
-from inspector.tools.beams.excerpt import excerpt, pieces
-from inspector.tools.beams.lattice import lattice
-from inspector.tools.beams.phrases import greedy_sentence, settings_phrase, state_phrase
-from inspector.tools.beams.table import likelihood
-from inspector.tools.beams.text_panel import wrapped
+from inspector.tools.beams.entries import (
+    compare_with_greedy,
+    endings,
+    entries,
+    excerpt,
+    greedy_sentence,
+    passing,
+    pieces,
+    settings_phrase,
+    state_phrase,
+)
+from inspector.tools.beams.panels import lattice, likelihood, wrapped
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 

@@ -16,10 +16,9 @@ from inspector.cli import flags, screen
 from inspector.config.preferences import SavedBreakpoints
 from inspector.state.breakpoints import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
-from inspector.widgets.choice import Choice
 from inspector.widgets.dialog import Remark
-from inspector.widgets.safety import SafeInput
-from tests.inspector.rig import Rig, run
+from inspector.widgets.fields import Choice, SafeInput
+from tests.inspector.rig import Rig
 
 SET = Breakpoints(entropy_above=3, prob_below=0.05)
 
@@ -50,202 +49,174 @@ def given(rig: Rig, points: Breakpoints) -> None:
 # ---- the dialog ---------------------------------------------------------------------------------
 
 
-def test_breakpoints_are_typed_checked_applied_and_remembered(config: Path) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("b", "3", "down", "5", "space", "percent_sign", "down", "0")
-        assert not applicable(rig)
-        assert remark(rig, "rank_above") == "rank above must be a whole number from 1 up, not 0."
-        await rig.press("ctrl+s")
-        assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
-        await rig.press("backspace")
-        assert applicable(rig)
-        assert remark(rig, "rank_above") == "of the picked token: 1 is the first"
-        await rig.press("enter")
-        assert rig.app.screen is rig.app.main
-        assert rig.app.controller.runs.breakpoints.points == SET
-        assert rig.status == "Runs stop at entropy > 3, p < 5 %. Press r to run"
-        await rig.press("r")
-        assert last_run(rig).until == SET
-
-    run(test)
+async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, config: Path) -> None:
+    await rig.ready()
+    await rig.press("b", "3", "down", "5", "space", "percent_sign", "down", "0")
+    assert not applicable(rig)
+    assert remark(rig, "rank_above") == "rank above must be a whole number from 1 up, not 0."
+    await rig.press("ctrl+s")
+    assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
+    await rig.press("backspace")
+    assert applicable(rig)
+    assert remark(rig, "rank_above") == "of the picked token: 1 is the first"
+    await rig.press("enter")
+    assert rig.app.screen is rig.app.main
+    assert rig.app.controller.runs.breakpoints.points == SET
+    assert rig.status == "Runs stop at entropy > 3, p < 5 %. Press r to run"
+    await rig.press("r")
+    assert last_run(rig).until == SET
     assert json.loads((config / "breakpoints.json").read_text())["breakpoints"] == {
         "entropy_above": 3.0, "prob_below": 0.05,
     }  # fmt: skip
 
 
-def test_every_condition_can_be_set_and_is_shown_again() -> None:
+async def test_every_condition_can_be_set_and_is_shown_again(rig: Rig) -> None:
     points = Breakpoints(2.5, 0.05, 3, 0.1, 0.2, "a\\n\nb", r"\d+", 7, True, True)
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, points)
-        await rig.press("b")
-        assert [field(rig, name).value for name in ("entropy_above", "prob_below", "rank_above", "margin_below",
-                                                    "mass_below", "tokens", "text", "regex")] == [
-            "2.5", "0.05", "3", "0.1", "0.2", "7", r"a\\n\nb", r"\d+",
-        ]  # fmt: skip
-        assert rig.app.screen.query_one("#break-eos", Choice).chosen == 1
-        await rig.press("ctrl+s")
-        assert rig.app.controller.runs.breakpoints.points == points
-
-    run(test)
+    await rig.ready()
+    given(rig, points)
+    await rig.press("b")
+    assert [field(rig, name).value for name in ("entropy_above", "prob_below", "rank_above", "margin_below",
+                                                "mass_below", "tokens", "text", "regex")] == [
+        "2.5", "0.05", "3", "0.1", "0.2", "7", r"a\\n\nb", r"\d+",
+    ]  # fmt: skip
+    assert rig.app.screen.query_one("#break-eos", Choice).chosen == 1
+    await rig.press("ctrl+s")
+    assert rig.app.controller.runs.breakpoints.points == points
 
 
-def test_escape_leaves_them_as_they_were() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, SET)
-        await rig.press("b", "1", "escape")
-        assert rig.app.controller.runs.breakpoints.points == SET
-
-    run(test)
+async def test_escape_leaves_them_as_they_were(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, SET)
+    await rig.press("b", "1", "escape")
+    assert rig.app.controller.runs.breakpoints.points == SET
 
 
-def test_all_are_cleared_with_one_key_and_that_is_said() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, replace(SET, eos=True, text="dragon"))
-        await rig.press("b", "ctrl+d")
-        assert field(rig, "text").value == ""
-        assert rig.app.controller.runs.breakpoints.points.active  # esc would still leave them
-        await rig.press("ctrl+s")
-        assert rig.app.controller.runs.breakpoints.points == Breakpoints()
-        assert rig.status == "No breakpoints are set"
-
-    run(test)
+async def test_all_are_cleared_with_one_key_and_that_is_said(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, replace(SET, eos=True, text="dragon"))
+    await rig.press("b", "ctrl+d")
+    assert field(rig, "text").value == ""
+    assert rig.app.controller.runs.breakpoints.points.active  # esc would still leave them
+    await rig.press("ctrl+s")
+    assert rig.app.controller.runs.breakpoints.points == Breakpoints()
+    assert rig.status == "No breakpoints are set"
 
 
-def test_several_conditions_may_be_asked_for_together() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, SET)
-        await rig.press("b", "up", "up", "up", "up")  # over the buttons to the last field
-        rig.app.screen.query_one("#break-all_of", Choice).focus()
-        await rig.press("right", "ctrl+s")
-        assert rig.app.controller.runs.breakpoints.points == replace(SET, all_of=True)
-        assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
-
-    run(test)
+async def test_several_conditions_may_be_asked_for_together(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, SET)
+    await rig.press("b", "up", "up", "up", "up")  # over the buttons to the last field
+    rig.app.screen.query_one("#break-all_of", Choice).focus()
+    await rig.press("right", "ctrl+s")
+    assert rig.app.controller.runs.breakpoints.points == replace(SET, all_of=True)
+    assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 12)])
-def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("b")
-        text = rig.screen_text()
-        assert "entropy above" in text
-        assert "Apply" in text
-        assert "bits before the sampler" in text  # beside the field, or in the frame
+async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await rig.ready()
+    await rig.press("b")
+    text = rig.screen_text()
+    assert "entropy above" in text
+    assert "Apply" in text
+    assert "bits before the sampler" in text  # beside the field, or in the frame
 
-    run(test, size=size)
 
-
-def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(config: Path) -> None:
+@pytest.fixture
+def damaged(config: Path) -> Path:
+    """A file of breakpoints that can't be read."""
     config.mkdir()
-    (config / "breakpoints.json").write_text("{")
-
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        assert any("can't be read" in str(notice.message) for notice in rig.app._notifications)
-        await rig.press("b")
-        assert "can't be read" in str(rig.app.screen.query_one("#breaks-remark", Remark).render())
-        await rig.press("3", "ctrl+s")
-        assert "is now breakpoints.damaged-1.json" in rig.status
-
-    run(test)
-    assert (config / "breakpoints.damaged-1.json").read_text() == "{"
+    path = config / "breakpoints.json"
+    path.write_text("{")
+    return path
 
 
-def test_what_was_remembered_holds_at_the_next_start() -> None:
+async def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(
+    damaged: Path, rig: Rig
+) -> None:
+    await rig.ready()
+    assert any("can't be read" in str(notice.message) for notice in rig.app._notifications)
+    await rig.press("b")
+    assert "can't be read" in str(rig.app.screen.query_one("#breaks-remark", Remark).render())
+    await rig.press("3", "ctrl+s")
+    assert "is now breakpoints.damaged-1.json" in rig.status
+    assert damaged.with_name("breakpoints.damaged-1.json").read_text() == "{"
+
+
+@pytest.fixture
+def remembered() -> None:
+    """Breakpoints of an earlier start."""
     SavedBreakpoints().save(SET)
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        assert "● stops at entropy > 3, p < 5 %" in rig.screen_text()
-        await rig.press("r")
-        assert last_run(rig).until == SET
 
-    run(test)
+@pytest.mark.usefixtures("remembered")
+async def test_what_was_remembered_holds_at_the_next_start(rig: Rig) -> None:
+    await rig.ready()
+    assert "● stops at entropy > 3, p < 5 %" in rig.screen_text()
+    await rig.press("r")
+    assert last_run(rig).until == SET
 
 
 # ---- runs ---------------------------------------------------------------------------------------
 
 
-def test_without_breakpoints_a_run_has_none_and_nothing_is_marked() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("r")
-        assert last_run(rig) == Run(None, None)
-        assert "●" not in rig.screen_text().splitlines()[-2]
-
-    run(test)
+async def test_without_breakpoints_a_run_has_none_and_nothing_is_marked(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("r")
+    assert last_run(rig) == Run(None, None)
+    assert "●" not in rig.screen_text().splitlines()[-2]
 
 
-def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_done() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, SET)
-        await rig.press("r")
-        step = rig.session.step()
-        await rig.push(
-            [step, BreakpointHit(step.node, ("entropy 3.21 bits is above 3", "rank 31 is above 9"))]
-        )
-        await rig.end("Run")
-        assert (
-            rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r goes on, b changes it"
-        )
-        await rig.press("left")
-        assert rig.status.startswith("Looking at step")
-        await rig.press("end")
-        assert rig.status.startswith("Stopped: ")
-        await rig.press("space")
-        await rig.push(rig.session.steps(1))
-        await rig.end("Step")
-        assert rig.status.startswith("Space or ⏎ takes")
-
-    run(test)
+async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_done(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, SET)
+    await rig.press("r")
+    step = rig.session.step()
+    await rig.push([step, BreakpointHit(step.node, ("entropy 3.21 bits is above 3", "rank 31 is above 9"))])
+    await rig.end("Run")
+    assert rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r goes on, b changes it"
+    await rig.press("left")
+    assert rig.status.startswith("Looking at step")
+    await rig.press("end")
+    assert rig.status.startswith("Stopped: ")
+    await rig.press("space")
+    await rig.push(rig.session.steps(1))
+    await rig.end("Step")
+    assert rig.status.startswith("Space or ⏎ takes")
 
 
-def test_the_text_of_a_condition_is_printable() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, Breakpoints(text="\x1b[31m\n"))
-        await rig.press("r")
-        step = rig.session.step()
-        await rig.push([step, BreakpointHit(step.node, ("the text came to contain “\x1b[31m\n”",))])
-        await rig.end("Run")
-        assert "“␛[31m↵”" in rig.status
-        assert "● stops at “␛[31m↵”" in rig.screen_text()
-        assert "\x1b" not in rig.screen_text()
-
-    run(test)
+async def test_the_text_of_a_condition_is_printable(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, Breakpoints(text="\x1b[31m\n"))
+    await rig.press("r")
+    step = rig.session.step()
+    await rig.push([step, BreakpointHit(step.node, ("the text came to contain “\x1b[31m\n”",))])
+    await rig.end("Run")
+    assert "“␛[31m↵”" in rig.status
+    assert "● stops at “␛[31m↵”" in rig.screen_text()
+    assert "\x1b" not in rig.screen_text()
 
 
-def test_another_pace_and_other_settings_go_on_with_what_was_counted() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, Breakpoints(tokens=50))
-        await rig.press("r", "minus")
-        assert [(each.pace, each.goes_on) for each in rig.engine.sent if isinstance(each, Run)] == [
-            (None, False), (20, True),
-        ]  # fmt: skip
-        rig.app.controller.setup.configure(rig.app.controller.setup.settings)
-        assert last_run(rig).goes_on
-
-    run(test)
+async def test_another_pace_and_other_settings_go_on_with_what_was_counted(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, Breakpoints(tokens=50))
+    await rig.press("r", "minus")
+    assert [(each.pace, each.goes_on) for each in rig.engine.sent if isinstance(each, Run)] == [
+        (None, False), (20, True),
+    ]  # fmt: skip
+    rig.app.controller.setup.configure(rig.app.controller.setup.settings)
+    assert last_run(rig).goes_on
 
 
-def test_breakpoints_that_are_set_during_a_run_hold_for_it_at_once() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("r", "b", "3", "ctrl+s")
-        first, second = (each for each in rig.engine.sent if isinstance(each, Run))
-        assert rig.engine.cancelled(first)
-        assert second == Run(None, Breakpoints(entropy_above=3))
-
-    run(test)
+async def test_breakpoints_that_are_set_during_a_run_hold_for_it_at_once(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("r", "b", "3", "ctrl+s")
+    first, second = (each for each in rig.engine.sent if isinstance(each, Run))
+    assert rig.engine.cancelled(first)
+    assert second == Run(None, Breakpoints(entropy_above=3))
 
 
 # ---- skipping -----------------------------------------------------------------------------------
@@ -256,66 +227,54 @@ def sure(step: Step, prob: float) -> Step:
     return replace(step, prob=prob)
 
 
-def test_skipping_says_how_many_sure_tokens_it_took_and_what_comes_unsure() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("n")
-        assert last_run(rig) == Run(None, None, over_sure=True)
-        assert rig.status.startswith("Skipping sure tokens at full pace.")
-        taken = rig.session.steps(4)
-        probs = (0.3, SURE, 0.9, 1.0)
-        assert all(isinstance(each, Step) for each in taken)
-        await rig.push([sure(step, prob) for step, prob in zip(taken, probs, strict=True)])  # type: ignore[arg-type]
-        tip = taken[-1]
-        assert isinstance(tip, Step)
-        await rig.push([BreakpointHit(tip.node, ("probability 43.2 % is below 50 %",))])
-        await rig.end("Run")
-        picked: Candidate = next(each for each in tip.next.candidates if each.id == tip.next.picked)
-        token = picked.text.replace(" ", "␣")
-        assert rig.status == (
-            f"Skipped 3 sure tokens: “{token}” has {picked.prob:.2%}".replace("%", " %")
-            + ". n skips on, space takes it"
-        )
-
-    run(test)
+async def test_skipping_says_how_many_sure_tokens_it_took_and_what_comes_unsure(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("n")
+    assert last_run(rig) == Run(None, None, over_sure=True)
+    assert rig.status.startswith("Skipping sure tokens at full pace.")
+    taken = rig.session.steps(4)
+    probs = (0.3, SURE, 0.9, 1.0)
+    assert all(isinstance(each, Step) for each in taken)
+    await rig.push([sure(step, prob) for step, prob in zip(taken, probs, strict=True)])  # type: ignore[arg-type]
+    tip = taken[-1]
+    assert isinstance(tip, Step)
+    await rig.push([BreakpointHit(tip.node, ("probability 43.2 % is below 50 %",))])
+    await rig.end("Run")
+    picked: Candidate = next(each for each in tip.next.candidates if each.id == tip.next.picked)
+    token = picked.text.replace(" ", "␣")
+    assert rig.status == (
+        f"Skipped 3 sure tokens: “{token}” has {picked.prob:.2%}".replace("%", " %")
+        + ". n skips on, space takes it"
+    )
 
 
-def test_a_breakpoint_that_holds_while_skipping_is_named() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        given(rig, SET)
-        await rig.press("n")
-        assert last_run(rig) == Run(None, SET, over_sure=True)
-        step = sure(rig.session.step(), 0.9)
-        held = ("entropy 3.2 bits is above 3", "probability 43.2 % is below 50 %")
-        await rig.push([step, BreakpointHit(step.node, held)])
-        await rig.end("Run")
-        assert rig.status == f"Skipped 1 sure token: {held[0]}; {held[1]}. n skips on, space steps"
-
-    run(test)
+async def test_a_breakpoint_that_holds_while_skipping_is_named(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, SET)
+    await rig.press("n")
+    assert last_run(rig) == Run(None, SET, over_sure=True)
+    step = sure(rig.session.step(), 0.9)
+    held = ("entropy 3.2 bits is above 3", "probability 43.2 % is below 50 %")
+    await rig.push([step, BreakpointHit(step.node, held)])
+    await rig.end("Run")
+    assert rig.status == f"Skipped 1 sure token: {held[0]}; {held[1]}. n skips on, space steps"
 
 
-def test_the_next_that_is_not_sure_either_is_said() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("n")
-        step = sure(rig.session.step(), 0.2)
-        await rig.push([step, BreakpointHit(step.node, ("probability 43.2 % is below 50 %",))])
-        await rig.end("Run")
-        assert rig.status.startswith("The next is not sure either: ")
-        await rig.press("r")
-        assert last_run(rig) == Run(None, None)  # a run after it is one to the end again
-
-    run(test)
+async def test_the_next_that_is_not_sure_either_is_said(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("n")
+    step = sure(rig.session.step(), 0.2)
+    await rig.push([step, BreakpointHit(step.node, ("probability 43.2 % is below 50 %",))])
+    await rig.end("Run")
+    assert rig.status.startswith("The next is not sure either: ")
+    await rig.press("r")
+    assert last_run(rig) == Run(None, None)  # a run after it is one to the end again
 
 
-def test_skipping_is_paused_by_its_key() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("n", "n")
-        assert rig.engine.cancelled(last_run(rig))
-
-    run(test)
+async def test_skipping_is_paused_by_its_key(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("n", "n")
+    assert rig.engine.cancelled(last_run(rig))
 
 
 # ---- landmarks ----------------------------------------------------------------------------------
@@ -325,22 +284,19 @@ def test_skipping_is_paused_by_its_key() -> None:
     ("before", "after", "name"),
     [("comma", "full_stop", "Surprise"), ("less_than_sign", "greater_than_sign", "Fork point")],
 )
-def test_keys_go_to_surprises_and_fork_points(before: str, after: str, name: str) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready(60)
-        for slot in (20, 40):
-            rig.timeline.items[slot] = replace(rig.timeline.items[slot], surprisal_bits=7.2)
-        await rig.press(before)
-        last = rig.timeline.slot
-        assert rig.status.startswith(f"{name} ")
-        await rig.press(before)
-        assert rig.timeline.slot < last
-        await rig.press(after)
-        assert rig.timeline.slot == last
-        await rig.press(after)
-        assert rig.status.startswith(f"No {name.lower()} after this token")
-
-    run(test)
+async def test_keys_go_to_surprises_and_fork_points(rig: Rig, before: str, after: str, name: str) -> None:
+    await rig.ready(60)
+    for slot in (20, 40):
+        rig.timeline.items[slot] = replace(rig.timeline.items[slot], surprisal_bits=7.2)
+    await rig.press(before)
+    last = rig.timeline.slot
+    assert rig.status.startswith(f"{name} ")
+    await rig.press(before)
+    assert rig.timeline.slot < last
+    await rig.press(after)
+    assert rig.timeline.slot == last
+    await rig.press(after)
+    assert rig.status.startswith(f"No {name.lower()} after this token")
 
 
 # ---- words --------------------------------------------------------------------------------------

@@ -15,10 +15,23 @@ from hypothesis import strategies as st
 from engine.protocol import Step
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.compare.alignment import LEAST, MOST, Meeting, Pair, meetings, pairs
-from inspector.tools.compare.comparison import Comparison, compare, nearest, others, totals
-from inspector.tools.compare.figures import axis, columns, halves, signed
-from inspector.tools.compare.lines import FORMS, TOKEN_CELLS, Rule, fitting, lines, summary
+from inspector.tools.compare.comparison import (
+    LEAST,
+    MOST,
+    Comparison,
+    Meeting,
+    Pair,
+    Rule,
+    compare,
+    lines,
+    meetings,
+    nearest,
+    others,
+    pairs,
+    summary,
+    totals,
+)
+from inspector.tools.compare.panels import FORMS, TOKEN_CELLS, axis, columns, fitting, halves
 from tests.inspector.fakes import Session, next_step, session
 
 IDS = st.lists(st.integers(0, 3), max_size=24)
@@ -314,7 +327,3 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
     assert shown[-1] == steps - 1
     if steps <= cells:
         assert sorted(set(shown)) == list(range(steps))
-
-
-def test_signs_are_told_but_of_nothing() -> None:
-    assert [signed(value) for value in (1.234, -0.5, 0.0, -0.001)] == ["+1.23", "−0.50", "0.00", "0.00"]

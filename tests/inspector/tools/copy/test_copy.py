@@ -16,7 +16,7 @@ from engine.settings import Settings
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.panels.text import TextPanel
 from inspector.tools.copy.dialog import CopyDialog
-from inspector.tools.copy.texts import completion, copyables
+from inspector.tools.copy.tool import completion, copyables
 from tests.inspector.fakes import HOSTILE, PROMPT, STORY, Session
 from tests.inspector.rig import Rig, run
 
@@ -88,43 +88,34 @@ def test_the_branch_is_strict_json_with_marks_and_settings():
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_a_letter_or_enter_copies_and_says_how_much(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=3)
-        await rig.press("left", "C")
-        assert isinstance(rig.app.screen, CopyDialog)
-        assert "the token" in rig.screen_text()
-        await rig.press("c")
-        assert rig.app.clipboard == "".join(STORY[:3])
-        assert rig.status == "Copied the completion: 12 characters"
-        await rig.press("C", "down", "enter")
-        assert rig.app.clipboard == str(rig.timeline.steps[-1].id)
-        await rig.press("C", "escape")
-        assert rig.app.screen is rig.app.main
-
-    run(test, size)
+async def test_a_letter_or_enter_copies_and_says_how_much(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready(steps=3)
+    await rig.press("left", "C")
+    assert isinstance(rig.app.screen, CopyDialog)
+    assert "the token" in rig.screen_text()
+    await rig.press("c")
+    assert rig.app.clipboard == "".join(STORY[:3])
+    assert rig.status == "Copied the completion: 12 characters"
+    await rig.press("C", "down", "enter")
+    assert rig.app.clipboard == str(rig.timeline.steps[-1].id)
+    await rig.press("C", "escape")
+    assert rig.app.screen is rig.app.main
 
 
-def test_at_the_tip_the_token_is_the_highlighted_candidate():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=3)
-        await rig.press("down", "C", "t")
-        assert rig.app.clipboard == rig.app.main.host.candidate.text
-
-    run(test)
+async def test_at_the_tip_the_token_is_the_highlighted_candidate(rig: Rig) -> None:
+    await rig.ready(steps=3)
+    await rig.press("down", "C", "t")
+    assert rig.app.clipboard == rig.app.main.host.candidate.text
 
 
-def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=3)
-        assert rig.app.main.host.clipboard.copy("a\ud83d") == 2
-        assert rig.app.clipboard == "a?"
-        rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
-        assert rig.status.startswith(
-            "Copied the completion: 80,000 characters, 78.1 KiB. Some terminals take 74,994"
-        )
-
-    run(test)
+async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Rig) -> None:
+    await rig.ready(steps=3)
+    assert rig.app.main.host.clipboard.copy("a\ud83d") == 2
+    assert rig.app.clipboard == "a?"
+    rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
+    assert rig.status.startswith(
+        "Copied the completion: 80,000 characters, 78.1 KiB. Some terminals take 74,994"
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,31 +163,26 @@ def test_without_pbcopy_the_terminal_alone_is_asked(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-def test_a_mouse_selection_can_be_read_and_copied(theme: str):
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=12)
-        rig.app.theme = theme
-        await rig.press("ctrl+c")
-        assert next(iter(rig.app._notifications)).message.startswith("Nothing is selected")
-        await rig.pilot.mouse_down(TextPanel, offset=(8, 1))
-        await rig.pilot.hover(TextPanel, offset=(30, 1))
-        await rig.pilot.mouse_up(TextPanel, offset=(30, 1))
-        selected = rig.app.screen.get_selected_text()
-        assert selected
-        assert selected in "".join(PROMPT + STORY[:12])
-        panel = rig.app.main.panel(TextPanel)
-        styles = [
-            segment.style for segment in panel.render_line(0) if segment.style and segment.style.bgcolor
-        ]
-        ground = panel.ink("marked").bgcolor
-        marked = [style for style in styles if style.bgcolor == ground]
-        assert marked
-        assert all(contrast(style) >= 4.5 for style in marked)
-        await rig.press("ctrl+c")
-        assert rig.app.clipboard == selected
-        assert rig.status == f"Copied the selection: {len(selected)} characters"
-
-    run(test)
+async def test_a_mouse_selection_can_be_read_and_copied(rig: Rig, theme: str) -> None:
+    await rig.ready(steps=12)
+    rig.app.theme = theme
+    await rig.press("ctrl+c")
+    assert next(iter(rig.app._notifications)).message.startswith("Nothing is selected")
+    await rig.pilot.mouse_down(TextPanel, offset=(8, 1))
+    await rig.pilot.hover(TextPanel, offset=(30, 1))
+    await rig.pilot.mouse_up(TextPanel, offset=(30, 1))
+    selected = rig.app.screen.get_selected_text()
+    assert selected
+    assert selected in "".join(PROMPT + STORY[:12])
+    panel = rig.app.main.panel(TextPanel)
+    styles = [segment.style for segment in panel.render_line(0) if segment.style and segment.style.bgcolor]
+    ground = panel.ink("marked").bgcolor
+    marked = [style for style in styles if style.bgcolor == ground]
+    assert marked
+    assert all(contrast(style) >= 4.5 for style in marked)
+    await rig.press("ctrl+c")
+    assert rig.app.clipboard == selected
+    assert rig.status == f"Copied the selection: {len(selected)} characters"
 
 
 def contrast(style) -> float:

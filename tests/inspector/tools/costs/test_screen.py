@@ -23,7 +23,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.costs.screen import ProfileScreen
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 PARTS = (
     ProfilePart("model.embed", "embedding", None, 0.5),
@@ -57,74 +57,60 @@ async def opened(rig: Rig, key: str = "P") -> ProfileScreen:
     return rig.app.screen
 
 
-def test_the_parts_stand_against_the_unfenced_step():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert rig.engine.names == ["Profile", "MeasureRoofline"]
-        assert "Being measured" in rig.screen_text()
-        await rig.push([Measuring("Profile", 2, 7, "one step")])
-        assert "one step 2/7" in rig.screen_text()
-        await rig.push([PROFILED])
-        await rig.end("Profile")
-        text = rig.screen_text()
-        assert "fenced 15.0 ms   unfenced 10.0 ms   fences make it 1.50 times as long" in text
-        line = next(line for line in text.splitlines() if "attention" in line)
-        assert "6.000 ms" in line
-        assert "40.0%" in line
-        assert "[odd]" in text
-        assert "Fenced, the mean of five." in text
-        await rig.push([ROOFLINE])
-        await rig.end("MeasureRoofline")
-        text = rig.screen_text()
-        assert (
-            "13.4 MiB of weights and 78.1 KiB of KV (the forward alone, best of its repeats: 2.0 ms)" in text
-        )
-        assert "7.04 GB/s of the machine's 10" in text
-        assert "Experts are guessed." in text, "what is said of the roof stands beside its figures, too"
-        assert "● decode" in text
-        assert "r again" in text
-
-    run(test)
+async def test_the_parts_stand_against_the_unfenced_step(rig: Rig) -> None:
+    await opened(rig)
+    assert rig.engine.names == ["Profile", "MeasureRoofline"]
+    assert "Being measured" in rig.screen_text()
+    await rig.push([Measuring("Profile", 2, 7, "one step")])
+    assert "one step 2/7" in rig.screen_text()
+    await rig.push([PROFILED])
+    await rig.end("Profile")
+    text = rig.screen_text()
+    assert "fenced 15.0 ms   unfenced 10.0 ms   fences make it 1.50 times as long" in text
+    line = next(line for line in text.splitlines() if "attention" in line)
+    assert "6.000 ms" in line
+    assert "40.0%" in line
+    assert "[odd]" in text
+    assert "Fenced, the mean of five." in text
+    await rig.push([ROOFLINE])
+    await rig.end("MeasureRoofline")
+    text = rig.screen_text()
+    assert "13.4 MiB of weights and 78.1 KiB of KV (the forward alone, best of its repeats: 2.0 ms)" in text
+    assert "7.04 GB/s of the machine's 10" in text
+    assert "Experts are guessed." in text, "what is said of the roof stands beside its figures, too"
+    assert "● decode" in text
+    assert "r again" in text
 
 
-def test_the_layers_are_a_table():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.push([PROFILED])
-        await rig.press("tab")
-        rows = [line.split() for line in rig.screen_text().splitlines()]
-        assert any(row[1:5] == ["1", "1.000", "2.000", "3.000"] for row in rows)
-        assert any(row[1:5] == ["3", "3.000", "2.000", "5.000"] for row in rows)
-        assert "model.head 1.000 ms" in rig.screen_text()
-
-    run(test)
+async def test_the_layers_are_a_table(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([PROFILED])
+    await rig.press("tab")
+    rows = [line.split() for line in rig.screen_text().splitlines()]
+    assert any(row[1:5] == ["1", "1.000", "2.000", "3.000"] for row in rows)
+    assert any(row[1:5] == ["3", "3.000", "2.000", "5.000"] for row in rows)
+    assert "model.head 1.000 ms" in rig.screen_text()
 
 
-def test_the_roofline_has_both_forwards_under_it():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.push([PROFILED, ROOFLINE])
-        await rig.press("3")
-        text = " ".join(rig.screen_text().replace("│", " ").split())
-        assert "● decode" in text
-        assert "● prefill" in text
-        assert "limited by memory" in text
-        assert "limited by arithmetic" in text
-        assert "Experts are guessed." in text
-
-    run(test)
+async def test_the_roofline_has_both_forwards_under_it(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([PROFILED, ROOFLINE])
+    await rig.press("3")
+    text = " ".join(rig.screen_text().replace("│", " ").split())
+    assert "● decode" in text
+    assert "● prefill" in text
+    assert "limited by memory" in text
+    assert "limited by arithmetic" in text
+    assert "Experts are guessed." in text
 
 
-def test_a_forward_far_under_the_roof_is_limited_by_neither_side_of_it():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        slow = replace(ROOFLINE.decode, ms=20.0, median_ms=22.0)
-        await rig.push([PROFILED, replace(ROOFLINE, decode=slow)])
-        await rig.press("3")
-        text = " ".join(rig.screen_text().replace("│", " ").split())
-        assert "7% of the roof, under the roof of memory, limited by neither" in text
-
-    run(test)
+async def test_a_forward_far_under_the_roof_is_limited_by_neither_side_of_it(rig: Rig) -> None:
+    await opened(rig)
+    slow = replace(ROOFLINE.decode, ms=20.0, median_ms=22.0)
+    await rig.push([PROFILED, replace(ROOFLINE, decode=slow)])
+    await rig.press("3")
+    text = " ".join(rig.screen_text().replace("│", " ").split())
+    assert "7% of the roof, under the roof of memory, limited by neither" in text
 
 
 def test_the_roof_is_the_lower_of_both_limits():
@@ -133,120 +119,102 @@ def test_the_roof_is_the_lower_of_both_limits():
     assert ROOFLINE.roof(100.0) == 50.0
 
 
-def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences():
-    async def test(rig: Rig) -> None:
-        await opened(rig, "Q")
-        assert rig.engine.names == ["CompareKV"]
-        await rig.push([compared(OWN, last=False)])
-        assert "16 bits" in rig.screen_text()
-        await rig.push([compared(OWN, REFUSED, QUARTER)])
-        await rig.end("CompareKV")
-        text = rig.screen_text()
-        assert "Heads of 24 can't be cut into groups of 64." in text
-        assert "One cache stays as it is." in text
-        line = next(line for line in text.splitlines() if " 4 bits" in line)
-        assert "280 B" in line
-        assert "0.875" in line
-        assert "another" in line
-
-    run(test)
+async def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences(rig: Rig) -> None:
+    await opened(rig, "Q")
+    assert rig.engine.names == ["CompareKV"]
+    await rig.push([compared(OWN, last=False)])
+    assert "16 bits" in rig.screen_text()
+    await rig.push([compared(OWN, REFUSED, QUARTER)])
+    await rig.end("CompareKV")
+    text = rig.screen_text()
+    assert "Heads of 24 can't be cut into groups of 64." in text
+    assert "One cache stays as it is." in text
+    line = next(line for line in text.splitlines() if " 4 bits" in line)
+    assert "280 B" in line
+    assert "0.875" in line
+    assert "another" in line
 
 
-def test_a_page_asks_once_and_r_asks_again():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("tab", "tab")
-        assert rig.engine.names == ["Profile", "MeasureRoofline"]
-        await rig.press("tab")
-        assert rig.engine.names == ["Profile", "MeasureRoofline", "CompareKV"]
-        for name in ("Profile", "MeasureRoofline", "CompareKV"):
-            await rig.end(name)
-        await rig.press("r")
-        assert rig.engine.names[3:] == ["CompareKV"]
-        await rig.press("r")
-        assert rig.engine.cancelled(rig.engine.last(CompareKV))
-
-    run(test)
+async def test_a_page_asks_once_and_r_asks_again(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("tab", "tab")
+    assert rig.engine.names == ["Profile", "MeasureRoofline"]
+    await rig.press("tab")
+    assert rig.engine.names == ["Profile", "MeasureRoofline", "CompareKV"]
+    for name in ("Profile", "MeasureRoofline", "CompareKV"):
+        await rig.end(name)
+    await rig.press("r")
+    assert rig.engine.names[3:] == ["CompareKV"]
+    await rig.press("r")
+    assert rig.engine.cancelled(rig.engine.last(CompareKV))
 
 
-def test_escape_stops_and_what_is_known_stays_until_the_next_step():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.push([PROFILED])
-        await rig.end("Profile")
-        await rig.press("escape")
-        assert rig.engine.cancelled(rig.engine.last(MeasureRoofline))
-        await rig.end("MeasureRoofline", cancelled=True)
-        await rig.press("P")
-        assert "attention" in rig.screen_text()
-        assert rig.engine.names == ["Profile", "MeasureRoofline", "MeasureRoofline"]
-        await rig.press("escape")
-        await rig.push([rig.session.step()])
-        await rig.press("P")
-        assert "Being measured" in rig.screen_text()
-        assert rig.engine.names.count("Profile") == 2
-
-    run(test)
+async def test_escape_stops_and_what_is_known_stays_until_the_next_step(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([PROFILED])
+    await rig.end("Profile")
+    await rig.press("escape")
+    assert rig.engine.cancelled(rig.engine.last(MeasureRoofline))
+    await rig.end("MeasureRoofline", cancelled=True)
+    await rig.press("P")
+    assert "attention" in rig.screen_text()
+    assert rig.engine.names == ["Profile", "MeasureRoofline", "MeasureRoofline"]
+    await rig.press("escape")
+    await rig.push([rig.session.step()])
+    await rig.press("P")
+    assert "Being measured" in rig.screen_text()
+    assert rig.engine.names.count("Profile") == 2
 
 
-def test_a_failure_stands_in_the_view_and_is_not_asked_again():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.push([Failure("Profile", "This step [can't] be taken apart.", "Take one step first.")])
-        await rig.end("Profile")
-        await rig.end("MeasureRoofline")
-        assert "This step [can't] be taken apart." in rig.screen_text()
-        assert "Take one step first." in rig.screen_text()
-        await rig.press("tab")
-        assert rig.engine.names == ["Profile", "MeasureRoofline"]
-        await rig.press("r")
-        assert isinstance(rig.engine.last(Profile), Profile)
-        assert rig.engine.names.count("Profile") == 2
-
-    run(test)
+async def test_a_failure_stands_in_the_view_and_is_not_asked_again(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([Failure("Profile", "This step [can't] be taken apart.", "Take one step first.")])
+    await rig.end("Profile")
+    await rig.end("MeasureRoofline")
+    assert "This step [can't] be taken apart." in rig.screen_text()
+    assert "Take one step first." in rig.screen_text()
+    await rig.press("tab")
+    assert rig.engine.names == ["Profile", "MeasureRoofline"]
+    await rig.press("r")
+    assert isinstance(rig.engine.last(Profile), Profile)
+    assert rig.engine.names.count("Profile") == 2
 
 
 @pytest.mark.parametrize("size", [(60, 20), (40, 12)])
-def test_a_long_page_scrolls_at_every_size(size):
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.push([PROFILED, ROOFLINE, compared(OWN, REFUSED, QUARTER)])
-        await rig.press("3")
-        assert "lines more ↓" in rig.screen_text()
-        await rig.press(*["pagedown"] * 6)
-        assert "By formula." in rig.screen_text()
-        await rig.press("4")
-        assert screen.view._top == 0
-        assert "16 bits" in rig.screen_text()
-
-    run(test, size=size)
+async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
+    screen = await opened(rig)
+    await rig.push([PROFILED, ROOFLINE, compared(OWN, REFUSED, QUARTER)])
+    await rig.press("3")
+    assert "lines more ↓" in rig.screen_text()
+    await rig.press(*["pagedown"] * 6)
+    assert "By formula." in rig.screen_text()
+    await rig.press("4")
+    assert screen.view._top == 0
+    assert "16 bits" in rig.screen_text()
 
 
-def test_a_real_step_is_taken_apart():
-    async def body() -> None:
-        app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
-        async with app.run_test(size=(100, 36)) as pilot:
+async def test_a_real_step_is_taken_apart() -> None:
+    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+    async with app.run_test(size=(100, 36)) as pilot:
 
-            async def idle() -> None:
-                async with asyncio.timeout(60):
-                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                        await asyncio.sleep(0.05)
+        async def idle() -> None:
+            async with asyncio.timeout(60):
+                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+                    await asyncio.sleep(0.05)
 
-            await idle()
-            await pilot.press("P")
-            await idle()
-            costs = app.main.actions["costs"].control
-            assert costs.job.failures == {}
-            assert costs.profiled is not None
-            assert costs.roofline is not None
-            together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms
-            assert together == pytest.approx(costs.profiled.fenced_ms, rel=0.05)
-            await pilot.press("Q")
-            await idle()
-            assert costs.compared is not None
-            facts = app.controller.timeline.facts
-            assert facts is not None
-            own = {"float32": 32, "bfloat16": 16}[facts.dtype]
-            assert [cost.bits for cost in costs.compared.costs] == [own, 8, 4]
-
-    asyncio.run(body())
+        await idle()
+        await pilot.press("P")
+        await idle()
+        costs = app.main.actions["costs"].control
+        assert costs.job.failures == {}
+        assert costs.profiled is not None
+        assert costs.roofline is not None
+        together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms
+        assert together == pytest.approx(costs.profiled.fenced_ms, rel=0.05)
+        await pilot.press("Q")
+        await idle()
+        assert costs.compared is not None
+        facts = app.controller.timeline.facts
+        assert facts is not None
+        own = {"float32": 32, "bfloat16": 16}[facts.dtype]
+        assert [cost.bits for cost in costs.compared.costs] == [own, 8, 4]

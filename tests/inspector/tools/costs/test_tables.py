@@ -37,17 +37,17 @@ def test_the_roofline_tells_both_forwards_and_the_limits() -> None:
     found = RooflineMeasured(
         9, 4.0, "an array", 16.0, "a product", decode, prefill, 10_000_000, "So.", ("A note.",)
     )
-    told = roofline_table(found)
-    assert told[2].split()[-4:] == ["2", "1", "2", "25%"]  # 2 of min(16, 4 x 2) GFLOP/s
-    assert told[3].split()[-4:] == ["80", "0.1", "8", "50%"]
-    assert "ridge   4 operations a byte" in told[6]
-    assert told[-1].strip() == "note    A note."
+    lines = roofline_table(found)
+    assert lines[2].split()[-4:] == ["2", "1", "2", "25%"]  # 2 of min(16, 4 x 2) GFLOP/s
+    assert lines[3].split()[-4:] == ["80", "0.1", "8", "50%"]
+    assert "ridge   4 operations a byte" in lines[6]
+    assert lines[-1].strip() == "note    A note."
 
 
 def test_quantized_kv_is_told_or_refused() -> None:
     eight = KVCost(8, 64, 2176, 2176, 4352, 0.25, 0.05, False, 6.0, note="Some stay.")
     four = KVCost(4, None, 0, 0, 0, 0.0, 0.0, False, 0.0, refused="The heads have 16 numbers.")
-    told = kv_table(KVCompared(9, 41, (COST, eight, four), "words", True))
-    assert told[2].split()[:6] == ["16", "·", "4,096", "B", "4,096", "B"]
-    assert told[3].split()[-3:] == ["0.25", "0.05", "another"]
-    assert told[4:] == ["  4 bits: The heads have 16 numbers.", "  Some stay."]
+    lines = kv_table(KVCompared(9, 41, (COST, eight, four), "words", True))
+    assert lines[2].split()[:6] == ["16", "·", "4,096", "B", "4,096", "B"]
+    assert lines[3].split()[-3:] == ["0.25", "0.05", "another"]
+    assert lines[4:] == ["  4 bits: The heads have 16 numbers.", "  Some stay."]

@@ -9,7 +9,7 @@ import pytest
 from engine.protocol import DrawMany, DrawnToken, Failure
 from inspector.tools.draws.report import frequency_lines, verdict
 from inspector.tools.draws.screen import DrawsScreen
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.told_batch import DRAWN, draws
 
 
@@ -21,59 +21,48 @@ async def opened(rig: Rig) -> DrawsScreen:
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_draws_are_counted_and_their_tree_grows(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert rig.engine.sent == []
-        await rig.press("right", "up", "space")
-        tip = rig.timeline.tip
-        assert rig.engine.last(DrawMany) == DrawMany(1000, tip, 2)
-        await rig.push([replace(DRAWN, node=tip), *draws(tip)])
-        await rig.end("DrawMany")
-        text = rig.screen_text()
-        assert "86.50 %" in text
-        assert "␣[b]" in text
-        assert "chi-square 1.50" in text
-        if size[1] <= 12:
-            await rig.press("tab")
-        assert "2  a" in rig.screen_text()
-
-    run(test, size=size)
+async def test_draws_are_counted_and_their_tree_grows(rig: Rig, size: tuple[int, int]) -> None:
+    await opened(rig)
+    assert rig.engine.sent == []
+    await rig.press("right", "up", "space")
+    tip = rig.timeline.tip
+    assert rig.engine.last(DrawMany) == DrawMany(1000, tip, 2)
+    await rig.push([replace(DRAWN, node=tip), *draws(tip)])
+    await rig.end("DrawMany")
+    text = rig.screen_text()
+    assert "86.50 %" in text
+    assert "␣[b]" in text
+    assert "chi-square 1.50" in text
+    if size[1] <= 12:
+        await rig.press("tab")
+    assert "2  a" in rig.screen_text()
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_test_of_a_long_table_stays_in_sight(size: tuple[int, int]):
+async def test_the_test_of_a_long_table_stays_in_sight(rig: Rig, size: tuple[int, int]) -> None:
     many = tuple(DrawnToken(n, f" t{n}", 0.02, 4, 0.01, 0.04) for n in range(40))
     drawn = replace(DRAWN, outcomes=many, others=40, others_prob=0.2)
 
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("space")
-        await rig.push([replace(drawn, node=rig.timeline.tip)])
-        await rig.end("DrawMany")
-        text = rig.screen_text()
-        assert "chi-square 1.50" in text
-        assert "as the sampler states" in " ".join(text.replace("│", " ").split())
-        listed = sum(f"␣t{n} " in text for n in range(40))
-        assert 1 <= listed < 40
-        if size[0] > 40:  # the number of draws has no room there
-            others = next(line for line in text.splitlines() if "others" in line)
-            assert others.strip("│ ").split()[-1] == str(
-                200 - 4 * listed
-            )  # what has no line is counted there
-
-    run(test, size=size)
+    await opened(rig)
+    await rig.press("space")
+    await rig.push([replace(drawn, node=rig.timeline.tip)])
+    await rig.end("DrawMany")
+    text = rig.screen_text()
+    assert "chi-square 1.50" in text
+    assert "as the sampler states" in " ".join(text.replace("│", " ").split())
+    listed = sum(f"␣t{n} " in text for n in range(40))
+    assert 1 <= listed < 40
+    if size[0] > 40:  # the number of draws has no room there
+        others = next(line for line in text.splitlines() if "others" in line)
+        assert others.strip("│ ").split()[-1] == str(200 - 4 * listed)  # what has no line is counted there
 
 
-def test_a_failure_is_told_and_greedy_explained():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("space")
-        await rig.push([Failure("DrawMany", "There is no prompt to go on from.", "Give a prompt first.")])
-        await rig.end("DrawMany")
-        assert "There is no prompt to go on from. Give a prompt first." in rig.screen_text()
-
-    run(test)
+async def test_a_failure_is_told_and_greedy_explained(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("space")
+    await rig.push([Failure("DrawMany", "There is no prompt to go on from.", "Give a prompt first.")])
+    await rig.end("DrawMany")
+    assert "There is no prompt to go on from. Give a prompt first." in rig.screen_text()
 
 
 def test_outliers_are_marked_where_enough_was_expected():

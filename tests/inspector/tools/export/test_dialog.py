@@ -12,10 +12,8 @@ from textual.widgets import Static
 from inspector.lessons.catalogue import shipped
 from inspector.tools.export.dialog import ExportDialog, stem
 from inspector.tools.export.lesson_page import page
-from inspector.widgets.choice import Choice
-from inspector.widgets.safety import SafeInput
-from tests.inspector.rig import Rig, run
-from tests.inspector.tools.recordings.test_replay_screen import replayed
+from inspector.widgets.fields import Choice, SafeInput
+from tests.inspector.rig import Rig
 
 
 @pytest.fixture(autouse=True)
@@ -123,60 +121,50 @@ async def test_a_name_that_will_not_do_is_told_in_the_dialog(rig: Rig, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_in_a_directory_that_was_deleted_it_is_told_at_the_field(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_in_a_directory_that_was_deleted_it_is_told_at_the_field(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig)
-        assert "current directory is gone" in remark(dialog)
-        await rig.press("ctrl+s")
-        assert "current directory is gone" in remark(dialog)
-        path(dialog).value = str(tmp_path / "a.html")
-        await rig.press("ctrl+s")
-        await done(rig)
-        assert rig.status.startswith("Exported ")
-
-    run(test)
+    await rig.ready()
+    dialog = await opened(rig)
+    assert "current directory is gone" in remark(dialog)
+    await rig.press("ctrl+s")
+    assert "current directory is gone" in remark(dialog)
+    path(dialog).value = str(tmp_path / "a.html")
+    await rig.press("ctrl+s")
+    await done(rig)
+    assert rig.status.startswith("Exported ")
 
 
-def test_a_pipe_is_never_replaced(tmp_path: Path) -> None:
+async def test_a_pipe_is_never_replaced(rig: Rig, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.html")
-
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        dialog = await opened(rig)
-        path(dialog).value = "pipe.html"
-        await rig.press("ctrl+s", "ctrl+s", "ctrl+s")
-        assert "is a pipe" in remark(dialog)
-
-    run(test)
+    await rig.ready()
+    dialog = await opened(rig)
+    path(dialog).value = "pipe.html"
+    await rig.press("ctrl+s", "ctrl+s", "ctrl+s")
+    assert "is a pipe" in remark(dialog)
     assert stat.S_ISFIFO((tmp_path / "pipe.html").stat().st_mode)
 
 
-def test_what_can_not_be_written_is_told_and_the_session_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_can_not_be_written_is_told_and_the_session_goes_on(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await opened(rig)
-        monkeypatch.setattr("os.fsync", full)
-        await rig.press("ctrl+s")
-        await done(rig)
-        await rig.pilot.pause()
-        told = [note.message for note in rig.app._notifications]
-        assert any("No space left on device" in each for each in told)
-        await rig.press("space")
-        assert rig.engine.names == ["Step"]
-
-    run(test)
+    await rig.ready()
+    await opened(rig)
+    monkeypatch.setattr("os.fsync", full)
+    await rig.press("ctrl+s")
+    await done(rig)
+    await rig.pilot.pause()
+    told = [note.message for note in rig.app._notifications]
+    assert any("No space left on device" in each for each in told)
+    await rig.press("space")
+    assert rig.engine.names == ["Step"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,17 +180,14 @@ async def test_what_comes_meanwhile_is_not_in_it(rig: Rig, tmp_path: Path) -> No
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("place", [0, 4])
-def test_a_session_that_has_gone_meanwhile_is_told(tmp_path: Path, place: int) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready(4)
-        await opened(rig)
-        await rig.press(*["right"] * place)
-        await rig.push(rig.session.load())  # another model, which has no prompt yet
-        await rig.press("ctrl+s")
-        await rig.until(lambda: rig.app._notifications)
-        assert "nothing to export" in next(iter(rig.app._notifications)).message
-
-    run(test)
+async def test_a_session_that_has_gone_meanwhile_is_told(rig: Rig, tmp_path: Path, place: int) -> None:
+    await rig.ready(4)
+    await opened(rig)
+    await rig.press(*["right"] * place)
+    await rig.push(rig.session.load())  # another model, which has no prompt yet
+    await rig.press("ctrl+s")
+    await rig.until(lambda: rig.app._notifications)
+    assert "nothing to export" in next(iter(rig.app._notifications)).message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -220,21 +205,24 @@ def test_a_files_name_is_plain(title: str, name: str) -> None:
     assert stem(title) == name
 
 
+@pytest.fixture(name="path")
+def recording_of_a_lesson() -> Path:
+    return shipped()[0].trace
+
+
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_a_lessons_recording_on_show_can_be_its_page(size: tuple[int, int], tmp_path: Path) -> None:
+async def test_a_lessons_recording_on_show_can_be_its_page(
+    replay: Rig, size: tuple[int, int], tmp_path: Path
+) -> None:
     listed = shipped()[0]
-
-    async def test(rig: Rig) -> None:
-        dialog = await opened(rig)
-        path(dialog).value = "mine.csv"
-        await rig.press("left")  # around to the last of them
-        assert dialog.query_one("#export-what", Choice).chosen == 5
-        assert path(dialog).value == "mine.html"
-        await rig.press("ctrl+s")
-        await done(rig)
-        assert "mine.html" in rig.status
-        assert (tmp_path / "mine.html").read_text() == page(listed.lesson, listed.trace)
-        dialog = await opened(rig)  # asked for again
-        assert dialog.query_one("#export-what", Choice).chosen == 5
-
-    replayed(test, listed.trace, size=size)
+    dialog = await opened(replay)
+    path(dialog).value = "mine.csv"
+    await replay.press("left")  # around to the last of them
+    assert dialog.query_one("#export-what", Choice).chosen == 5
+    assert path(dialog).value == "mine.html"
+    await replay.press("ctrl+s")
+    await done(replay)
+    assert "mine.html" in replay.status
+    assert (tmp_path / "mine.html").read_text() == page(listed.lesson, listed.trace)
+    dialog = await opened(replay)  # asked for again
+    assert dialog.query_one("#export-what", Choice).chosen == 5

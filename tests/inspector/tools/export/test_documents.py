@@ -25,9 +25,8 @@ from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
-from inspector.tools.export import figures
 from inspector.tools.export.documents import FORMATS, embedded, escaped
-from inspector.tools.export.recording import Recording, line, paths, read, snapshot
+from inspector.tools.export.recording import Recording, line, paths, read, snapshot, totals
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY
@@ -132,7 +131,7 @@ def test_the_page_has_every_candidate_and_what_cut_it() -> None:
 
 
 def test_a_long_session_keeps_fewer_candidates_and_their_mass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inspector.tools.export.data.CANDIDATES", 0)
+    monkeypatch.setattr("inspector.tools.export.documents.CANDIDATES", 0)
     recording = told()
     step = recording.items[-1]
     assert isinstance(step, Step)
@@ -303,11 +302,11 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
     recording = told(made)
     steps = [item for item in recording.items if isinstance(item, Step)]
     mean = sum(step.ms.total for step in steps[1:]) / 8
-    totals = dict(figures.totals(recording.timeline, recording.items))
-    assert totals["prompt"] == "5 tokens, cold start"
-    assert totals["first token"] == "45.5 ms, cold start"
-    assert totals["each token"].startswith(f"{mean:.1f} ms (p50 ")
-    assert totals["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, cold start")
+    known = dict(totals(recording.timeline, recording.items))
+    assert known["prompt"] == "5 tokens, cold start"
+    assert known["first token"] == "45.5 ms, cold start"
+    assert known["each token"].startswith(f"{mean:.1f} ms (p50 ")
+    assert known["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, cold start")
     assert "without the first, 900 ms, cold start" in FORMATS["md"].make(recording)
     assert [row["cold"] for row in table(recording)[-9:]] == ["1", *["0"] * 8]
     found = page_data(recording)["tokens"]

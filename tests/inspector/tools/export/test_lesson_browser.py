@@ -10,7 +10,7 @@ import pytest
 from inspector.lessons.catalogue import shipped
 from inspector.tools.export.lesson_page import ShownBeat, page, shown
 from tests.inspector.tools.export.browser import Browser, installed
-from tests.inspector.tools.export.lessons import IMAGE, recorded
+from tests.inspector.tools.export.test_lesson_page import IMAGE, recorded
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="needs Chromium or Chrome")
 PHONE = (390, 844)

@@ -15,7 +15,7 @@ from engine.trace import Entry, save_as
 from inspector.cli.picture import picture
 from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
-from inspector.tools.copy.texts import copyables
+from inspector.tools.copy.tool import copyables
 from inspector.tools.export.dialog import LESSON, NAMES, PICTURE
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot

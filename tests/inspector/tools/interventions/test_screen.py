@@ -26,13 +26,13 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.state.inside import Looks
-from inspector.tools.interventions.measures import MEASURES, NOTHING, figure, step_of
-from inspector.tools.interventions.patch_screen import PatchingScreen
+from inspector.tools.interventions.patching import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen
+from inspector.tools.interventions.tool import MEASURES, step_of
+from inspector.tools.interventions.unit_map import NOTHING, figure
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, patched, sweep
-from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 MLP = Intervention("mlp", 0)
 
@@ -62,110 +62,95 @@ async def opened(rig: Rig, **how: int) -> InterventionsScreen:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_map_and_the_strongest_head_with_and_without(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        assert asked(rig).interventions == (STRONGEST,)
-        text = rig.screen_text()
-        assert "L2 h1 off" in text
-        assert "1.2" in text
-        for _ in range(12):
-            screen.view.action_move(2)
-            await rig.pilot.pause()
-            text += rig.screen_text()
-        assert "80.00 %" in text
-        assert "12.50 %↓" in text
-        assert "[odd]" in text
-        assert "total effect" in text
-        assert "stays" in text
-        if size[0] > 60:
-            assert "#1→#3" in text
-            assert "-2.50" in text
-
-    run(test, size=size)
-
-
-def test_the_cursor_goes_through_layers_and_units():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("down", "right_square_bracket", "right_square_bracket", "right_square_bracket")
-        await rig.end("Intervene", cancelled=True)
-        await told(rig)
-        assert asked(rig).interventions == (MLP,)
-        assert "L1 MLP off, this token" in rig.screen_text()
-        await rig.press("right_square_bracket", "right_square_bracket", "up", "up")
-        assert "L2 h1 off, this token" in rig.screen_text(), "they go round, and the last layer is the last"
-        assert rig.engine.names.count("SweepHeads") == 1
-
-    run(test)
-
-
-def test_units_are_switched_off_together_scaled_and_in_the_whole_context():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("space", "plus", "down", *["right_square_bracket"] * 3, "space", "s")
-        await rig.end("Intervene", cancelled=True)
-        assert asked(rig).scope == "context"
-        assert [each.label for each in asked(rig).interventions] == ["L2 h1 x0.5", "L1 MLP"]
-        await told(rig)
-        text = rig.screen_text()
-        assert "L1 MLP off, L2 h1 x0.5, whole context" in text
-        assert text.count("×") == 2
-        assert "The whole path runs anew" in text
-        await rig.press("minus", "plus", "plus", "plus")
-        assert screen.control.together[MLP] == 2.0
-        await rig.press("space", "c")
-        assert not screen.control.together
-        assert screen.control.interventions(sweep(1)) == (MLP,)
-
-    run(test)
-
-
-def test_m_colours_by_the_logit_with_its_sign():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert "0.30" in rig.screen_text()
-        await rig.press("m")
-        text = rig.screen_text()
-        assert "+0.75" in text
+async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: tuple[int, int]) -> None:
+    screen = await opened(rig)
+    assert asked(rig).interventions == (STRONGEST,)
+    text = rig.screen_text()
+    assert "L2 h1 off" in text
+    assert "1.2" in text
+    for _ in range(12):
+        screen.view.action_move(2)
+        await rig.pilot.pause()
+        text += rig.screen_text()
+    assert "80.00 %" in text
+    assert "12.50 %↓" in text
+    assert "[odd]" in text
+    assert "total effect" in text
+    assert "stays" in text
+    if size[0] > 60:
+        assert "#1→#3" in text
         assert "-2.50" in text
-        assert "colour: logit" in text
-
-    run(test)
 
 
-def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        node = screen.node
-        await rig.press("h")
-        assert rig.app.screen is rig.app.main
-        held = rig.engine.last(HoldInterventions)
-        assert isinstance(held, HoldInterventions)
-        assert (held.node, held.interventions) == (node, (STRONGEST,))
-        parent = rig.timeline.tree.parent[node]
-        await rig.push([rig.session.move(parent), rig.session.step(origin="intervened")])
-        first = rig.timeline.tip
-        await rig.push([InterventionsHeld(first, node, held.interventions, 3.0), Ended("HoldInterventions")])
-        await rig.push([rig.session.step(origin="intervened")])
-        assert rig.timeline.under == (STRONGEST,)
-        assert "under L2 h1 off" in rig.screen_text().splitlines()[0]
-        assert rig.status.startswith("Under L2 h1 off (X then r releases)")
-        await rig.press("t")
-        assert "intervened" in rig.screen_text()
-        assert "· L2 h1 off" in rig.screen_text()
-        await rig.press("X")
-        await rig.push([Failure("SweepHeads", "For the model's own.", "Go there."), Ended("SweepHeads")])
-        assert "r releases" in rig.screen_text()
-        await rig.press("r")
-        released = rig.engine.last(HoldInterventions)
-        assert isinstance(released, HoldInterventions)
-        assert released.interventions == ()
-        await rig.push([rig.session.move(node), InterventionsHeld(node, node, (), 3.0)])
-        assert rig.timeline.under == ()
-        assert "under L2" not in rig.screen_text()
+async def test_the_cursor_goes_through_layers_and_units(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("down", "right_square_bracket", "right_square_bracket", "right_square_bracket")
+    await rig.end("Intervene", cancelled=True)
+    await told(rig)
+    assert asked(rig).interventions == (MLP,)
+    assert "L1 MLP off, this token" in rig.screen_text()
+    await rig.press("right_square_bracket", "right_square_bracket", "up", "up")
+    assert "L2 h1 off, this token" in rig.screen_text(), "they go round, and the last layer is the last"
+    assert rig.engine.names.count("SweepHeads") == 1
 
-    run(test)
+
+async def test_units_are_switched_off_together_scaled_and_in_the_whole_context(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("space", "plus", "down", *["right_square_bracket"] * 3, "space", "s")
+    await rig.end("Intervene", cancelled=True)
+    assert asked(rig).scope == "context"
+    assert [each.label for each in asked(rig).interventions] == ["L2 h1 x0.5", "L1 MLP"]
+    await told(rig)
+    text = rig.screen_text()
+    assert "L1 MLP off, L2 h1 x0.5, whole context" in text
+    assert text.count("×") == 2
+    assert "The whole path runs anew" in text
+    await rig.press("minus", "plus", "plus", "plus")
+    assert screen.control.together[MLP] == 2.0
+    await rig.press("space", "c")
+    assert not screen.control.together
+    assert screen.control.interventions(sweep(1)) == (MLP,)
+
+
+async def test_m_colours_by_the_logit_with_its_sign(rig: Rig) -> None:
+    await opened(rig)
+    assert "0.30" in rig.screen_text()
+    await rig.press("m")
+    text = rig.screen_text()
+    assert "+0.75" in text
+    assert "-2.50" in text
+    assert "colour: logit" in text
+
+
+async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: Rig) -> None:
+    screen = await opened(rig)
+    node = screen.node
+    await rig.press("h")
+    assert rig.app.screen is rig.app.main
+    held = rig.engine.last(HoldInterventions)
+    assert isinstance(held, HoldInterventions)
+    assert (held.node, held.interventions) == (node, (STRONGEST,))
+    parent = rig.timeline.tree.parent[node]
+    await rig.push([rig.session.move(parent), rig.session.step(origin="intervened")])
+    first = rig.timeline.tip
+    await rig.push([InterventionsHeld(first, node, held.interventions, 3.0), Ended("HoldInterventions")])
+    await rig.push([rig.session.step(origin="intervened")])
+    assert rig.timeline.under == (STRONGEST,)
+    assert "under L2 h1 off" in rig.screen_text().splitlines()[0]
+    assert rig.status.startswith("Under L2 h1 off (X then r releases)")
+    await rig.press("t")
+    assert "intervened" in rig.screen_text()
+    assert "· L2 h1 off" in rig.screen_text()
+    await rig.press("X")
+    await rig.push([Failure("SweepHeads", "For the model's own.", "Go there."), Ended("SweepHeads")])
+    assert "r releases" in rig.screen_text()
+    await rig.press("r")
+    released = rig.engine.last(HoldInterventions)
+    assert isinstance(released, HoldInterventions)
+    assert released.interventions == ()
+    await rig.push([rig.session.move(node), InterventionsHeld(node, node, (), 3.0)])
+    assert rig.timeline.under == ()
+    assert "under L2" not in rig.screen_text()
 
 
 class Large(Session):
@@ -177,61 +162,56 @@ class Large(Session):
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
-def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_asked_for(size):
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("X")
-        screen = rig.app.screen
-        assert isinstance(screen, InterventionsScreen)
-        asked_for = rig.engine.last(SweepHeads)
-        assert (asked_for.heads, asked_for.parts) == ((), True)
-        every = sweep(screen.node, layers=94, heads=64)
-        parts = replace(every, units=tuple(each for each in every.units if each.intervention.kind != "head"))
-        await rig.push([parts, Ended("SweepHeads")])
-        await told(rig)
-        text = rig.screen_text()
-        assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
-        assert "Each part switched off alone" in text
-        layer = screen.control.unit(screen._swept).layer
-        assert f"heads of L{layer + 1}" in text
-        await rig.press("enter")
-        asked_for = rig.engine.last(SweepHeads)
-        assert (asked_for.heads, asked_for.parts, asked_for.token) == ((layer,), False, every.token)
-        await rig.press("enter")
-        assert rig.engine.names.count("SweepHeads") == 2, "it is asked for already"
-        await rig.push([Measuring("SweepHeads", 16, 64, f"L{layer + 1} h17")])
-        assert "16/64" in rig.screen_text()
-        own = [
-            each
-            for each in every.units
-            if each.intervention.layer == layer and each.intervention.head is not None
-        ]
-        await rig.push([replace(every, units=tuple(own)), Ended("SweepHeads")])
-        text = rig.screen_text()
-        assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
-        assert "Each head and part switched off alone" in text
-        assert f"heads of L{layer + 1}" not in text
-        assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
-        assert len(screen.answer.units) == 94 * 3 + 64
-        assert len(rig.timeline.of(Looks).sweeps[screen.node].units) == 94 * 3 + 64, (
-            "the page of E has them too"
-        )
-        await rig.press("up")
-        assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
-        await rig.press("enter", "escape")
-        assert rig.engine.cancelled(rig.engine.last(SweepHeads)), "who leaves waits no more"
-
-    run(test, size=size, session=Large())
+async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_asked_for(
+    rig: Rig, size
+) -> None:
+    rig.session = Large()
+    await rig.ready()
+    await rig.press("X")
+    screen = rig.app.screen
+    assert isinstance(screen, InterventionsScreen)
+    asked_for = rig.engine.last(SweepHeads)
+    assert (asked_for.heads, asked_for.parts) == ((), True)
+    every = sweep(screen.node, layers=94, heads=64)
+    parts = replace(every, units=tuple(each for each in every.units if each.intervention.kind != "head"))
+    await rig.push([parts, Ended("SweepHeads")])
+    await told(rig)
+    text = rig.screen_text()
+    assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
+    assert "Each part switched off alone" in text
+    layer = screen.control.unit(screen._swept).layer
+    assert f"heads of L{layer + 1}" in text
+    await rig.press("enter")
+    asked_for = rig.engine.last(SweepHeads)
+    assert (asked_for.heads, asked_for.parts, asked_for.token) == ((layer,), False, every.token)
+    await rig.press("enter")
+    assert rig.engine.names.count("SweepHeads") == 2, "it is asked for already"
+    await rig.push([Measuring("SweepHeads", 16, 64, f"L{layer + 1} h17")])
+    assert "16/64" in rig.screen_text()
+    own = [
+        each
+        for each in every.units
+        if each.intervention.layer == layer and each.intervention.head is not None
+    ]
+    await rig.push([replace(every, units=tuple(own)), Ended("SweepHeads")])
+    text = rig.screen_text()
+    assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
+    assert "Each head and part switched off alone" in text
+    assert f"heads of L{layer + 1}" not in text
+    assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
+    assert len(screen.answer.units) == 94 * 3 + 64
+    assert len(rig.timeline.of(Looks).sweeps[screen.node].units) == 94 * 3 + 64, "the page of E has them too"
+    await rig.press("up")
+    assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
+    await rig.press("enter", "escape")
+    assert rig.engine.cancelled(rig.engine.last(SweepHeads)), "who leaves waits no more"
 
 
-def test_the_heads_of_a_small_model_are_switched_off_with_the_rest():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert "heads of L" not in rig.screen_text()
-        await rig.press("enter")
-        assert rig.engine.names.count("SweepHeads") == 1
-
-    run(test)
+async def test_the_heads_of_a_small_model_are_switched_off_with_the_rest(rig: Rig) -> None:
+    await opened(rig)
+    assert "heads of L" not in rig.screen_text()
+    await rig.press("enter")
+    assert rig.engine.names.count("SweepHeads") == 1
 
 
 async def held(rig: Rig) -> int:
@@ -249,80 +229,72 @@ async def held(rig: Rig) -> int:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(140, 40), (120, 40), (80, 24)])
-def test_the_tree_names_the_interventions_of_every_branch_below_them_apart_from_how_it_was_made(size):
-    async def test(rig: Rig) -> None:
-        await held(rig)
-        step = rig.timeline.steps[-1]
-        other = next(each.id for each in step.choice.candidates if each.id != step.id)
-        await rig.push([rig.session.move(step.parent), rig.session.step(other, "intervened")])
-        await rig.press("t")
-        lines = [row for row in rig.screen_text().splitlines() if "· L2" in row]
-        assert len(lines) == 3, "the branch, and both that part below it"
-        assert not any("offintervened" in row or "…intervened" in row for row in lines)
-        if size[0] > 80:
-            assert all("· L2 h1 off  " in row for row in lines)
-
-    run(test, size=size)
-
-
-def test_compare_names_the_interventions_of_the_side_that_is_under_them():
-    async def test(rig: Rig) -> None:
-        await held(rig)
-        await rig.press("c")
-        await rig.pilot.pause()
-        head = next(row for row in rig.screen_text().splitlines() if "this path" in row)
-        assert "this path · L2 h1 off · 14 tokens" in head
-        assert "the other · 13 tokens" in head
-
-    run(test)
+async def test_the_tree_names_the_interventions_of_every_branch_below_them_apart_from_how_it_was_made(
+    rig: Rig, size
+) -> None:
+    await held(rig)
+    step = rig.timeline.steps[-1]
+    other = next(each.id for each in step.choice.candidates if each.id != step.id)
+    await rig.push([rig.session.move(step.parent), rig.session.step(other, "intervened")])
+    await rig.press("t")
+    lines = [row for row in rig.screen_text().splitlines() if "· L2" in row]
+    assert len(lines) == 3, "the branch, and both that part below it"
+    assert not any("offintervened" in row or "…intervened" in row for row in lines)
+    if size[0] > 80:
+        assert all("· L2 h1 off  " in row for row in lines)
 
 
-def test_who_copies_a_text_made_under_interventions_is_told_that_it_does_not_say_so():
-    async def test(rig: Rig) -> None:
-        await held(rig)
-        await rig.press("C", "c")
-        assert "The path was made with L2 h1 off: what was copied doesn't say so" in rig.status
-        await rig.press("C", "j")
-        assert "made with" not in rig.status
-
-    run(test, size=(160, 40))
+async def test_compare_names_the_interventions_of_the_side_that_is_under_them(rig: Rig) -> None:
+    await held(rig)
+    await rig.press("c")
+    await rig.pilot.pause()
+    head = next(row for row in rig.screen_text().splitlines() if "this path" in row)
+    assert "this path · L2 h1 off · 14 tokens" in head
+    assert "the other · 13 tokens" in head
 
 
-def test_a_failed_check_and_a_refusal_are_sentences():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("X")
-        await rig.push([sweep(rig.timeline.before, FAILED), Ended("SweepHeads")])
-        text = rig.screen_text()
-        assert "“as one alone” failed for the architecture llama" in text
-        assert "1.25" not in text
-        assert "Intervene" not in rig.engine.names
-        await rig.press("h", "space", "m", "up")
-        assert "HoldInterventions" not in rig.engine.names
-        await rig.press("left")
-        await rig.push([sweep(rig.timeline.before), Ended("SweepHeads")])
-        await rig.push([Failure("Intervene", "L2 has no heads.", "Choose the layer."), Ended("Intervene")])
-        assert "L2 has no heads." in rig.screen_text()
-        assert "-2.50" in rig.screen_text(), "the map stays"
+@pytest.mark.screen(size=(160, 40))
+async def test_who_copies_a_text_made_under_interventions_is_told_that_it_does_not_say_so(rig: Rig) -> None:
+    await held(rig)
+    await rig.press("C", "c")
+    assert "The path was made with L2 h1 off: what was copied doesn't say so" in rig.status
+    await rig.press("C", "j")
+    assert "made with" not in rig.status
 
-    run(test)
+
+async def test_a_failed_check_and_a_refusal_are_sentences(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("X")
+    await rig.push([sweep(rig.timeline.before, FAILED), Ended("SweepHeads")])
+    text = rig.screen_text()
+    assert "“as one alone” failed for the architecture llama" in text
+    assert "1.25" not in text
+    assert "Intervene" not in rig.engine.names
+    await rig.press("h", "space", "m", "up")
+    assert "HoldInterventions" not in rig.engine.names
+    await rig.press("left")
+    await rig.push([sweep(rig.timeline.before), Ended("SweepHeads")])
+    await rig.push([Failure("Intervene", "L2 has no heads.", "Choose the layer."), Ended("Intervene")])
+    assert "L2 has no heads." in rig.screen_text()
+    assert "-2.50" in rig.screen_text(), "the map stays"
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize(("size", "heads"), [((120, 40), 40), ((80, 24), 32), ((40, 12), 64)])
-def test_a_wide_model_has_its_columns_around_the_cursor(size: tuple[int, int], heads: int):
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig, layers=40, heads=heads)
-        await rig.press("left_square_bracket", "up", "up")
-        assert screen.control.unit(sweep(1, layers=40, heads=heads)) == Intervention("layer", 3)
-        assert "L4" in rig.screen_text()
-        lines = rig.screen_text().splitlines()
-        assert all(len(line) <= size[0] for line in lines)
+async def test_a_wide_model_has_its_columns_around_the_cursor(
+    rig: Rig, size: tuple[int, int], heads: int
+) -> None:
+    screen = await opened(rig, layers=40, heads=heads)
+    await rig.press("left_square_bracket", "up", "up")
+    assert screen.control.unit(sweep(1, layers=40, heads=heads)) == Intervention("layer", 3)
+    assert "L4" in rig.screen_text()
+    lines = rig.screen_text().splitlines()
+    assert all(len(line) <= size[0] for line in lines)
 
-    run(test, size=size)
 
-
-def test_what_was_recorded_is_shown_without_a_model(tmp_path: Path):
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording in which the strongest head was switched off alone."""
     session = Session()
     session.load()
     session.open()
@@ -330,19 +302,20 @@ def test_what_was_recorded_is_shown_without_a_model(tmp_path: Path):
     node = session.node
     session.records += [sweep(node), effect(Intervene(node, (STRONGEST,)))]
     entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
-    save_as(tmp_path / "looked.jsonl", [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
+    found = tmp_path / "looked.jsonl"
+    save_as(found, [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
+    return found
 
-    async def test(rig: Rig) -> None:
-        await rig.press("end", "X")
-        assert "L2 h1 off, this token" in rig.screen_text()
-        assert "12.50 %" in rig.screen_text()
-        await rig.press("down")
-        assert "L1 h1 off: this was not recorded" in rig.screen_text()
-        await rig.press("h")
-        assert "A recording computes nothing" in rig.status
-        assert rig.engine.sent == []
 
-    replayed(test, tmp_path / "looked.jsonl")
+async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
+    await replay.press("end", "X")
+    assert "L2 h1 off, this token" in replay.screen_text()
+    assert "12.50 %" in replay.screen_text()
+    await replay.press("down")
+    assert "L1 h1 off: this was not recorded" in replay.screen_text()
+    await replay.press("h")
+    assert "A recording computes nothing" in replay.status
+    assert replay.engine.sent == []
 
 
 # ---- activation patching --------------------------------------------------------------------------
@@ -366,58 +339,49 @@ async def patching(rig: Rig) -> PatchActivations:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_another_branch_of_equal_length_is_put_in(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        question = await patching(rig)
-        tree = rig.timeline.tree
-        assert question.node == rig.timeline.tip
-        assert question.source not in {item.node for item in rig.timeline.items}
-        assert tree.nodes[question.source].position == tree.nodes[question.node].position
-        assert question.token != question.other
-        await rig.push([patched(question), Ended("PatchActivations")])
-        text = rig.screen_text()
-        assert "0.75" in text
-        assert "-0.25" in text
-        assert "L1" in text
-        assert "[src]"[:3] in text
-        await rig.press("up", "left_square_bracket")
-        assert "-0.25" in rig.screen_text()
-        await rig.press("m")
-        last = rig.engine.last(PatchActivations)
-        assert isinstance(last, PatchActivations)
-        assert last.part == "attention"
-
-    run(test, size=size)
+async def test_another_branch_of_equal_length_is_put_in(rig: Rig, size: tuple[int, int]) -> None:
+    question = await patching(rig)
+    tree = rig.timeline.tree
+    assert question.node == rig.timeline.tip
+    assert question.source not in {item.node for item in rig.timeline.items}
+    assert tree.nodes[question.source].position == tree.nodes[question.node].position
+    assert question.token != question.other
+    await rig.push([patched(question), Ended("PatchActivations")])
+    text = rig.screen_text()
+    assert "0.75" in text
+    assert "-0.25" in text
+    assert "L1" in text
+    assert "[src]"[:3] in text
+    await rig.press("up", "left_square_bracket")
+    assert "-0.25" in rig.screen_text()
+    await rig.press("m")
+    last = rig.engine.last(PatchActivations)
+    assert isinstance(last, PatchActivations)
+    assert last.part == "attention"
 
 
-def test_a_source_of_another_length_gets_the_engines_refusal():
-    async def test(rig: Rig) -> None:
-        question = await patching(rig)
-        await rig.push([patched(question), Ended("PatchActivations")])
-        await rig.press("left", "o")
-        await rig.end("PatchActivations", cancelled=True)
-        longer = rig.engine.last(PatchActivations)
-        assert isinstance(longer, PatchActivations)
-        tree = rig.timeline.tree
-        assert tree.nodes[longer.source].position != tree.nodes[longer.node].position
-        refusal = Failure("PatchActivations", "The source has more tokens.", "Choose a node as deep.")
-        await rig.push([refusal, Ended("PatchActivations")])
-        assert "Choose a node as deep." in rig.screen_text()
-        assert "(2 of 2)" in rig.screen_text()
-        await rig.press("p")
-        assert isinstance(rig.app.screen, InterventionsScreen)
-
-    run(test)
+async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> None:
+    question = await patching(rig)
+    await rig.push([patched(question), Ended("PatchActivations")])
+    await rig.press("left", "o")
+    await rig.end("PatchActivations", cancelled=True)
+    longer = rig.engine.last(PatchActivations)
+    assert isinstance(longer, PatchActivations)
+    tree = rig.timeline.tree
+    assert tree.nodes[longer.source].position != tree.nodes[longer.node].position
+    refusal = Failure("PatchActivations", "The source has more tokens.", "Choose a node as deep.")
+    await rig.push([refusal, Ended("PatchActivations")])
+    assert "Choose a node as deep." in rig.screen_text()
+    assert "(2 of 2)" in rig.screen_text()
+    await rig.press("p")
+    assert isinstance(rig.app.screen, InterventionsScreen)
 
 
-def test_without_a_source_the_page_says_how_to_get_one():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("percent_sign")
-        assert "give this prompt with a word changed" in rig.screen_text()
-        assert rig.engine.names == []
-
-    run(test)
+async def test_without_a_source_the_page_says_how_to_get_one(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("percent_sign")
+    assert "give this prompt with a word changed" in rig.screen_text()
+    assert rig.engine.names == []
 
 
 # ---- numbers, and the real thing ------------------------------------------------------------------
@@ -435,44 +399,41 @@ def test_numbers_fit_and_keep_their_sign():
     assert [step_of(value, MEASURES[1].edges) for value in (-9.0, -0.2, 0.05, 0.6)] == [-5, -1, 0, 2]
 
 
-def test_a_real_model_is_held_and_released():
-    async def body() -> None:
-        prompt = "Once upon a time, there was a little boy named Max and a girl named Sue. Max went out with"
-        app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
-        async with app.run_test(size=(120, 40)) as pilot:
+async def test_a_real_model_is_held_and_released() -> None:
+    prompt = "Once upon a time, there was a little boy named Max and a girl named Sue. Max went out with"
+    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    async with app.run_test(size=(120, 40)) as pilot:
 
-            async def idle() -> None:
-                async with asyncio.timeout(60):
-                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                        await pilot.pause(0.05)
-                await pilot.pause()
+        async def idle() -> None:
+            async with asyncio.timeout(60):
+                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+                    await pilot.pause(0.05)
+            await pilot.pause()
 
-            await idle()
-            own = app.controller.timeline.tip
-            await pilot.press("X")
-            await idle()
-            await idle()
-            screen = app.screen
-            assert isinstance(screen, InterventionsScreen)
-            swept = screen.answer
-            assert swept is not None
-            assert swept.facts.failed is None
-            tried = screen._tried(swept)
-            assert tried is not None
-            unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
-            assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
-            await pilot.press("h")
-            await idle()
-            timeline = app.controller.timeline
-            assert timeline.under == tried.interventions
-            best = min((each.after for each in tried.candidates), key=lambda each: each.rank)
-            assert timeline.candidates[0].id == best.id
-            await pilot.press("space")
-            await idle()
-            assert timeline.under == tried.interventions
-            await pilot.press("X", "r")
-            await idle()
-            assert app.controller.timeline.tip == own
-            assert app.controller.timeline.under == ()
-
-    asyncio.run(body())
+        await idle()
+        own = app.controller.timeline.tip
+        await pilot.press("X")
+        await idle()
+        await idle()
+        screen = app.screen
+        assert isinstance(screen, InterventionsScreen)
+        swept = screen.answer
+        assert swept is not None
+        assert swept.facts.failed is None
+        tried = screen._tried(swept)
+        assert tried is not None
+        unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
+        assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
+        await pilot.press("h")
+        await idle()
+        timeline = app.controller.timeline
+        assert timeline.under == tried.interventions
+        best = min((each.after for each in tried.candidates), key=lambda each: each.rank)
+        assert timeline.candidates[0].id == best.id
+        await pilot.press("space")
+        await idle()
+        assert timeline.under == tried.interventions
+        await pilot.press("X", "r")
+        await idle()
+        assert app.controller.timeline.tip == own
+        assert app.controller.timeline.under == ()

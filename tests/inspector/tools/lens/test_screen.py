@@ -15,11 +15,8 @@ from engine.protocol import CaptureFacts, Check, Failure, LensCell, LensColumn, 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import truncate_middle
-from inspector.tools.lens.detail import _grid
-from inspector.tools.lens.measures import MEASURES, place, share
-from inspector.tools.lens.screen import LensScreen
-from inspector.tools.lens.table import CELL, is_rough, layout
-from tests.inspector.rig import Rig, run
+from inspector.tools.lens.screen import CELL, MEASURES, LensScreen, _grid, is_rough, layout, place, share
+from tests.inspector.rig import Rig
 
 LAYERS = 4
 FACTS = CaptureFacts(
@@ -64,152 +61,125 @@ def row(rig: Rig, label: str) -> str:
     return next(line for line in rig.screen_text().splitlines() if line.strip("│ ").startswith(label))
 
 
-def test_layers_stand_upwards_with_their_token_probability_and_mark():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert rig.engine.names == ["ReadLens"]
-        lines = rig.screen_text().splitlines()
-        places = [
-            next(n for n, line in enumerate(lines) if f" {name}" in line) for name in ("4  ", "3  ", "~  1")
-        ]
-        assert places == sorted(places)
-        assert "~embed" in rig.screen_text()
-        assert "▸␣end" in row(rig, "3").replace(" ␣", "␣")
-        assert "▸" not in row(rig, "4")
-        assert "90 %" in row(rig, "4")
-        assert "[odd]" in row(rig, "~  1")
-        assert "50 %" in row(rig, "~  1")
-        assert "leads from layer 3 of 4 on" in rig.screen_text()
-        assert "rough" in rig.screen_text()
-
-    run(test)
+async def test_layers_stand_upwards_with_their_token_probability_and_mark(rig: Rig) -> None:
+    await opened(rig)
+    assert rig.engine.names == ["ReadLens"]
+    lines = rig.screen_text().splitlines()
+    places = [
+        next(n for n, line in enumerate(lines) if f" {name}" in line) for name in ("4  ", "3  ", "~  1")
+    ]
+    assert places == sorted(places)
+    assert "~embed" in rig.screen_text()
+    assert "▸␣end" in row(rig, "3").replace(" ␣", "␣")
+    assert "▸" not in row(rig, "4")
+    assert "90 %" in row(rig, "4")
+    assert "[odd]" in row(rig, "~  1")
+    assert "50 %" in row(rig, "~  1")
+    assert "leads from layer 3 of 4 on" in rig.screen_text()
+    assert "rough" in rig.screen_text()
 
 
-def test_the_cursor_goes_through_the_layers_and_shows_the_whole_list():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        assert "After layer 4: “␣end” is rank 1; entropy 1.00 bits" in rig.screen_text()
-        await rig.press("down", "down")
-        text = rig.screen_text()
-        assert "After layer 2" in text
-        assert "1\u2009998; entropy 3.00 bits" in text
-        assert "50.00 %" in text
-        await rig.press(*["down"] * 9)
-        assert "At the embedding" in rig.screen_text()
-        await rig.press("pageup")
-        assert screen.choices.layer == LAYERS
-        assert rig.engine.names == ["ReadLens"]
-
-    run(test)
+async def test_the_cursor_goes_through_the_layers_and_shows_the_whole_list(rig: Rig) -> None:
+    screen = await opened(rig)
+    assert "After layer 4: “␣end” is rank 1; entropy 1.00 bits" in rig.screen_text()
+    await rig.press("down", "down")
+    text = rig.screen_text()
+    assert "After layer 2" in text
+    assert "1\u2009998; entropy 3.00 bits" in text
+    assert "50.00 %" in text
+    await rig.press(*["down"] * 9)
+    assert "At the embedding" in rig.screen_text()
+    await rig.press("pageup")
+    assert screen.choices.layer == LAYERS
+    assert rig.engine.names == ["ReadLens"]
 
 
-def test_a_followed_token_has_its_probability_and_rank_beside_each_layer():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        asked = rig.engine.last(ReadLens)
-        assert isinstance(asked, ReadLens)
-        assert asked.followed[0] == rig.timeline.taken
-        first = rig.screen_text()
-        assert "30 %  #47" in row(rig, "3")
-        await rig.press("f")
-        assert screen.choices.followed == asked.followed[1]
-        assert first != rig.screen_text()
-        assert "follows" in rig.screen_text()
-        assert rig.engine.names == ["ReadLens"], "the answer has all that f goes through"
-        await rig.press(*["f"] * (len(asked.followed) - 1))
-        assert screen.choices.followed == asked.followed[0]
-
-    run(test)
+async def test_a_followed_token_has_its_probability_and_rank_beside_each_layer(rig: Rig) -> None:
+    screen = await opened(rig)
+    asked = rig.engine.last(ReadLens)
+    assert isinstance(asked, ReadLens)
+    assert asked.followed[0] == rig.timeline.taken
+    first = rig.screen_text()
+    assert "30 %  #47" in row(rig, "3")
+    await rig.press("f")
+    assert screen.choices.followed == asked.followed[1]
+    assert first != rig.screen_text()
+    assert "follows" in rig.screen_text()
+    assert rig.engine.names == ["ReadLens"], "the answer has all that f goes through"
+    await rig.press(*["f"] * (len(asked.followed) - 1))
+    assert screen.choices.followed == asked.followed[0]
 
 
-def test_a_candidate_that_was_highlighted_is_followed():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("down", "down")
-        highlighted = rig.app.main.host.candidate
-        assert highlighted is not None
-        await rig.press("I")
-        asked = rig.engine.last(ReadLens)
-        assert isinstance(asked, ReadLens)
-        assert highlighted.id in asked.followed
-
-    run(test)
+async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("down", "down")
+    highlighted = rig.app.main.host.candidate
+    assert highlighted is not None
+    await rig.press("I")
+    asked = rig.engine.last(ReadLens)
+    assert isinstance(asked, ReadLens)
+    assert highlighted.id in asked.followed
 
 
-def test_a_token_that_the_answer_lacks_is_asked_for():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        screen.choices.followed = 999
-        screen.changed()
-        await rig.pilot.pause()
-        assert rig.engine.names == ["ReadLens", "ReadLens"]
-        asked = rig.engine.last(ReadLens)
-        assert isinstance(asked, ReadLens)
-        assert asked.followed[0] == 999
-        await rig.push([answer(rig)])
-        await rig.end("ReadLens")
-        assert "token 999" in rig.screen_text()
-        assert rig.engine.names == ["ReadLens", "ReadLens"]
-
-    run(test)
+async def test_a_token_that_the_answer_lacks_is_asked_for(rig: Rig) -> None:
+    screen = await opened(rig)
+    screen.choices.followed = 999
+    screen.changed()
+    await rig.pilot.pause()
+    assert rig.engine.names == ["ReadLens", "ReadLens"]
+    asked = rig.engine.last(ReadLens)
+    assert isinstance(asked, ReadLens)
+    assert asked.followed[0] == 999
+    await rig.push([answer(rig)])
+    await rig.end("ReadLens")
+    assert "token 999" in rig.screen_text()
+    assert rig.engine.names == ["ReadLens", "ReadLens"]
 
 
-def test_m_goes_through_the_measures():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("m")
-        assert "#1" in row(rig, "4")
-        assert "#1k" in row(rig, "~  1")
-        assert "colour: rank of the final token" in rig.screen_text()
-        await rig.press("m")
-        assert " 4.0" in row(rig, "~  1")
-        await rig.press("m")
-        assert "50 %" in row(rig, "~  1")
-
-    run(test)
+async def test_m_goes_through_the_measures(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("m")
+    assert "#1" in row(rig, "4")
+    assert "#1k" in row(rig, "~  1")
+    assert "colour: rank of the final token" in rig.screen_text()
+    await rig.press("m")
+    assert " 4.0" in row(rig, "~  1")
+    await rig.press("m")
+    assert "50 %" in row(rig, "~  1")
 
 
-def test_walking_asks_about_another_token():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("left")
-        asked = rig.engine.last(ReadLens)
-        assert isinstance(asked, ReadLens)
-        assert asked.node == rig.timeline.before
-        assert rig.engine.names == ["ReadLens", "ReadLens"]
-        await rig.push([answer(rig)])
-        await rig.end("ReadLens")
-        await rig.press("right")
-        assert rig.engine.names == ["ReadLens", "ReadLens"], "what is known is not asked again"
-
-    run(test)
+async def test_walking_asks_about_another_token(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("left")
+    asked = rig.engine.last(ReadLens)
+    assert isinstance(asked, ReadLens)
+    assert asked.node == rig.timeline.before
+    assert rig.engine.names == ["ReadLens", "ReadLens"]
+    await rig.push([answer(rig)])
+    await rig.end("ReadLens")
+    await rig.press("right")
+    assert rig.engine.names == ["ReadLens", "ReadLens"], "what is known is not asked again"
 
 
-def test_a_failed_check_takes_the_table_away_and_a_failure_says_so():
-    async def test(rig: Rig) -> None:
-        await opened(rig, facts=replace(FACTS, checks=(Check("lens", 0.5, 1e-5, "the last layer"),)))
-        text = rig.screen_text()
-        assert "“lens = logits” failed for the architecture llama" in text
-        assert "[odd]" not in text
-        await rig.press("left")
-        await rig.push([Failure("ReadLens", "There is no such token.", "Begin with a prompt.")])
-        await rig.end("ReadLens")
-        assert "There is no such token." in rig.screen_text()
-
-    run(test)
+async def test_a_failed_check_takes_the_table_away_and_a_failure_says_so(rig: Rig) -> None:
+    await opened(rig, facts=replace(FACTS, checks=(Check("lens", 0.5, 1e-5, "the last layer"),)))
+    text = rig.screen_text()
+    assert "“lens = logits” failed for the architecture llama" in text
+    assert "[odd]" not in text
+    await rig.press("left")
+    await rig.push([Failure("ReadLens", "There is no such token.", "Begin with a prompt.")])
+    await rig.end("ReadLens")
+    assert "There is no such token." in rig.screen_text()
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize(("size", "columns"), [((120, 40), 6), ((80, 24), 4), ((40, 12), 1)])
-def test_every_size_has_the_last_columns_and_the_followed_token(size, columns):
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert row(rig, "4").count("90 %") == columns
-        assert "follows" in rig.screen_text()
-        await rig.press(*["down"] * LAYERS)
-        assert "~embed" in rig.screen_text()
-
-    run(test, size=size)
+async def test_every_size_has_the_last_columns_and_the_followed_token(rig: Rig, size, columns) -> None:
+    await opened(rig)
+    assert row(rig, "4").count("90 %") == columns
+    assert "follows" in rig.screen_text()
+    await rig.press(*["down"] * LAYERS)
+    assert "~embed" in rig.screen_text()
 
 
 def test_numbers_take_four_cells_at_most():
@@ -233,34 +203,31 @@ def test_the_width_is_divided_and_half_of_the_layers_are_rough():
     assert [is_rough(layer, 9) for layer in range(9)] == [True] * 4 + [False] * 5
 
 
-def test_a_real_model_is_read():
-    async def body() -> None:
-        app = InspectorApp(
-            LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
-        )
-        async with app.run_test(size=(120, 36)) as pilot:
+async def test_a_real_model_is_read() -> None:
+    app = InspectorApp(
+        LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
+    )
+    async with app.run_test(size=(120, 36)) as pilot:
 
-            async def idle() -> None:
-                async with asyncio.timeout(60):
-                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                        await asyncio.sleep(0.05)
+        async def idle() -> None:
+            async with asyncio.timeout(60):
+                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+                    await asyncio.sleep(0.05)
 
-            await idle()
-            await pilot.press("I")
-            await idle()
-            await pilot.pause()
-            screen = app.screen
-            assert isinstance(screen, LensScreen)
-            found = screen.answer
-            assert found is not None
-            assert found.facts.failed is None
-            best = app.controller.timeline.candidates[0]
-            assert found.columns[-1].cells[-1].top[0].id == best.id
-            shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
-            assert "logits unchanged (0), " in shown
-            assert "␣Lily" in shown
-
-    asyncio.run(body())
+        await idle()
+        await pilot.press("I")
+        await idle()
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, LensScreen)
+        found = screen.answer
+        assert found is not None
+        assert found.facts.failed is None
+        best = app.controller.timeline.candidates[0]
+        assert found.columns[-1].cells[-1].top[0].id == best.id
+        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        assert "logits unchanged (0), " in shown
+        assert "␣Lily" in shown
 
 
 def test_wide_tokens_that_begin_alike_stay_apart():
@@ -273,24 +240,19 @@ def test_wide_tokens_that_begin_alike_stay_apart():
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
-def test_the_lens_of_a_deep_model_says_which_layers_are_shown(size, monkeypatch):
+async def test_the_lens_of_a_deep_model_says_which_layers_are_shown(rig: Rig, size, monkeypatch) -> None:
     monkeypatch.setattr("tests.inspector.tools.lens.test_screen.LAYERS", 94)
 
-    async def test(rig: Rig) -> None:
-        await opened(rig, leads_from=60)
-        found = re.search(r"Shown: layers (\d+) to (\d+) of 94", rig.screen_text())
-        assert found is not None
-        first, last = map(int, found.groups())
-        drawn = {
-            int(name)
-            for line in rig.screen_text().splitlines()
-            for name in re.findall(r"^[│ ~]+(\d+) ", line)
-        }
-        assert set(range(first, last + 1)) <= drawn
-        await rig.press(*["down"] * 94)
-        assert re.search(r"Shown: layers 1 to \d+ of 94", rig.screen_text())
-
-    run(test, size=size)
+    await opened(rig, leads_from=60)
+    found = re.search(r"Shown: layers (\d+) to (\d+) of 94", rig.screen_text())
+    assert found is not None
+    first, last = map(int, found.groups())
+    drawn = {
+        int(name) for line in rig.screen_text().splitlines() for name in re.findall(r"^[│ ~]+(\d+) ", line)
+    }
+    assert set(range(first, last + 1)) <= drawn
+    await rig.press(*["down"] * 94)
+    assert re.search(r"Shown: layers 1 to \d+ of 94", rig.screen_text())
 
 
 def test_the_list_of_a_cell_has_room_for_its_tokens_where_there_is_some():

@@ -7,9 +7,9 @@ import pytest
 from engine import protocol
 from engine.protocol import Deleted, Marked
 from inspector.tools.marks.dialog import MarksDialog, MarksList
-from inspector.tools.marks.places import go, places, slots
+from inspector.tools.marks.tool import go, places, slots
 from tests.inspector.fakes import HOSTILE, PROMPT, Session
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 
 def forked() -> tuple[Session, list[int]]:
@@ -81,39 +81,33 @@ def test_hostile_texts_are_printable():
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_enter_goes_to_a_mark_on_another_branch(size: tuple[int, int]):
-    async def test(rig: Rig) -> None:
-        made, nodes = forked()
-        rig.session = made
-        await rig.push(made.records)
-        await rig.push([Marked(nodes[3], caption="see", bookmarked=True)])
-        rig.engine.sent.clear()
-        await rig.press("k")
-        assert isinstance(rig.app.screen, MarksDialog)
-        assert "★" in rig.screen_text()
-        await rig.press("down", "enter")
-        assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
-        await rig.push([made.move(nodes[3])])
-        await rig.end("MoveTo")
-        assert rig.timeline.selected is not None
-        assert rig.timeline.selected.node == nodes[3]
-        await rig.press("left_curly_bracket")
-        assert rig.timeline.items[rig.timeline.slot].node == nodes[2]
-        await rig.press("k")
-        assert rig.app.screen.query_one(MarksList).highlighted == 0
-        await rig.press("enter")
-        assert rig.engine.sent == [protocol.MoveTo(nodes[3])], "it is on the path"
-
-    run(test, size)
+async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int, int]) -> None:
+    made, nodes = forked()
+    rig.session = made
+    await rig.push(made.records)
+    await rig.push([Marked(nodes[3], caption="see", bookmarked=True)])
+    rig.engine.sent.clear()
+    await rig.press("k")
+    assert isinstance(rig.app.screen, MarksDialog)
+    assert "★" in rig.screen_text()
+    await rig.press("down", "enter")
+    assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
+    await rig.push([made.move(nodes[3])])
+    await rig.end("MoveTo")
+    assert rig.timeline.selected is not None
+    assert rig.timeline.selected.node == nodes[3]
+    await rig.press("left_curly_bracket")
+    assert rig.timeline.items[rig.timeline.slot].node == nodes[2]
+    await rig.press("k")
+    assert rig.app.screen.query_one(MarksList).highlighted == 0
+    await rig.press("enter")
+    assert rig.engine.sent == [protocol.MoveTo(nodes[3])], "it is on the path"
 
 
-def test_an_empty_list_says_how_to_make_marks():
-    async def test(rig: Rig) -> None:
-        await rig.ready(steps=2)
-        await rig.press("k")
-        assert "No marks yet" in rig.screen_text()
-        await rig.press("enter")
-        await rig.press("escape")
-        assert rig.app.screen is rig.app.main
-
-    run(test)
+async def test_an_empty_list_says_how_to_make_marks(rig: Rig) -> None:
+    await rig.ready(steps=2)
+    await rig.press("k")
+    assert "No marks yet" in rig.screen_text()
+    await rig.press("enter")
+    await rig.press("escape")
+    assert rig.app.screen is rig.app.main

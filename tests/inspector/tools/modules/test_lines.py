@@ -17,8 +17,7 @@ from engine.protocol import (
     RopeFacts,
     WeightArray,
 )
-from inspector.tools.modules.lines import Line, lines
-from inspector.tools.modules.words import heads, ranges, rope, says, shape
+from inspector.tools.modules.lines import Line, description, heads_words, lines, ranges, rope_words, shape_of
 
 
 def matrix(
@@ -150,16 +149,17 @@ def test_a_mixture_says_how_many_experts_a_token_takes() -> None:
 
 def test_words() -> None:
     assert ranges((0, 1, 2, 5, 7, 8)) == "1 to 3, 6, 8 to 9"
-    assert heads(HeadFacts(8, 1, 64, 64, 4096, True)) == "8 heads of 64, 1 KV head, window 4,096, sinks"
-    assert heads(HeadFacts(8, 8, 64, 64)) == "8 heads of 64"
-    assert heads(HeadFacts(8, 0, 0, 0)) == "8 heads"
+    assert heads_words(HeadFacts(8, 1, 64, 64, 4096, True)) == "8 heads of 64, 1 KV head, window 4,096, sinks"
+    assert heads_words(HeadFacts(8, 8, 64, 64)) == "8 heads of 64"
+    assert heads_words(HeadFacts(8, 0, 0, 0)) == "8 heads"
     assert (
-        rope(RopeFacts(64, 500000.0, 1.0, None, True)) == "theta 500,000, 64 of a head, stretched by a table"
+        rope_words(RopeFacts(64, 500000.0, 1.0, None, True))
+        == "theta 500,000, 64 of a head, stretched by a table"
     )
-    assert rope(RopeFacts(64, None, 0.5, None, True)) == "a table of its own, 64 of a head, scale 0.5"
+    assert rope_words(RopeFacts(64, None, 0.5, None, True)) == "a table of its own, 64 of a head, scale 0.5"
     packed = WeightArray("weight", (128, 64), "uint32", 4096, 4, 32, "affine")
     part = replace(matrix("mlp.up_proj", 128, 64), arrays=(packed,))
-    assert (says(part), shape(part)) == ("to more numbers · 4 bits in groups of 32", "64 → 128")
+    assert (description(part), shape_of(part)) == ("to more numbers · 4 bits in groups of 32", "64 → 128")
 
 
 def test_foreign_names_are_made_visible() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,16 +13,21 @@ from engine.protocol import (
     ExpertLayer,
     ExpertsRead,
     Failure,
+    Loading,
     ModelModules,
     ReadExperts,
     ReadModules,
     StateArray,
 )
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, save_as
+from inspector.app import InspectorApp
 from inspector.tools.lens.screen import LensScreen
-from inspector.tools.modules.experts import ExpertsScreen, experts_summary, states_summary
-from inspector.tools.modules.screen import ModulesScreen
-from tests.inspector.rig import Rig, run
+from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen, experts_summary, states_summary
+from tests.inspector.fakes import Session
+from tests.inspector.rig import Rig
 from tests.inspector.tools.modules.test_lines import MODULES
+from tests.inspector.tools.sampler.test_what_if_real import until
 
 FACTS = CaptureFacts((Check("forward", 0.0, 0.0), Check("experts", 1e-8, 1e-5)), 20.0, 10.0, "mixtral")
 
@@ -44,113 +50,92 @@ async def opened(rig: Rig) -> ModulesScreen:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_way_is_shown_with_its_numbers(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        text = rig.screen_text()
-        assert "● token" in text
-        assert "▾ layers 1 to 3" in text
-        line = next(line for line in text.splitlines() if "layers 1 to 3" in line)
-        assert "120 k" in line
-        assert "31.4 %" in line
-        if size[0] >= 80:
-            rope = next(line for line in text.splitlines() if "RoPE" in line)
-            assert "theta 1,000,000, 16 of a head" in rope
-            assert "…" not in rope
-        if size[0] == 120:
-            assert "SwiGLU, 64 → 128 → 64" in text
-            assert "⊕─╯ added to the stream, × 0.5" in text
-            assert "382\u2009208 parameters" in text
-        await rig.press("end")
-        assert "logits" in rig.screen_text()
-
-    run(test, size=size)
+async def test_the_way_is_shown_with_its_numbers(rig: Rig, size: tuple[int, int]) -> None:
+    await opened(rig)
+    text = rig.screen_text()
+    assert "● token" in text
+    assert "▾ layers 1 to 3" in text
+    line = next(line for line in text.splitlines() if "layers 1 to 3" in line)
+    assert "120 k" in line
+    assert "31.4 %" in line
+    if size[0] >= 80:
+        rope = next(line for line in text.splitlines() if "RoPE" in line)
+        assert "theta 1,000,000, 16 of a head" in rope
+        assert "…" not in rope
+    if size[0] == 120:
+        assert "SwiGLU, 64 → 128 → 64" in text
+        assert "⊕─╯ added to the stream, × 0.5" in text
+        assert "382\u2009208 parameters" in text
+    await rig.press("end")
+    assert "logits" in rig.screen_text()
 
 
-def test_the_selected_module_is_explained_and_enter_opens_its_view() -> None:
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("down", "down", "down", "down")
-        text = rig.screen_text()
-        assert "model.layers.*.self_attn" in text
-        assert "Where tokens meet" in text
-        assert "12\u2009288 parameters in each layer" in text
-        await rig.press("up", "up")
-        assert "⏎ what each layer would predict" in rig.screen_text()
-        await rig.press("enter")
-        await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
-        assert not screen.is_attached
-
-    run(test)
+async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("down", "down", "down", "down")
+    text = rig.screen_text()
+    assert "model.layers.*.self_attn" in text
+    assert "Where tokens meet" in text
+    assert "12\u2009288 parameters in each layer" in text
+    await rig.press("up", "up")
+    assert "⏎ what each layer would predict" in rig.screen_text()
+    await rig.press("enter")
+    await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+    assert not screen.is_attached
 
 
-def test_a_key_that_no_tool_has_is_not_offered() -> None:
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("home", "down")
-        assert "⏎" not in rig.screen_text()
-        await rig.press("enter")
+async def test_a_key_that_no_tool_has_is_not_offered(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("home", "down")
+    assert "⏎" not in rig.screen_text()
+    await rig.press("enter")
+    assert rig.app.screen is screen
+
+
+async def test_what_is_outside_of_the_layers_has_nothing_to_unfold(rig: Rig) -> None:
+    screen = await opened(rig)
+    for end in ("home", "end"):
+        await rig.press(end, "right", "left", "right")
         assert rig.app.screen is screen
-
-    run(test)
-
-
-def test_what_is_outside_of_the_layers_has_nothing_to_unfold() -> None:
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        for end in ("home", "end"):
-            await rig.press(end, "right", "left", "right")
-            assert rig.app.screen is screen
-            assert "▾ layers 1 to 3" in rig.screen_text()
-
-    run(test)
-
-
-def test_layers_unfold_open_and_fold() -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("down", "down", "right")
-        assert "▸ layer 1" in rig.screen_text()
-        assert "▸ layer 3" in rig.screen_text()
-        await rig.press("down", "right")
-        text = rig.screen_text()
-        assert "▾ layer 2" in text
-        assert "queries" in text
-        await rig.press("down", "down")
-        assert "model.layers.1.self_attn" in rig.screen_text()
-        await rig.press("left")
-        assert "▸ layer 2" in rig.screen_text()
-        assert "queries" not in rig.screen_text()
-        await rig.press("left")
         assert "▾ layers 1 to 3" in rig.screen_text()
 
-    run(test)
+
+async def test_layers_unfold_open_and_fold(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("down", "down", "right")
+    assert "▸ layer 1" in rig.screen_text()
+    assert "▸ layer 3" in rig.screen_text()
+    await rig.press("down", "right")
+    text = rig.screen_text()
+    assert "▾ layer 2" in text
+    assert "queries" in text
+    await rig.press("down", "down")
+    assert "model.layers.1.self_attn" in rig.screen_text()
+    await rig.press("left")
+    assert "▸ layer 2" in rig.screen_text()
+    assert "queries" not in rig.screen_text()
+    await rig.press("left")
+    assert "▾ layers 1 to 3" in rig.screen_text()
 
 
-def test_what_was_read_is_not_read_again_for_another_prompt() -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("escape")
-        await rig.push(rig.session.open())
-        rig.engine.sent.clear()
-        await rig.press("O")
-        assert "▾ layers 1 to 3" in rig.screen_text()
-        assert rig.engine.names == []
-
-    run(test)
+async def test_what_was_read_is_not_read_again_for_another_prompt(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("escape")
+    await rig.push(rig.session.open())
+    rig.engine.sent.clear()
+    await rig.press("O")
+    assert "▾ layers 1 to 3" in rig.screen_text()
+    assert rig.engine.names == []
 
 
-def test_a_failure_is_told() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("O")
-        await rig.push([Failure("ReadModules", "It is [b]odd[/b].", "Try another model.")])
-        await rig.end("ReadModules")
-        text = rig.screen_text()
-        assert "It is [b]odd[/b]." in text
-        assert "Try another model." in text
-
-    run(test)
+async def test_a_failure_is_told(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("O")
+    await rig.push([Failure("ReadModules", "It is [b]odd[/b].", "Try another model.")])
+    await rig.end("ReadModules")
+    text = rig.screen_text()
+    assert "It is [b]odd[/b]." in text
+    assert "Try another model." in text
 
 
 def experts(node: int) -> ExpertsRead:
@@ -164,50 +149,44 @@ def experts(node: int) -> ExpertsRead:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_the_experts_of_a_token_with_their_weights(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("ampersand")
-        assert isinstance(rig.app.screen, ExpertsScreen)
-        assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
-        await rig.push([experts(rig.timeline.before)])
-        await rig.end("ReadExperts")
-        shown = ""
-        for _ in range(16):
-            shown += rig.screen_text()
-            await rig.press("down")
-        assert "0.75" in shown
-        assert "0.25" in shown
-        assert "layer 2" in shown
-        assert "1 → 2" in shown
-        if size[0] == 120:
-            first = next(line for line in shown.splitlines() if "layer 1 " in line)
-            assert first.index("0.25") < first.index("0.75")  # the columns are the experts in their order
-            assert "weights make the output" in shown
-            assert "changed by 150 %" in shown
-        await rig.press("escape")
-        assert rig.app.screen is rig.app.main
-
-    run(test, size=size)
+async def test_the_experts_of_a_token_with_their_weights(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    await rig.press("ampersand")
+    assert isinstance(rig.app.screen, ExpertsScreen)
+    assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
+    await rig.push([experts(rig.timeline.before)])
+    await rig.end("ReadExperts")
+    shown = ""
+    for _ in range(16):
+        shown += rig.screen_text()
+        await rig.press("down")
+    assert "0.75" in shown
+    assert "0.25" in shown
+    assert "layer 2" in shown
+    assert "1 → 2" in shown
+    if size[0] == 120:
+        first = next(line for line in shown.splitlines() if "layer 1 " in line)
+        assert first.index("0.25") < first.index("0.75")  # the columns are the experts in their order
+        assert "weights make the output" in shown
+        assert "changed by 150 %" in shown
+    await rig.press("escape")
+    assert rig.app.screen is rig.app.main
 
 
-def test_from_the_modules_to_the_experts_and_back() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("O")
-        await rig.push([known(rig)])
-        await rig.end("ReadModules")
-        await rig.press("e")
-        assert isinstance(rig.app.screen, ModulesScreen)  # this model has neither experts nor states
-        await rig.press("escape", "ampersand")
-        await rig.until(lambda: isinstance(rig.app.screen, ExpertsScreen))
-        await rig.press("O")
-        await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
-
-    run(test)
+async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("O")
+    await rig.push([known(rig)])
+    await rig.end("ReadModules")
+    await rig.press("e")
+    assert isinstance(rig.app.screen, ModulesScreen)  # this model has neither experts nor states
+    await rig.press("escape", "ampersand")
+    await rig.until(lambda: isinstance(rig.app.screen, ExpertsScreen))
+    await rig.press("O")
+    await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
 
 
-def test_experts_and_states_have_a_summary() -> None:
+async def test_experts_and_states_have_a_summary(rig: Rig) -> None:
     read = experts(5)
     assert experts_summary(read.layers) == (
         "2 layers with experts: 4 of 16 ran for this token. The strongest weight is 0.75."
@@ -220,11 +199,57 @@ def test_experts_and_states_have_a_summary() -> None:
     assert states_summary(read.states) == "1 layer with a state, 512 B in all."
     assert (experts_summary(()), states_summary(())) == ("", "")
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("ampersand")
-        await rig.push([experts(rig.timeline.before)])
-        await rig.end("ReadExperts")
-        assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
+    await rig.ready()
+    await rig.press("ampersand")
+    await rig.push([experts(rig.timeline.before)])
+    await rig.end("ReadExperts")
+    assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
 
-    run(test)
+
+async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_leads_to_the_lens() -> None:
+    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", False)
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        idle = lambda: not app.controller.client.outstanding  # noqa: E731
+        await until(lambda: app.controller.timeline.prompts.prefilled and idle())
+        await pilot.press("O")
+        await until(lambda: isinstance(app.screen, ModulesScreen) and app.screen.answer is not None)
+        screen, facts = app.screen, app.controller.timeline.facts
+        assert isinstance(screen, ModulesScreen)
+        assert facts is not None
+        assert screen.answer is not None
+        assert (screen.answer.parameters, screen.answer.bytes) == (facts.parameters, facts.weight_bytes)
+        await pilot.press("down", "down", "enter")
+        await until(lambda: isinstance(app.screen, LensScreen) and app.screen.answer is not None)
+        await pilot.press("ampersand", "escape")
+        await until(idle)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A session in which somebody looked at the modules, and at the experts of the last token."""
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    timeline = session.timeline()
+    facts = timeline.facts
+    assert facts is not None
+    seen = [replace(MODULES, model=facts.path, bytes=facts.weight_bytes), experts(timeline.before)]
+    entries = [Entry(LoadSettings("pocket"), 0.0)]
+    kept = [record for record in session.records if not isinstance(record, Loading)]
+    entries += [Entry(record, number * 0.1) for number, record in enumerate([*kept, *seen])]
+    save_as(tmp_path / "a.jsonl", entries, "test 1")
+    return tmp_path / "a.jsonl"
+
+
+async def test_a_recording_shows_what_was_looked_at(replay: Rig) -> None:
+    await replay.press("O")
+    assert isinstance(replay.app.screen, ModulesScreen)
+    assert "▾ layers 1 to 3" in replay.screen_text()
+    await replay.press("escape", "ampersand")
+    assert isinstance(replay.app.screen, ExpertsScreen)
+    assert "0.75" in replay.screen_text()
+    await replay.press("left")
+    assert "was not recorded" in replay.screen_text()
+    assert replay.engine.sent == []

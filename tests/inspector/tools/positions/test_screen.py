@@ -18,10 +18,9 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.positions.page import facts_line
-from inspector.tools.positions.screen import PositionsScreen
-from inspector.tools.positions.trials import PositionTrial, key_of, trials
-from tests.inspector.rig import Rig, run
+from inspector.tools.positions.screen import PositionsScreen, facts_line
+from inspector.tools.positions.tool import PositionTrial, key_of, trials
+from tests.inspector.rig import Rig
 
 FACTS = CaptureFacts((Check("forward", 0.0, 0.0), Check("keys", 0.0, 0.0, "layer 0")), 9.0, 3.0, "llama")
 ROTARY = PositionUse("rotary", 10, 11, (Rotation((0, 1), 64, 10000.0, 1.0, 10),), (), 0)
@@ -53,99 +52,84 @@ async def opened(rig: Rig) -> PositionsScreen:
     return rig.app.screen
 
 
-def test_the_chosen_what_if_is_asked_first_and_then_all_others():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        at = len(rig.timeline.items) - 1
-        asked = await answer_all(rig)
-        assert [(one.change, one.offset) for one in asked] == [
-            ("token", -at), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
-        ]  # fmt: skip
-        text = rig.screen_text()
-        assert f"▸ it is told position 0, not {at}" in text
-        assert text.count("0.250") == 6
-        assert "[odd]" in text
-        assert "50.00 %" in text
-        assert "62.50 %" in text
-        assert "RoPE turns its query and key by an angle for each position: 64 numbers of a head" in text
-        assert "logits unchanged (0), same keys (0)" in text
-
-    run(test)
+async def test_the_chosen_what_if_is_asked_first_and_then_all_others(rig: Rig) -> None:
+    await opened(rig)
+    at = len(rig.timeline.items) - 1
+    asked = await answer_all(rig)
+    assert [(one.change, one.offset) for one in asked] == [
+        ("token", -at), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
+    ]  # fmt: skip
+    text = rig.screen_text()
+    assert f"▸ it is told position 0, not {at}" in text
+    assert text.count("0.250") == 6
+    assert "[odd]" in text
+    assert "50.00 %" in text
+    assert "62.50 %" in text
+    assert "RoPE turns its query and key by an angle for each position: 64 numbers of a head" in text
+    assert "logits unchanged (0), same keys (0)" in text
 
 
-def test_rows_and_another_offset():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await answer_all(rig)
-        await rig.press("minus")
-        assert screen.choices.offsets == [-1, 1, 100, 100], "position 0 is position 0"
-        await rig.press("down", "minus")
-        assert screen.choices.offsets[0] == -2
-        question = rig.engine.last(TryPosition)
-        assert isinstance(question, TryPosition)
-        assert (question.change, question.offset) == ("token", -2)
-        await rig.push([told(question)])
-        await rig.end("TryPosition")
-        at = len(rig.timeline.items) - 1
-        assert f"▸ it is told position {at - 2}, not {at}" in rig.screen_text()
-        assert "off by 2" in rig.screen_text()
-        await rig.press("plus", "down", "down", "down")
-        assert "So the same number for all" in rig.screen_text()
-        await rig.press("down", "down")
-        assert "Press ← for a token" in rig.screen_text()
-
-    run(test)
+async def test_rows_and_another_offset(rig: Rig) -> None:
+    screen = await opened(rig)
+    await answer_all(rig)
+    await rig.press("minus")
+    assert screen.choices.offsets == [-1, 1, 100, 100], "position 0 is position 0"
+    await rig.press("down", "minus")
+    assert screen.choices.offsets[0] == -2
+    question = rig.engine.last(TryPosition)
+    assert isinstance(question, TryPosition)
+    assert (question.change, question.offset) == ("token", -2)
+    await rig.push([told(question)])
+    await rig.end("TryPosition")
+    at = len(rig.timeline.items) - 1
+    assert f"▸ it is told position {at - 2}, not {at}" in rig.screen_text()
+    assert "off by 2" in rig.screen_text()
+    await rig.press("plus", "down", "down", "down")
+    assert "So the same number for all" in rig.screen_text()
+    await rig.press("down", "down")
+    assert "Press ← for a token" in rig.screen_text()
 
 
-def test_an_earlier_token_sees_what_comes_after_it_without_the_mask():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        screen.choices.row = 5
-        await rig.press("left", "left")
-        await rig.end("TryPosition", cancelled=True)
-        question = rig.engine.last(TryPosition)
-        assert isinstance(question, TryPosition)
-        assert (question.change, question.until) == ("mask", rig.timeline.items[-1].node)
-        await rig.push([told(question, later=2)])
-        await rig.end("TryPosition")
-        assert "no causal mask: it sees 2 later" in rig.screen_text()
-        assert "the answer leaks" in rig.screen_text()
-
-    run(test)
+async def test_an_earlier_token_sees_what_comes_after_it_without_the_mask(rig: Rig) -> None:
+    screen = await opened(rig)
+    screen.choices.row = 5
+    await rig.press("left", "left")
+    await rig.end("TryPosition", cancelled=True)
+    question = rig.engine.last(TryPosition)
+    assert isinstance(question, TryPosition)
+    assert (question.change, question.until) == ("mask", rig.timeline.items[-1].node)
+    await rig.push([told(question, later=2)])
+    await rig.end("TryPosition")
+    assert "no causal mask: it sees 2 later" in rig.screen_text()
+    assert "the answer leaks" in rig.screen_text()
 
 
-def test_what_a_family_has_no_positions_for_is_a_sentence():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.push([Failure("TryPosition", "mamba2 is never told a position.", "Press tab.")])
-        await rig.end("TryPosition")
-        assert "mamba2 is never told a position." in rig.screen_text()
-        assert "Press tab." in rig.screen_text()
-        assert rig.engine.names.count("TryPosition") == 2, "the next row may have an answer"
-        question = rig.engine.last(TryPosition)
-        assert isinstance(question, TryPosition)
-        await rig.push([told(question)])
-        await rig.end("TryPosition")
-        assert "not here" in rig.screen_text(), "the table stands, the row that failed says so"
-        assert "mamba2 is never told a position." in rig.screen_text()
-        await rig.press("down")
-        assert "[odd]" in rig.screen_text()
-
-    run(test)
+async def test_what_a_family_has_no_positions_for_is_a_sentence(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([Failure("TryPosition", "mamba2 is never told a position.", "Press tab.")])
+    await rig.end("TryPosition")
+    assert "mamba2 is never told a position." in rig.screen_text()
+    assert "Press tab." in rig.screen_text()
+    assert rig.engine.names.count("TryPosition") == 2, "the next row may have an answer"
+    question = rig.engine.last(TryPosition)
+    assert isinstance(question, TryPosition)
+    await rig.push([told(question)])
+    await rig.end("TryPosition")
+    assert "not here" in rig.screen_text(), "the table stands, the row that failed says so"
+    assert "mamba2 is never told a position." in rig.screen_text()
+    await rig.press("down")
+    assert "[odd]" in rig.screen_text()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
-def test_every_size_has_all_rows(size):
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await answer_all(rig)
-        text = rig.screen_text()
-        assert text.count("0.250") == 6
-        assert "no mask" in text or "no causal mask" in text
-        await rig.press("pagedown", "pagedown")
-        assert "[odd]" in rig.screen_text()
-
-    run(test, size=size)
+async def test_every_size_has_all_rows(rig: Rig, size) -> None:
+    await opened(rig)
+    await answer_all(rig)
+    text = rig.screen_text()
+    assert text.count("0.250") == 6
+    assert "no mask" in text or "no causal mask" in text
+    await rig.press("pagedown", "pagedown")
+    assert "[odd]" in rig.screen_text()
 
 
 def test_a_question_and_its_answer_have_one_key():
@@ -170,30 +154,27 @@ def test_each_way_of_being_told_has_its_words():
     assert "way of its own" in facts_line(PositionUse("own", 3, 4, (), (), 0), False)
 
 
-def test_a_real_model_is_told_wrong_positions():
-    async def body() -> None:
-        app = InspectorApp(
-            LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
-        )
-        async with app.run_test(size=(120, 36)) as pilot:
+async def test_a_real_model_is_told_wrong_positions() -> None:
+    app = InspectorApp(
+        LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
+    )
+    async with app.run_test(size=(120, 36)) as pilot:
 
-            async def idle() -> None:
-                async with asyncio.timeout(60):
-                    while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                        await asyncio.sleep(0.05)
-
-            await idle()
-            await pilot.press("Y")
-            screen = app.screen
-            assert isinstance(screen, PositionsScreen)
-            keys = [trial.question(screen.node)[0] for trial in screen._trials()]
+        async def idle() -> None:
             async with asyncio.timeout(60):
-                while not all(map(screen.answers.get, keys)):
-                    await pilot.pause(0.05)
-            await pilot.pause()
-            shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
-            assert "it is told position 0, not 10" in shown
-            assert "␣Lily" in shown
-            assert "same keys (0)" in shown
+                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+                    await asyncio.sleep(0.05)
 
-    asyncio.run(body())
+        await idle()
+        await pilot.press("Y")
+        screen = app.screen
+        assert isinstance(screen, PositionsScreen)
+        keys = [trial.question(screen.node)[0] for trial in screen._trials()]
+        async with asyncio.timeout(60):
+            while not all(map(screen.answers.get, keys)):
+                await pilot.pause(0.05)
+        await pilot.pause()
+        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        assert "it is told position 0, not 10" in shown
+        assert "␣Lily" in shown
+        assert "same keys (0)" in shown

@@ -9,9 +9,8 @@ import pytest
 from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, RaceStep
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.race.lanes import columns, verdict
-from inspector.tools.race.screen import RaceScreen
-from tests.inspector.rig import Rig, run
+from inspector.tools.race.screen import RaceScreen, columns, verdict
+from tests.inspector.rig import Rig
 
 HOW = "Each step is one forward, fenced."
 
@@ -47,140 +46,116 @@ def racing(rig: Rig) -> Race:
     return command
 
 
-def test_it_says_what_it_is_before_it_starts():
-    async def test(rig: Rig) -> None:
-        await began(rig)
-        assert rig.engine.sent == []
-        text = rig.screen_text()
-        assert "A step runs one token." in text
-        assert "A step runs the whole sequence again." in text
-        assert "Press space to race to 128 tokens" in text
-
-    run(test)
+async def test_it_says_what_it_is_before_it_starts(rig: Rig) -> None:
+    await began(rig)
+    assert rig.engine.sent == []
+    text = rig.screen_text()
+    assert "A step runs one token." in text
+    assert "A step runs the whole sequence again." in text
+    assert "Press space to race to 128 tokens" in text
 
 
-def test_both_lanes_grow_and_the_factor_is_told():
-    async def test(rig: Rig) -> None:
-        await began(rig)
-        await rig.press("space")
-        assert (racing(rig).first, racing(rig).last) == (16, 128)
-        await rig.push([Measuring("Race", 0, 16, "warm-up")])
-        assert "Getting ready: warm-up 0/16" in rig.screen_text()
-        await rig.push([opened(rig), *steps(16, 64)])
-        text = rig.screen_text()
-        assert "5.0 ms a step   240 ms so far" in text
-        assert "64 tokens a step, 256 KiB dropped" in text
-        assert "1 token a step, 256 KiB kept" in text
-        assert "64/128 tokens" in text
-        assert "[b]x" in text
-        await rig.push([*steps(16, 128)[48:], RaceEnded(112, 1.0, 2.0, (), 0.0)])
-        await rig.end("Race")
-        assert "128 tokens reached" in rig.screen_text()
-        assert "all 112 the same, and the logits bit for bit" in rig.screen_text()
-        assert HOW in rig.screen_text()
-
-    run(test)
+async def test_both_lanes_grow_and_the_factor_is_told(rig: Rig) -> None:
+    await began(rig)
+    await rig.press("space")
+    assert (racing(rig).first, racing(rig).last) == (16, 128)
+    await rig.push([Measuring("Race", 0, 16, "warm-up")])
+    assert "Getting ready: warm-up 0/16" in rig.screen_text()
+    await rig.push([opened(rig), *steps(16, 64)])
+    text = rig.screen_text()
+    assert "5.0 ms a step   240 ms so far" in text
+    assert "64 tokens a step, 256 KiB dropped" in text
+    assert "1 token a step, 256 KiB kept" in text
+    assert "64/128 tokens" in text
+    assert "[b]x" in text
+    await rig.push([*steps(16, 128)[48:], RaceEnded(112, 1.0, 2.0, (), 0.0)])
+    await rig.end("Race")
+    assert "128 tokens reached" in rig.screen_text()
+    assert "all 112 the same, and the logits bit for bit" in rig.screen_text()
+    assert HOW in rig.screen_text()
 
 
-def test_a_pause_goes_on_where_it_was_and_the_sums_with_it():
-    async def test(rig: Rig) -> None:
-        screen = await began(rig)
-        await rig.press("space")
-        first = racing(rig)
-        await rig.push([opened(rig), *steps(16, 30)])
-        await rig.press("r")
-        assert rig.engine.cancelled(first)
-        await rig.end("Race", cancelled=True)
-        assert "Paused at 30 of 128 tokens" in rig.screen_text()
-        await rig.press("space")
-        assert (racing(rig).first, racing(rig).last) == (30, 128)
-        await rig.push([opened(rig, 30), *steps(30, 32)])
-        assert screen.control.steps[-1].cached_total_ms == pytest.approx(16 * 5.0)
-        assert screen.control.steps[-1].uncached_total_ms == pytest.approx(sum(range(17, 33)) / 2)
-        assert "16 to 128 tokens" in rig.screen_text()
-
-    run(test)
+async def test_a_pause_goes_on_where_it_was_and_the_sums_with_it(rig: Rig) -> None:
+    screen = await began(rig)
+    await rig.press("space")
+    first = racing(rig)
+    await rig.push([opened(rig), *steps(16, 30)])
+    await rig.press("r")
+    assert rig.engine.cancelled(first)
+    await rig.end("Race", cancelled=True)
+    assert "Paused at 30 of 128 tokens" in rig.screen_text()
+    await rig.press("space")
+    assert (racing(rig).first, racing(rig).last) == (30, 128)
+    await rig.push([opened(rig, 30), *steps(30, 32)])
+    assert screen.control.steps[-1].cached_total_ms == pytest.approx(16 * 5.0)
+    assert screen.control.steps[-1].uncached_total_ms == pytest.approx(sum(range(17, 33)) / 2)
+    assert "16 to 128 tokens" in rig.screen_text()
 
 
-def test_the_length_stays_within_the_window_and_beyond_what_was_passed():
-    async def test(rig: Rig) -> None:
-        screen = await began(rig)
-        await rig.press(*["right"] * 9)
-        assert screen.control.last == 512
-        await rig.press(*["left"] * 9)
-        assert screen.control.last == 32
-        await rig.press("space")
-        await rig.push([opened(rig, 16, 32), *steps(16, 32)])
-        await rig.press("right")
-        assert screen.control.last == 32  # not while it runs
-        await rig.end("Race")
-        assert "→ and space goes on to more" in rig.screen_text()
-        await rig.press("right", "left", "right", "space")
-        assert (racing(rig).first, racing(rig).last) == (32, 64)
-
-    run(test)
+async def test_the_length_stays_within_the_window_and_beyond_what_was_passed(rig: Rig) -> None:
+    screen = await began(rig)
+    await rig.press(*["right"] * 9)
+    assert screen.control.last == 512
+    await rig.press(*["left"] * 9)
+    assert screen.control.last == 32
+    await rig.press("space")
+    await rig.push([opened(rig, 16, 32), *steps(16, 32)])
+    await rig.press("right")
+    assert screen.control.last == 32  # not while it runs
+    await rig.end("Race")
+    assert "→ and space goes on to more" in rig.screen_text()
+    await rig.press("right", "left", "right", "space")
+    assert (racing(rig).first, racing(rig).last) == (32, 64)
 
 
-def test_one_that_is_over_starts_again_and_n_begins_anew():
-    async def test(rig: Rig) -> None:
-        screen = await began(rig)
-        await rig.press("left", "left", "space")
-        await rig.push([opened(rig, 16, 32), *steps(16, 32)])
-        await rig.end("Race")
-        await rig.press("space")
-        assert (racing(rig).first, racing(rig).last) == (16, 32)
-        assert screen.control.steps == []
-        await rig.push([opened(rig, 16, 32), *steps(16, 20)])
-        await rig.press("n")
-        assert rig.engine.cancelled(racing(rig))
-        assert screen.control.steps == []
-        await rig.push([step(21)])  # was on its way
-        assert screen.control.steps == []
-
-    run(test)
+async def test_one_that_is_over_starts_again_and_n_begins_anew(rig: Rig) -> None:
+    screen = await began(rig)
+    await rig.press("left", "left", "space")
+    await rig.push([opened(rig, 16, 32), *steps(16, 32)])
+    await rig.end("Race")
+    await rig.press("space")
+    assert (racing(rig).first, racing(rig).last) == (16, 32)
+    assert screen.control.steps == []
+    await rig.push([opened(rig, 16, 32), *steps(16, 20)])
+    await rig.press("n")
+    assert rig.engine.cancelled(racing(rig))
+    assert screen.control.steps == []
+    await rig.push([step(21)])  # was on its way
+    assert screen.control.steps == []
 
 
-def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_text():
-    async def test(rig: Rig) -> None:
-        await began(rig)
-        await rig.press("space")
-        await rig.push([opened(rig), *steps(16, 20)])
-        await rig.press("escape")
-        assert rig.engine.cancelled(racing(rig))
-        await rig.end("Race", cancelled=True)
-        await rig.press("z")
-        assert "Paused at 20 of 128" in rig.screen_text()
-        await rig.press("escape")
-        await rig.push([rig.session.step()])
-        await rig.press("z")
-        assert "Press space to race" in rig.screen_text()
-
-    run(test)
+async def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_text(rig: Rig) -> None:
+    await began(rig)
+    await rig.press("space")
+    await rig.push([opened(rig), *steps(16, 20)])
+    await rig.press("escape")
+    assert rig.engine.cancelled(racing(rig))
+    await rig.end("Race", cancelled=True)
+    await rig.press("z")
+    assert "Paused at 20 of 128" in rig.screen_text()
+    await rig.press("escape")
+    await rig.push([rig.session.step()])
+    await rig.press("z")
+    assert "Press space to race" in rig.screen_text()
 
 
-def test_a_failure_stands_in_the_view():
-    async def test(rig: Rig) -> None:
-        await began(rig)
-        await rig.press("space")
-        await rig.push([Failure("Race", "A race [can't] go there.", "End earlier.")])
-        await rig.end("Race")
-        assert "A race [can't] go there. End earlier." in rig.screen_text()
-
-    run(test)
+async def test_a_failure_stands_in_the_view(rig: Rig) -> None:
+    await began(rig)
+    await rig.press("space")
+    await rig.push([Failure("Race", "A race [can't] go there.", "End earlier.")])
+    await rig.end("Race")
+    assert "A race [can't] go there. End earlier." in rig.screen_text()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12)])
-def test_every_size_has_both_lanes_and_the_sums(size):
-    async def test(rig: Rig) -> None:
-        await began(rig)
-        await rig.press("space")
-        await rig.push([opened(rig), *steps(16, 40)])
-        text = rig.screen_text()
-        assert "─ With" in text
-        assert "─ Without" in text
-        assert text.count("120 ms") == 2  # in the lane and among the sums
-
-    run(test, size=size)
+async def test_every_size_has_both_lanes_and_the_sums(rig: Rig, size) -> None:
+    await began(rig)
+    await rig.press("space")
+    await rig.push([opened(rig), *steps(16, 40)])
+    text = rig.screen_text()
+    assert "─ With" in text
+    assert "─ Without" in text
+    assert text.count("120 ms") == 2  # in the lane and among the sums
 
 
 def test_other_tokens_are_told():
@@ -195,20 +170,17 @@ def test_a_chart_grows_with_the_steps():
     assert len(columns([1.0], 1000, 50)) == 1
 
 
-def test_a_real_race_reaches_its_length_with_equal_tokens():
-    async def body() -> None:
-        app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
-        async with app.run_test(size=(100, 30)) as pilot:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                    await asyncio.sleep(0.05)
-            await pilot.press("z", "left", "left", "space")
-            racing = app.main.actions["race"].control
-            for _ in range(1200):
+async def test_a_real_race_reaches_its_length_with_equal_tokens() -> None:
+    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+    async with app.run_test(size=(100, 30)) as pilot:
+        async with asyncio.timeout(60):
+            while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                 await asyncio.sleep(0.05)
-                if racing.over and not racing.job.running:
-                    break
-            assert racing.tokens == 32
-            assert all(each.equal for each in racing.steps)
-
-    asyncio.run(body())
+        await pilot.press("z", "left", "left", "space")
+        racing = app.main.actions["race"].control
+        for _ in range(1200):
+            await asyncio.sleep(0.05)
+            if racing.over and not racing.job.running:
+                break
+        assert racing.tokens == 32
+        assert all(each.equal for each in racing.steps)

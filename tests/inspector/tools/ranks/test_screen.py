@@ -10,12 +10,10 @@ import pytest
 from engine.protocol import Failure, MeasureRanks, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.main.dialogs.facts import rows
 from inspector.state.measured import Measured
-from inspector.tools.ranks.page import fitting
-from inspector.tools.ranks.screen import RanksScreen
+from inspector.tools.ranks.screen import RanksScreen, fitting
 from tests.inspector import fakes
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.recordings.test_measured_replay import write
-from tests.inspector.tools.recordings.test_replay_screen import replayed
 
 MIB = 2**20
 FIRST = RankFacts(0, "here[b]", 11, 4, 4, 16 * MIB, 170 * MIB, 0, 0)
@@ -38,80 +36,72 @@ async def opened(rig: Rig, *ranks: RanksLoaded) -> RanksScreen:
     return rig.app.screen
 
 
-def test_without_ranks_it_says_how_to_get_some() -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert "One process computes this model." in rig.screen_text()
-        assert "--ranks 2" in rig.screen_text()
-        await rig.press("r")
-        assert rig.engine.sent == []
-
-    run(test)
+async def test_without_ranks_it_says_how_to_get_some(rig: Rig) -> None:
+    await opened(rig)
+    assert "One process computes this model." in rig.screen_text()
+    assert "--ranks 2" in rig.screen_text()
+    await rig.press("r")
+    assert rig.engine.sent == []
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-def test_each_rank_is_shown_and_measured(size: tuple[int, int]) -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig, LOADED)
-        text = rig.screen_text()
-        assert "5-8" in text
-        assert "1-4" in text
-        if size[0] >= 80:
-            assert "pipeline: each of 2 ranks has some layers" in text
-        await rig.press("r")
-        assert rig.engine.last(MeasureRanks) == MeasureRanks()
-        await rig.push([Measuring("MeasureRanks", 1, 6, "ranks")])
-        assert "round 2 of 6" in rig.screen_text()
-        await rig.push([MEASURED])
-        await rig.end("MeasureRanks")
-        text = rig.screen_text()
-        assert "10.0 ms" in text
-        assert "8.0 ms" in text
-        if size[0] >= 80:
-            assert "rank 1 computes 10.0 ms, the next one 4.0 ms" in " ".join(text.replace("│", " ").split())
-            assert "40 KiB used of 2 MiB allocated on all ranks, after 5 tokens" in text
-            assert "█" in text
-            assert "▒" in text
-        if size[0] >= 120:
-            assert "here[b]" in text
-            assert "there␛" in text
-        await rig.press("r")
-        await rig.push([Failure("MeasureRanks", "Rank 1 [b] is lost.", "Load again.")])
-        await rig.end("MeasureRanks")
-        assert "Rank 1 [b] is lost." in rig.screen_text()
-
-    run(test, size=size)
+async def test_each_rank_is_shown_and_measured(rig: Rig, size: tuple[int, int]) -> None:
+    await opened(rig, LOADED)
+    text = rig.screen_text()
+    assert "5-8" in text
+    assert "1-4" in text
+    if size[0] >= 80:
+        assert "pipeline: each of 2 ranks has some layers" in text
+    await rig.press("r")
+    assert rig.engine.last(MeasureRanks) == MeasureRanks()
+    await rig.push([Measuring("MeasureRanks", 1, 6, "ranks")])
+    assert "round 2 of 6" in rig.screen_text()
+    await rig.push([MEASURED])
+    await rig.end("MeasureRanks")
+    text = rig.screen_text()
+    assert "10.0 ms" in text
+    assert "8.0 ms" in text
+    if size[0] >= 80:
+        assert "rank 1 computes 10.0 ms, the next one 4.0 ms" in " ".join(text.replace("│", " ").split())
+        assert "40 KiB used of 2 MiB allocated on all ranks, after 5 tokens" in text
+        assert "█" in text
+        assert "▒" in text
+    if size[0] >= 120:
+        assert "here[b]" in text
+        assert "there␛" in text
+    await rig.press("r")
+    await rig.push([Failure("MeasureRanks", "Rank 1 [b] is lost.", "Load again.")])
+    await rig.end("MeasureRanks")
+    assert "Rank 1 [b] is lost." in rig.screen_text()
 
 
-def test_the_kv_panel_and_the_facts_name_the_ranks() -> None:
-    async def test(rig: Rig) -> None:
-        await opened(rig, LOADED)
-        await rig.press("escape")
-        assert "over 2 ranks" in rig.screen_text()
-        await rig.press("i")
-        assert "2, pipeline: 0 on here[b] (layers 5 to 8, 16.0 MiB)" in rig.screen_text()
-        told = dict(rows(fakes.facts(), LOADED))["ranks"]
-        assert told.endswith("1 on there␛ (layers 1 to 4, 16.0 MiB)")
-        await rig.press("escape")
-        await rig.push([fakes.facts()])  # another model, in one process
-        assert "over 2 ranks" not in rig.screen_text()
-
-    run(test)
+async def test_the_kv_panel_and_the_facts_name_the_ranks(rig: Rig) -> None:
+    await opened(rig, LOADED)
+    await rig.press("escape")
+    assert "over 2 ranks" in rig.screen_text()
+    await rig.press("i")
+    assert "2, pipeline: 0 on here[b] (layers 5 to 8, 16.0 MiB)" in rig.screen_text()
+    told = dict(rows(fakes.facts(), LOADED))["ranks"]
+    assert told.endswith("1 on there␛ (layers 1 to 4, 16.0 MiB)")
+    await rig.press("escape")
+    await rig.push([fakes.facts()])  # another model, in one process
+    assert "over 2 ranks" not in rig.screen_text()
 
 
-def test_a_recording_shows_its_ranks(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    write(path, [LOADED, MEASURED])
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording of a measurement."""
+    write(tmp_path / "a.jsonl", [LOADED, MEASURED])
+    return tmp_path / "a.jsonl"
 
-    async def test(rig: Rig) -> None:
-        await rig.press("dollar_sign")
-        assert "Ranks · recorded" in rig.screen_text()
-        assert "rank 1 computes 10.0 ms" in rig.screen_text()
-        await rig.press("r", "r")
-        assert "needs a live model" in rig.app.screen.said  # type: ignore[attr-defined]
-        assert rig.engine.sent == []
 
-    replayed(test, path)
+async def test_a_recording_shows_its_ranks(replay: Rig) -> None:
+    await replay.press("dollar_sign")
+    assert "Ranks · recorded" in replay.screen_text()
+    assert "rank 1 computes 10.0 ms" in replay.screen_text()
+    await replay.press("r", "r")
+    assert "needs a live model" in replay.app.screen.said  # type: ignore[attr-defined]
+    assert replay.engine.sent == []
 
 
 def test_what_no_engine_measured_is_not_shown() -> None:

@@ -1,29 +1,40 @@
-"""What was measured in a recording is shown on its own screens, up to the place where the replay stands."""
+"""Recorded measurements, searches, batches and draws are shown without a model, up to where the replay is."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from engine.protocol import Explained, KVCompared, Marked, RaceEnded, RaceOpened, Record, Step
 from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.keys import with_keys
-from inspector.main.caption import CaptionLine
-from inspector.session.replay.replay_backend import REFUSED
+from inspector.main.narration import CaptionLine
+from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
+from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen
+from inspector.tools.draws.screen import DrawsScreen
 from inspector.tools.race.screen import RaceScreen
 from inspector.tools.sweeps.screen import SweepScreen
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
+from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 from tests.inspector.tools.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
 from tests.inspector.tools.race.test_screen import HOW, steps
 from tests.inspector.tools.recordings.test_replay_screen import replayed
 from tests.inspector.tools.sweeps.test_screen import SWEPT
 
 Told = list[Record]
+KV_COMPARED = [KVCompared(8, 11, (OWN,), "x", False), KVCompared(8, 11, (OWN, QUARTER), "x", True)]
+WATCH, OVER, PANEL = (
+    Marked(8, caption="Watch [it]\x1b", tool="race"),
+    Marked(8, caption="It is over", tool="race"),
+    Marked(9, caption="The panel", tool="sampler"),
+)
 
 
 def race(node: int, first: int, last: int, to: int) -> Told:
@@ -47,6 +58,13 @@ def write(path: Path, *parts: Told) -> Session:
     return session
 
 
+@pytest.fixture
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A recording of a session with the parts that the parameter names."""
+    write(tmp_path / "a.jsonl", *getattr(request, "param", ()))
+    return tmp_path / "a.jsonl"
+
+
 async def settle(rig: Rig, *keys: str) -> None:
     """Press keys, each once the recording shows what the one before asked for."""
     for key in keys:
@@ -55,30 +73,29 @@ async def settle(rig: Rig, *keys: str) -> None:
         await rig.pilot.pause()
 
 
-def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_it(tmp_path):
-    path = tmp_path / "a.jsonl"
-    write(path, [*race(8, 16, 24, 18), *race(8, 18, 24, 24)])  # it was paused once
-
-    async def test(rig: Rig) -> None:
-        await rig.press("z")
-        assert isinstance(rig.app.screen, RaceScreen)
-        assert "Race · recorded · pocket · 16 to 24 tokens" in rig.screen_text()
-        assert "Recorded, 24 of 24 tokens. A race needs a live model: esc, then G" in rig.screen_text()
-        assert rig.app.screen.control.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
-        await settle(rig, "backspace", "backspace")  # the step after it, its last step
-        assert "Recorded, 23 of 24 tokens" in rig.screen_text()
-        await settle(rig, "space")
-        assert "Recorded, 24 of 24 tokens" in rig.screen_text()
-        for key in ("enter", "n", "right"):
-            await rig.press("escape", "z", key)
-            assert "needs a live model" in rig.app.screen.said
-        await settle(rig, *["backspace"] * 9)
-        assert "No race was recorded up to here" in rig.screen_text()
-        await rig.press("escape", "z")
-        assert rig.status == with_keys(REFUSED)
-        assert rig.engine.sent == []
-
-    replayed(test, path)
+@pytest.mark.parametrize(
+    "path", [[[*race(8, 16, 24, 18), *race(8, 18, 24, 24)]]], indirect=True
+)  # it was paused once
+async def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_it(
+    replay: Rig, path: Path
+) -> None:
+    await replay.press("z")
+    assert isinstance(replay.app.screen, RaceScreen)
+    assert "Race · recorded · pocket · 16 to 24 tokens" in replay.screen_text()
+    assert "Recorded, 24 of 24 tokens. A race needs a live model: esc, then G" in replay.screen_text()
+    assert replay.app.screen.control.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
+    await settle(replay, "backspace", "backspace")  # the step after it, its last step
+    assert "Recorded, 23 of 24 tokens" in replay.screen_text()
+    await settle(replay, "space")
+    assert "Recorded, 24 of 24 tokens" in replay.screen_text()
+    for key in ("enter", "n", "right"):
+        await replay.press("escape", "z", key)
+        assert "needs a live model" in replay.app.screen.said
+    await settle(replay, *["backspace"] * 9)
+    assert "No race was recorded up to here" in replay.screen_text()
+    await replay.press("escape", "z")
+    assert replay.status == with_keys(REFUSED)
+    assert replay.engine.sent == []
 
 
 def test_half_a_race_is_shown_and_that_of_another_prompt_is_not(tmp_path):
@@ -108,55 +125,42 @@ def test_half_a_race_is_shown_and_that_of_another_prompt_is_not(tmp_path):
     replayed(test, path, size=(80, 24))
 
 
-def test_a_race_plays_on_its_own_screen(tmp_path):
-    path = tmp_path / "a.jsonl"
-    write(path, race(8, 16, 24, 24))
-
-    async def test(rig: Rig) -> None:
-        player = rig.app.playback.player
-        player.go(
-            next(n for n, each in enumerate(player.file.entries, 2) if isinstance(each.value, RaceOpened))
-        )
-        await rig.until(lambda: player.settled)
-        await rig.press("z", "plus", "plus", "plus", "plus", "r")
-        await rig.until(lambda: player.at_end)
-        await rig.until(lambda: "Recorded, 24 of 24 tokens" in rig.screen_text())
-        await rig.press("space")
-        assert rig.app.screen.said == "A race needs a live model: esc, then G"
-
-    replayed(test, path)
+@pytest.mark.parametrize("path", [[race(8, 16, 24, 24)]], indirect=True)
+async def test_a_race_plays_on_its_own_screen(replay: Rig, path: Path) -> None:
+    player = replay.app.playback.player
+    player.go(next(n for n, each in enumerate(player.file.entries, 2) if isinstance(each.value, RaceOpened)))
+    await replay.until(lambda: player.settled)
+    await replay.press("z", "plus", "plus", "plus", "plus", "r")
+    await replay.until(lambda: player.at_end)
+    await replay.until(lambda: "Recorded, 24 of 24 tokens" in replay.screen_text())
+    await replay.press("space")
+    assert replay.app.screen.said == "A race needs a live model: esc, then G"
 
 
-def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(tmp_path):
-    path = tmp_path / "a.jsonl"
-    compared = [KVCompared(8, 11, (OWN,), "x", False), KVCompared(8, 11, (OWN, QUARTER), "x", True)]
-    write(path, [PROFILED, ROOFLINE], compared, [SWEPT])
-
-    async def test(rig: Rig) -> None:
-        await rig.press("P")
-        assert isinstance(rig.app.screen, ProfileScreen)
-        assert "Recorded after 11 tokens. A profile needs a live model: esc, then G" in rig.screen_text()
-        assert "fences make it 1.50 times as long" in rig.screen_text()
-        await rig.press("3")
-        assert "● decode" in rig.screen_text()
-        await rig.press("escape", "Q")
-        assert "4" in rig.screen_text()
-        await settle(rig, *["backspace"] * 5)
-        assert "Not recorded up to here" in rig.screen_text()
-        await rig.press("escape", "Q")
-        assert rig.status == with_keys(REFUSED)
-        await rig.press("y")
-        assert rig.status == with_keys(REFUSED)
-        await settle(rig, *["space"] * 6)
-        await rig.press("y")
-        assert isinstance(rig.app.screen, SweepScreen)
-        assert "Sweeps · recorded · pocket" in rig.screen_text()
-        assert "TTFT" in rig.screen_text()
-        await rig.press("1", "enter")
-        assert rig.app.screen.said == "A sweep needs a live model: esc, then G"
-        assert rig.engine.sent == []
-
-    replayed(test, path)
+@pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED, [SWEPT]]], indirect=True)
+async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay: Rig, path: Path) -> None:
+    await replay.press("P")
+    assert isinstance(replay.app.screen, ProfileScreen)
+    assert "Recorded after 11 tokens. A profile needs a live model: esc, then G" in replay.screen_text()
+    assert "fences make it 1.50 times as long" in replay.screen_text()
+    await replay.press("3")
+    assert "● decode" in replay.screen_text()
+    await replay.press("escape", "Q")
+    assert "4" in replay.screen_text()
+    await settle(replay, *["backspace"] * 5)
+    assert "Not recorded up to here" in replay.screen_text()
+    await replay.press("escape", "Q")
+    assert replay.status == with_keys(REFUSED)
+    await replay.press("y")
+    assert replay.status == with_keys(REFUSED)
+    await settle(replay, *["space"] * 6)
+    await replay.press("y")
+    assert isinstance(replay.app.screen, SweepScreen)
+    assert "Sweeps · recorded · pocket" in replay.screen_text()
+    assert "TTFT" in replay.screen_text()
+    await replay.press("1", "enter")
+    assert replay.app.screen.said == "A sweep needs a live model: esc, then G"
+    assert replay.engine.sent == []
 
 
 def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
@@ -213,43 +217,72 @@ def line(rig: Rig) -> str:
     return found.first()._shown if found else ""
 
 
-def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(tmp_path):
-    path = tmp_path / "a.jsonl"
-    watch, over = (
-        Marked(8, caption="Watch [it]\x1b", tool="race"),
-        Marked(8, caption="It is over", tool="race"),
-    )
-    panel = Marked(9, caption="The panel", tool="sampler")
-    write(path, [watch, *race(8, 16, 19, 19), over], [panel], [Marked(10, caption="G", tool="recordings")])
+@pytest.mark.parametrize(
+    "path",
+    [[[WATCH, *race(8, 16, 19, 19), OVER], [PANEL], [Marked(10, caption="G", tool="recordings")]]],
+    indirect=True,
+)
+@pytest.mark.recorded(size=(80, 24))
+async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(replay: Rig, path: Path) -> None:
+    player, main = replay.app.playback.player, replay.app.main
+    player.go(1)
+    await settle(replay, *["space"] * 6)
+    assert line(replay) == "Watch [it]␛"
+    assert replay.timeline.selected.node == 8
+    assert replay.app.screen is main  # nothing of the race is there yet
+    await settle(replay, "space")
+    await replay.until(lambda: isinstance(replay.app.screen, RaceScreen) and line(replay))
+    assert line(replay) == "Watch [it]␛"
+    assert "Watch [it]␛" in replay.screen_text()
+    assert "Recorded, 17 of 19" in replay.screen_text()
+    await settle(replay, "space", "space")
+    assert "Recorded, 19 of 19" in replay.screen_text()
+    await settle(replay, "space")
+    assert line(replay) == "It is over"
+    await settle(replay, "space")
+    await replay.until(lambda: replay.app.screen is main)  # the replay went on
+    await replay.until(lambda: line(replay) == "The panel")
+    assert main.arrangement.current == "sampler"
+    assert replay.timeline.selected.node == 9
+    await settle(replay, "backspace")
+    await replay.until(lambda: isinstance(replay.app.screen, RaceScreen) and line(replay) == "It is over")
+    await settle(replay, "escape", "space", "space")
+    await replay.until(lambda: line(replay) == "G")
+    assert replay.app.screen is main
+    assert replay.engine.sent == []  # a file opens what was recorded, and does nothing else
+    await settle(replay, "space")
+    assert replay.timeline.following
 
-    async def test(rig: Rig) -> None:
-        player, main = rig.app.playback.player, rig.app.main
-        player.go(1)
-        await settle(rig, *["space"] * 6)
-        assert line(rig) == "Watch [it]␛"
-        assert rig.timeline.selected.node == 8
-        assert rig.app.screen is main  # nothing of the race is there yet
-        await settle(rig, "space")
-        await rig.until(lambda: isinstance(rig.app.screen, RaceScreen) and line(rig))
-        assert line(rig) == "Watch [it]␛"
-        assert "Watch [it]␛" in rig.screen_text()
-        assert "Recorded, 17 of 19" in rig.screen_text()
-        await settle(rig, "space", "space")
-        assert "Recorded, 19 of 19" in rig.screen_text()
-        await settle(rig, "space")
-        assert line(rig) == "It is over"
-        await settle(rig, "space")
-        await rig.until(lambda: rig.app.screen is main)  # the replay went on
-        await rig.until(lambda: line(rig) == "The panel")
-        assert main.arrangement.current == "sampler"
-        assert rig.timeline.selected.node == 9
-        await settle(rig, "backspace")
-        await rig.until(lambda: isinstance(rig.app.screen, RaceScreen) and line(rig) == "It is over")
-        await settle(rig, "escape", "space", "space")
-        await rig.until(lambda: line(rig) == "G")
-        assert rig.app.screen is main
-        assert rig.engine.sent == []  # a file opens what was recorded, and does nothing else
-        await settle(rig, "space")
-        assert rig.timeline.following
 
-    replayed(test, path, size=(80, 24))
+@pytest.mark.parametrize("path", [[[*BEGINNING, *REST, *COMPARED]]], indirect=True)
+async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, path: Path) -> None:
+    await replay.press("Z")
+    assert isinstance(replay.app.screen, BatchScreen)
+    text = replay.screen_text()
+    assert "Batch · recorded · step 3" in text
+    assert "1 of 2 lanes equal" in text
+    assert "Once [b]upon a time." in text
+    await settle(replay, *["backspace"] * 4)  # the comparison, the end, step 3, step 2
+    assert "Batch · recorded · step 2" in replay.screen_text()
+    assert "lanes equal" not in replay.screen_text()
+    await settle(replay, "space")
+    assert "Batch · recorded · step 3" in replay.screen_text()
+    for key in ("n", "a", "x", "v", "s", "left", "enter"):
+        await replay.press("escape", "Z", key)
+        assert "needs a live model" in replay.app.screen.said
+    await settle(replay, *["backspace"] * 12)
+    assert "one forward for all" in replay.screen_text()
+    await replay.press("escape", "Z")
+    assert replay.status == with_keys(REFUSED)
+    assert replay.engine.sent == replay.engine.asked == []
+
+
+@pytest.mark.parametrize("path", [[[DRAWN, *draws(DRAWN.node)]]], indirect=True)
+async def test_recorded_draws_are_shown_with_what_came(replay: Rig, path: Path) -> None:
+    await replay.press("number_sign")
+    assert isinstance(replay.app.screen, DrawsScreen)
+    assert "chi-square 1.50" in replay.screen_text()
+    assert "2  a" in replay.screen_text()
+    await replay.press("up")
+    assert "needs a live model" in replay.app.screen.said
+    assert replay.engine.sent == []

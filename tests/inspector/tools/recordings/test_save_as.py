@@ -53,19 +53,16 @@ async def save_to(rig: Rig, path: Path, *keys: str) -> None:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
-def test_a_session_is_saved_whole(tmp_path, suffix):
+async def test_a_session_is_saved_whole(rig: Rig, tmp_path, suffix) -> None:
     path = tmp_path / f"mine{suffix}"
 
-    async def test(rig: Rig) -> None:
-        await rig.ready(4)
-        await save_to(rig, path)
-        assert "Saved" in rig.status
-        assert path.name in rig.status
-        entries = [entry.value for entry in load(path).entries]
-        assert entries == [entry.value for entry in rig.app.recorder.entries]
-        assert sum(isinstance(value, Step) for value in entries) == 4
-
-    run(test)
+    await rig.ready(4)
+    await save_to(rig, path)
+    assert "Saved" in rig.status
+    assert path.name in rig.status
+    entries = [entry.value for entry in load(path).entries]
+    assert entries == [entry.value for entry in rig.app.recorder.entries]
+    assert sum(isinstance(value, Step) for value in entries) == 4
 
 
 def test_a_recording_is_saved_whole_wherever_it_stands(tmp_path):
@@ -79,20 +76,17 @@ def test_a_recording_is_saved_whole_wherever_it_stands(tmp_path):
     assert load(tmp_path / "b.jsonl").entries == load(tmp_path / "a.jsonl").entries
 
 
-def test_a_file_that_is_there_is_replaced_only_when_asked_twice(tmp_path):
+async def test_a_file_that_is_there_is_replaced_only_when_asked_twice(rig: Rig, tmp_path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("before")
 
-    async def test(rig: Rig) -> None:
-        await rig.ready(1)
-        await save_to(rig, path)
-        assert "is there already" in remark(rig)
-        assert path.read_text() == "before"
-        await rig.press("ctrl+s")
-        await rig.app.workers.wait_for_complete()
-        assert load(path).entries
-
-    run(test)
+    await rig.ready(1)
+    await save_to(rig, path)
+    assert "is there already" in remark(rig)
+    assert path.read_text() == "before"
+    await rig.press("ctrl+s")
+    await rig.app.workers.wait_for_complete()
+    assert load(path).entries
 
 
 @pytest.mark.wide(1)
@@ -110,22 +104,19 @@ async def test_a_name_that_wont_do_is_told(rig: Rig, tmp_path, name, told) -> No
     assert isinstance(rig.app.screen, SaveAsDialog)
 
 
-def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(tmp_path, monkeypatch):
+async def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(rig: Rig, tmp_path, monkeypatch) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("before")
 
     def full(*rest: object) -> int:
         raise OSError(28, "No space left on device")
 
-    async def test(rig: Rig) -> None:
-        await rig.ready(1)
-        monkeypatch.setattr("os.fsync", full)
-        await save_to(rig, path, "enter", "enter")
-        assert "No space left" in remark(rig)
-        assert path.read_text() == "before"
-        assert [each.name for each in tmp_path.iterdir() if each.suffix == ".part"] == []
-
-    run(test)
+    await rig.ready(1)
+    monkeypatch.setattr("os.fsync", full)
+    await save_to(rig, path, "enter", "enter")
+    assert "No space left" in remark(rig)
+    assert path.read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".part"] == []
 
 
 @pytest.mark.wide(1)
@@ -138,20 +129,19 @@ async def test_a_name_that_no_file_can_have_is_told_at_the_field(rig: Rig, name)
     assert "fault" not in remark(rig)
 
 
-def test_in_a_directory_that_was_deleted_a_full_path_still_saves(tmp_path, monkeypatch):
+async def test_in_a_directory_that_was_deleted_a_full_path_still_saves(
+    rig: Rig, tmp_path, monkeypatch
+) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
 
-    async def test(rig: Rig) -> None:
-        await rig.ready(1)
-        await save_to(rig, Path("x.jsonl"))
-        assert "current directory is gone" in remark(rig)
-        await save_to(rig, tmp_path / "x.jsonl", "escape")
-        await save_to(rig, tmp_path / "x.jsonl")
-        assert rig.status.startswith("Saved")
-
-    run(test)
+    await rig.ready(1)
+    await save_to(rig, Path("x.jsonl"))
+    assert "current directory is gone" in remark(rig)
+    await save_to(rig, tmp_path / "x.jsonl", "escape")
+    await save_to(rig, tmp_path / "x.jsonl")
+    assert rig.status.startswith("Saved")
 
 
 def test_a_pipe_is_never_replaced_and_a_link_to_nowhere_not_followed(tmp_path):
@@ -415,26 +405,38 @@ def test_the_screen_leaves_the_signals_as_they_were(opened):
 # ---- with logits ------------------------------------------------------------------------------
 
 
-def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(tmp_path: Path) -> None:
+async def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(rig: Rig, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
 
-    async def test(rig: Rig) -> None:
-        await rig.ready(3)
-        await rig.press("ctrl+s", "tab", "right")
-        assert "With a step's logits a replay tries other settings" in remark(rig)
-        rig.app.screen.query_one("#save-path").value = str(path)
-        await rig.press("ctrl+s")
-        assert rig.engine.names[-1] == "ReadLogits"
-        assert not path.exists()
-        steps = [each.value for each in rig.app.recorder.entries if isinstance(each.value, Step)]
-        rows = [LogitsRow(step.node, 1, "float32", Packed(b"row")) for step in steps]
-        await rig.push([ModelVocabulary(1, Packed(b""), (), ()), *rows, Ended("ReadLogits")])
-        await rig.until(lambda: not isinstance(rig.app.screen, SaveAsDialog))
-        values = [entry.value for entry in load(path).entries]
-        assert [values[values.index(row) - 1] for row in rows] == steps
-        assert sum(isinstance(value, LogitsRow) for value in values) == 3
+    await rig.ready(3)
+    await rig.press("ctrl+s", "tab", "right")
+    assert "With a step's logits a replay tries other settings" in remark(rig)
+    rig.app.screen.query_one("#save-path").value = str(path)
+    await rig.press("ctrl+s")
+    assert rig.engine.names[-1] == "ReadLogits"
+    assert not path.exists()
+    steps = [each.value for each in rig.app.recorder.entries if isinstance(each.value, Step)]
+    rows = [LogitsRow(step.node, 1, "float32", Packed(b"row")) for step in steps]
+    await rig.push([ModelVocabulary(1, Packed(b""), (), ()), *rows, Ended("ReadLogits")])
+    await rig.until(lambda: not isinstance(rig.app.screen, SaveAsDialog))
+    values = [entry.value for entry in load(path).entries]
+    assert [values[values.index(row) - 1] for row in rows] == steps
+    assert sum(isinstance(value, LogitsRow) for value in values) == 3
 
-    run(test)
+
+async def test_rows_that_come_once_the_dialog_was_left_are_saved_nowhere(rig: Rig, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    await rig.ready(3)
+    await rig.press("ctrl+s", "tab", "right")
+    rig.app.screen.query_one("#save-path").value = str(path)
+    await rig.press("ctrl+s")
+    assert rig.engine.names[-1] == "ReadLogits"
+    await rig.press("escape", "ctrl+s")
+    await rig.push([ModelVocabulary(1, Packed(b""), (), ()), Ended("ReadLogits")])
+    await rig.app.workers.wait_for_complete()
+    assert not path.exists()
+    assert isinstance(rig.app.screen, SaveAsDialog)
+    assert "Reading" not in remark(rig)
 
 
 async def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_written(

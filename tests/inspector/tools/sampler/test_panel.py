@@ -9,12 +9,11 @@ from rich.style import Style
 
 from engine.protocol import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
-from inspector.main.messages import CandidateChosen, CandidateClicked
+from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
-from inspector.tools.sampler.panel import SamplerPanel, trial_summary
+from inspector.tools.sampler.panel import SamplerPanel, columns, fitting, trial_summary
 from inspector.tools.sampler.reason import Reason, penalised, xtc
-from inspector.tools.sampler.stage_table import columns, fitting
-from inspector.widgets.ruler import places, ruler
+from inspector.widgets.charts import places, ruler
 from tests.inspector.explanations import answered, candidate, distribution, explained
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at

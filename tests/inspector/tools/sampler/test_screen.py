@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from textual.widgets import Input
 
 from engine import protocol
 from engine.protocol import (
+    Candidate,
     Configure,
     Ended,
     Explain,
     Failure,
+    LogitsRow,
     MoveTo,
     Prefill,
     Recall,
@@ -19,22 +23,30 @@ from engine.protocol import (
     Reroll,
     Resampled,
     TakeStep,
+    TokensFound,
     WhatIf,
+    WhatIfAnswered,
 )
 from engine.setting_field import grouped
 from engine.settings import BY_NAME, FIELDS, GROUPS, LoadSettings, Settings
+from engine.trace import save_as
 from inspector.config.presets import Presets
+from inspector.keys import with_keys
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
+from inspector.session.replay_backend import REFUSED
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
+from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.widgets.choice import Choice
-from inspector.widgets.safety import SafeInput
+from inspector.tools.sampler.panel import trial_summary
+from inspector.tools.sampler.tool import TRIED
+from inspector.widgets.fields import Choice, SafeInput
+from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained
 from tests.inspector.fakes import HOSTILE, Session
-from tests.inspector.rig import FakeEngine, Rig, addressed, run
+from tests.inspector.rig import FakeEngine, Rig, addressed
 
 USED = Settings(temp=0.8)
 
@@ -73,197 +85,158 @@ def presets(rig: Rig) -> Choice:
         ((40, 12), ["sampler"]),
     ],
 )
-def test_w_shows_the_sampler_and_escape_goes_back(size, places):
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        before = on_screen(rig)
-        await rig.press("w")
-        assert on_screen(rig) == places
-        assert "Why “" in rig.screen_text()
-        await rig.press("escape")
-        assert on_screen(rig) == before
-        await rig.press("w", "w")
-        assert on_screen(rig) == before
-
-    run(test, size)
+async def test_w_shows_the_sampler_and_escape_goes_back(rig: Rig, size, places) -> None:
+    await rig.ready()
+    before = on_screen(rig)
+    await rig.press("w")
+    assert on_screen(rig) == places
+    assert "Why “" in rig.screen_text()
+    await rig.press("escape")
+    assert on_screen(rig) == before
+    await rig.press("w", "w")
+    assert on_screen(rig) == before
 
 
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (100, 16), (60, 30), (40, 12)])
-def test_settings_that_are_discarded_leave_the_panels_as_they_were(size):
+async def test_settings_that_are_discarded_leave_the_panels_as_they_were(rig: Rig, size) -> None:
     """At 80x24 the dialog hides the text, and the toolkit then moved the focus to the sampler, which stayed open."""
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        before = on_screen(rig)
-        await rig.press("s", "escape")
-        assert on_screen(rig) == before
-        assert rig.app.main.arrangement.current == "text"
-
-    run(test, size)
+    await rig.ready()
+    before = on_screen(rig)
+    await rig.press("s", "escape")
+    assert on_screen(rig) == before
+    assert rig.app.main.arrangement.current == "text"
 
 
-def test_text_and_steps_keep_the_sampler_and_the_other_panels_put_it_away():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w", "1", "3")
-        assert "sampler" in on_screen(rig)
-        await rig.press("4")
-        assert on_screen(rig) == ["text", "candidates", "steps", "kv", "timing"]
-
-    run(test)
+async def test_text_and_steps_keep_the_sampler_and_the_other_panels_put_it_away(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w", "1", "3")
+    assert "sampler" in on_screen(rig)
+    await rig.press("4")
+    assert on_screen(rig) == ["text", "candidates", "steps", "kv", "timing"]
 
 
-def test_the_engine_is_asked_once_a_place_and_only_while_the_panel_is_open():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("left", "right")
-        assert rig.engine.asked == []
-        await rig.press("w")
-        assert rig.engine.asked == [Explain(rig.timeline.before, USED)]
-        for _ in range(3):
-            rig.app.main.show()
-        assert len(rig.engine.asked) == 1
-        await tell(rig)
+async def test_the_engine_is_asked_once_a_place_and_only_while_the_panel_is_open(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("left", "right")
+    assert rig.engine.asked == []
+    await rig.press("w")
+    assert rig.engine.asked == [Explain(rig.timeline.before, USED)]
+    for _ in range(3):
         rig.app.main.show()
-        assert len(rig.engine.asked) == 1
+    assert len(rig.engine.asked) == 1
+    await tell(rig)
+    rig.app.main.show()
+    assert len(rig.engine.asked) == 1
+    await rig.press("left")
+    assert [command.node for command in rig.engine.asked] == [rig.timeline.tip, rig.timeline.before]
+    await rig.press("escape", "left")
+    assert len(rig.engine.asked) == 2
+
+
+async def test_one_question_is_out_at_most_and_the_latest_wins(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w", "left", "left", "left")
+    assert len(rig.engine.asked) == 1
+    assert rig.engine.cancelled(rig.engine.asked[0])
+    await rig.push([Ended("Explain", cancelled=True)])
+    assert len(rig.engine.asked) == 2
+    assert rig.engine.asked[1].node == rig.timeline.before
+    assert not rig.engine.cancelled(rig.engine.asked[1])
+
+
+async def test_an_answer_that_comes_late_is_not_shown_at_another_place(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w")
+    late = explained(rig.timeline.distribution)
+    await rig.press("left")
+    await rig.push([late, Ended("Explain")])
+    assert rig.timeline.explanation() is None
+    await tell(rig)
+    assert rig.timeline.explanation().explained.node == rig.timeline.before
+
+
+async def test_a_new_draw_of_the_same_place_is_asked_anew(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w")
+    await tell(rig)
+    await rig.push([Resampled(replace(rig.timeline.next, reroll=1)), Ended("Reroll")])
+    assert len(rig.engine.asked) == 2
+
+
+async def test_older_steps_are_explained_with_the_settings_they_were_made_with(rig: Rig) -> None:
+    await rig.ready(3)
+    rig.app.controller.setup.configure(Settings(temp=1.3))
+    await rig.push([Ended("Configure")])
+    await rig.push(rig.session.steps(2))
+    await rig.press("w")
+    await tell(rig)
+    asked = []
+    for _ in range(4):
         await rig.press("left")
-        assert [command.node for command in rig.engine.asked] == [rig.timeline.tip, rig.timeline.before]
-        await rig.press("escape", "left")
-        assert len(rig.engine.asked) == 2
-
-    run(test)
-
-
-def test_one_question_is_out_at_most_and_the_latest_wins():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w", "left", "left", "left")
-        assert len(rig.engine.asked) == 1
-        assert rig.engine.cancelled(rig.engine.asked[0])
-        await rig.push([Ended("Explain", cancelled=True)])
-        assert len(rig.engine.asked) == 2
-        assert rig.engine.asked[1].node == rig.timeline.before
-        assert not rig.engine.cancelled(rig.engine.asked[1])
-
-    run(test)
-
-
-def test_an_answer_that_comes_late_is_not_shown_at_another_place():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        late = explained(rig.timeline.distribution)
-        await rig.press("left")
-        await rig.push([late, Ended("Explain")])
-        assert rig.timeline.explanation() is None
+        asked.append(rig.engine.asked[-1].settings.temp)
         await tell(rig)
-        assert rig.timeline.explanation().explained.node == rig.timeline.before
-
-    run(test)
+    assert asked == [1.3, 1.3, 0.8, 0.8]
 
 
-def test_a_new_draw_of_the_same_place_is_asked_anew():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        await tell(rig)
-        await rig.push([Resampled(replace(rig.timeline.next, reroll=1)), Ended("Reroll")])
-        assert len(rig.engine.asked) == 2
-
-    run(test)
-
-
-def test_older_steps_are_explained_with_the_settings_they_were_made_with():
-    async def test(rig: Rig) -> None:
-        await rig.ready(3)
-        rig.app.controller.setup.configure(Settings(temp=1.3))
-        await rig.push([Ended("Configure")])
-        await rig.push(rig.session.steps(2))
-        await rig.press("w")
-        await tell(rig)
-        asked = []
-        for _ in range(4):
-            await rig.press("left")
-            asked.append(rig.engine.asked[-1].settings.temp)
-            await tell(rig)
-        assert asked == [1.3, 1.3, 0.8, 0.8]
-
-    run(test)
+async def test_dropped_logits_are_said_in_the_panel_and_recalled_with_a_key(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w")
+    await rig.push([Failure("Explain", "The logits were dropped.", "Recall."), Ended("Explain")])
+    assert not rig.app._notifications
+    assert "logits dropped" in rig.screen_text()
+    assert len(rig.engine.asked) == 1
+    await rig.press("ctrl+r")
+    node = rig.timeline.before
+    assert rig.engine.sent == [Recall((node,))]
+    assert "Computing dropped logits again" in rig.status
+    await rig.press("ctrl+r")
+    assert len(rig.engine.sent) == 1
+    await rig.push([Recalled((node,), 12.0), Ended("Recall")])
+    assert len(rig.engine.asked) == 2
+    await tell(rig)
+    assert "logits dropped" not in rig.screen_text()
+    await rig.press("ctrl+r")
+    assert "Nothing to compute again" in rig.status
+    assert len(rig.engine.sent) == 1
 
 
-def test_dropped_logits_are_said_in_the_panel_and_recalled_with_a_key():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        await rig.push([Failure("Explain", "The logits were dropped.", "Recall."), Ended("Explain")])
-        assert not rig.app._notifications
-        assert "logits dropped" in rig.screen_text()
-        assert len(rig.engine.asked) == 1
-        await rig.press("ctrl+r")
-        node = rig.timeline.before
-        assert rig.engine.sent == [Recall((node,))]
-        assert "Computing dropped logits again" in rig.status
-        await rig.press("ctrl+r")
-        assert len(rig.engine.sent) == 1
-        await rig.push([Recalled((node,), 12.0), Ended("Recall")])
-        assert len(rig.engine.asked) == 2
-        await tell(rig)
-        assert "logits dropped" not in rig.screen_text()
-        await rig.press("ctrl+r")
-        assert "Nothing to compute again" in rig.status
-        assert len(rig.engine.sent) == 1
-
-    run(test)
+async def test_logits_that_are_dropped_again_at_once_are_not_recalled_for_ever(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w")
+    dropped = [Failure("Explain", "The logits were dropped.", ""), Ended("Explain")]
+    await rig.push(dropped)
+    await rig.press("ctrl+r")
+    await rig.push([Recalled((rig.timeline.before,), 12.0), Ended("Recall")])
+    await rig.push(dropped)
+    await rig.press("ctrl+r")
+    assert rig.status.endswith("Start with more --kept-logits-mib.")
+    assert len(rig.engine.sent) == 1
 
 
-def test_logits_that_are_dropped_again_at_once_are_not_recalled_for_ever():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        dropped = [Failure("Explain", "The logits were dropped.", ""), Ended("Explain")]
-        await rig.push(dropped)
-        await rig.press("ctrl+r")
-        await rig.push([Recalled((rig.timeline.before,), 12.0), Ended("Recall")])
-        await rig.push(dropped)
-        await rig.press("ctrl+r")
-        assert rig.status.endswith("Start with more --kept-logits-mib.")
-        assert len(rig.engine.sent) == 1
-
-    run(test)
+async def test_a_recall_can_be_stopped(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w")
+    await rig.push([Failure("Explain", "The logits were dropped.", ""), Ended("Explain")])
+    await rig.press("ctrl+r", "escape")
+    assert rig.engine.cancelled(rig.engine.sent[0])
+    assert "sampler" in on_screen(rig)
 
 
-def test_a_recall_can_be_stopped():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w")
-        await rig.push([Failure("Explain", "The logits were dropped.", ""), Ended("Explain")])
-        await rig.press("ctrl+r", "escape")
-        assert rig.engine.cancelled(rig.engine.sent[0])
-        assert "sampler" in on_screen(rig)
-
-    run(test)
+async def test_the_prompt_asks_nothing(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("home", "home", "w")
+    assert rig.engine.asked == []
+    assert "given by the prompt" in rig.screen_text()
 
 
-def test_the_prompt_asks_nothing():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("home", "home", "w")
-        assert rig.engine.asked == []
-        assert "given by the prompt" in rig.screen_text()
-
-    run(test)
-
-
-def test_candidates_are_highlighted_and_taken_in_the_panel():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("w", "home", "down")
-        wanted = rig.app.main.panel(CandidatesPanel).candidate.id
-        await rig.press("enter")
-        assert rig.engine.last(protocol.Choose) == protocol.Choose(rig.timeline.before, wanted)
-
-    run(test)
+async def test_candidates_are_highlighted_and_taken_in_the_panel(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("w", "home", "down")
+    wanted = rig.app.main.panel(CandidatesPanel).candidate.id
+    await rig.press("enter")
+    assert rig.engine.last(protocol.Choose) == protocol.Choose(rig.timeline.before, wanted)
 
 
 def test_a_run_is_asked_about_only_now_and_then():
@@ -288,291 +261,239 @@ def test_a_run_is_asked_about_only_now_and_then():
 # ---- what-if ----------------------------------------------------------------------------------
 
 
-def test_settings_are_tried_as_they_are_typed():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        assert on_screen(rig) == ["text", "sampler", "steps"]
-        assert rig.engine.asked == [Explain(rig.timeline.before, USED), WhatIf(USED, rig.timeline.tip)]
-        await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
-        await rig.push([answered(rig.timeline, []), Ended("WhatIf")])
-        assert "0 of 6 steps would differ" in rig.screen_text()
-        rig.engine.asked.clear()
-        field(rig, "temp").value = "1.4"
+async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    assert on_screen(rig) == ["text", "sampler", "steps"]
+    assert rig.engine.asked == [Explain(rig.timeline.before, USED), WhatIf(USED, rig.timeline.tip)]
+    await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
+    await rig.push([answered(rig.timeline, []), Ended("WhatIf")])
+    assert "0 of 6 steps would differ" in rig.screen_text()
+    rig.engine.asked.clear()
+    field(rig, "temp").value = "1.4"
+    await rig.pilot.pause()
+    tried = replace(USED, temp=1.4)
+    assert rig.engine.asked == [Explain(rig.timeline.before, tried), WhatIf(tried, rig.timeline.tip)]
+    assert rig.engine.sent == []
+    await rig.push([explained(rig.timeline.distribution, used=False), Ended("Explain")])
+    await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
+    assert "2 of 6 steps would differ" in rig.screen_text()
+    assert "temperature 0.8 → 1.4" in rig.screen_text()
+    assert "≠ ␣other" in rig.screen_text()
+
+
+async def test_what_is_typed_wrong_is_not_tried(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    await rig.push([Ended("Explain"), Ended("WhatIf")])
+    rig.engine.asked.clear()
+    field(rig, "top_p").value = "7"
+    await rig.pilot.pause()
+    assert {command.settings for command in rig.engine.asked} <= {USED}
+
+
+async def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_wins(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    for value in ("1.1", "1.2", "1.3"):
+        field(rig, "temp").value = value
         await rig.pilot.pause()
-        tried = replace(USED, temp=1.4)
-        assert rig.engine.asked == [Explain(rig.timeline.before, tried), WhatIf(tried, rig.timeline.tip)]
-        assert rig.engine.sent == []
-        await rig.push([explained(rig.timeline.distribution, used=False), Ended("Explain")])
-        await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
-        assert "2 of 6 steps would differ" in rig.screen_text()
-        assert "temperature 0.8 → 1.4" in rig.screen_text()
-        assert "≠ ␣other" in rig.screen_text()
-
-    run(test)
+    assert len(rig.engine.asked) == 2
+    assert all(rig.engine.cancelled(command) for command in rig.engine.asked)
+    await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
+    assert [command.settings.temp for command in rig.engine.asked[2:]] == [1.3, 1.3]
 
 
-def test_what_is_typed_wrong_is_not_tried():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        await rig.push([Ended("Explain"), Ended("WhatIf")])
-        rig.engine.asked.clear()
-        field(rig, "top_p").value = "7"
-        await rig.pilot.pause()
-        assert {command.settings for command in rig.engine.asked} <= {USED}
-
-    run(test)
-
-
-def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_wins():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        for value in ("1.1", "1.2", "1.3"):
-            field(rig, "temp").value = value
-            await rig.pilot.pause()
-        assert len(rig.engine.asked) == 2
-        assert all(rig.engine.cancelled(command) for command in rig.engine.asked)
-        await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
-        assert [command.settings.temp for command in rig.engine.asked[2:]] == [1.3, 1.3]
-
-    run(test)
+async def test_steps_that_would_differ_are_marked_and_walked_to(rig: Rig) -> None:
+    await rig.ready()
+    first = rig.timeline.step_slots[0]
+    await rig.press("s")
+    await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
+    await rig.press("pageup")
+    assert rig.timeline.slot == first + 3
+    await rig.press("pageup")
+    assert rig.timeline.slot == first + 1
+    struck = [
+        segment.text.strip() for y in range(10) for segment in rig.app.main.panel(TextPanel).render_line(y)
+        if segment.style and segment.style.strike
+    ]  # fmt: skip
+    assert struck == [rig.timeline.items[first + place].text.strip() for place in (1, 3)]
+    await rig.press("pageup")
+    assert rig.status == "No earlier step would differ."
+    await rig.press("pagedown")
+    assert rig.timeline.slot == first + 3
+    await rig.press("shift+up")
+    assert rig.timeline.slot == first + 2
+    assert "Apply from step 3" in rig.screen_text()
 
 
-def test_steps_that_would_differ_are_marked_and_walked_to():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        first = rig.timeline.step_slots[0]
-        await rig.press("s")
-        await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
-        await rig.press("pageup")
-        assert rig.timeline.slot == first + 3
-        await rig.press("pageup")
-        assert rig.timeline.slot == first + 1
-        struck = [
-            segment.text.strip() for y in range(10) for segment in rig.app.main.panel(TextPanel).render_line(y)
-            if segment.style and segment.style.strike
-        ]  # fmt: skip
-        assert struck == [rig.timeline.items[first + place].text.strip() for place in (1, 3)]
-        await rig.press("pageup")
-        assert rig.status == "No earlier step would differ."
-        await rig.press("pagedown")
-        assert rig.timeline.slot == first + 3
-        await rig.press("shift+up")
-        assert rig.timeline.slot == first + 2
-        assert "Apply from step 3" in rig.screen_text()
-
-    run(test)
+async def test_discarding_restores_everything(rig: Rig) -> None:
+    await rig.ready()
+    before = on_screen(rig)
+    await rig.press("left", "left")
+    slot = rig.timeline.slot
+    await rig.press("s")
+    field(rig, "temp").value = "1.4"
+    await rig.pilot.pause()
+    await rig.push([Ended("WhatIf", True)])
+    await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
+    await rig.press("pageup", "escape")
+    assert rig.timeline.slot == slot
+    assert rig.timeline.trial is None
+    assert on_screen(rig) == before
+    assert "≠" not in rig.screen_text()
+    assert rig.engine.sent == []
+    assert rig.app.controller.setup.settings == USED
 
 
-def test_discarding_restores_everything():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        before = on_screen(rig)
-        await rig.press("left", "left")
-        slot = rig.timeline.slot
-        await rig.press("s")
-        field(rig, "temp").value = "1.4"
-        await rig.pilot.pause()
-        await rig.push([Ended("WhatIf", True)])
-        await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
-        await rig.press("pageup", "escape")
-        assert rig.timeline.slot == slot
-        assert rig.timeline.trial is None
-        assert on_screen(rig) == before
-        assert "≠" not in rig.screen_text()
-        assert rig.engine.sent == []
-        assert rig.app.controller.setup.settings == USED
-
-    run(test)
+async def test_applying_at_the_tip_goes_on_from_there(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    field(rig, "temp").value = "1.4"
+    await rig.press("ctrl+s")
+    assert rig.engine.sent == [Configure(replace(USED, temp=1.4))]
+    assert rig.timeline.trial is None
 
 
-def test_applying_at_the_tip_goes_on_from_there():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        field(rig, "temp").value = "1.4"
-        await rig.press("ctrl+s")
-        assert rig.engine.sent == [Configure(replace(USED, temp=1.4))]
-        assert rig.timeline.trial is None
-
-    run(test)
+async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("left", "left", "s")
+    before = rig.timeline.before
+    field(rig, "temp").value = "1.4"
+    await rig.press("ctrl+s")
+    assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=1.4))]
+    assert rig.timeline.following
 
 
-def test_applying_at_an_older_step_goes_back_to_before_it():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("left", "left", "s")
-        before = rig.timeline.before
-        field(rig, "temp").value = "1.4"
-        await rig.press("ctrl+s")
-        assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=1.4))]
-        assert rig.timeline.following
-
-    run(test)
+async def test_applying_while_the_prompt_is_looked_at_stays_at_the_tip(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("home", "home", "s", "ctrl+s")
+    assert rig.engine.sent == [Configure(USED)]
 
 
-def test_applying_while_the_prompt_is_looked_at_stays_at_the_tip():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("home", "home", "s", "ctrl+s")
-        assert rig.engine.sent == [Configure(USED)]
-
-    run(test)
-
-
-def test_dropped_steps_are_counted_recalled_and_then_answered():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
-        await rig.push([answered(rig.timeline, [3], [0, 1]), Ended("WhatIf")])
-        assert "1 of 4 steps would differ; 2 dropped: ctrl+r" in rig.screen_text()
-        await rig.press("ctrl+r")
-        steps = rig.timeline.steps
-        nodes = (steps[0].parent, steps[1].parent)
-        assert rig.engine.sent == [Recall(nodes)]
-        rig.engine.asked.clear()
-        await rig.push([Recalled(nodes, 30.0), Ended("Recall")])
-        assert rig.engine.asked == [WhatIf(USED, rig.timeline.tip)]
-        await rig.push([answered(rig.timeline, [0, 3], [4]), Ended("WhatIf")])
-        assert "2 of 6 steps would differ" in rig.screen_text()
-        assert "dropped" not in rig.screen_text()  # what was answered before still holds
-
-    run(test)
+async def test_dropped_steps_are_counted_recalled_and_then_answered(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
+    await rig.push([answered(rig.timeline, [3], [0, 1]), Ended("WhatIf")])
+    assert "1 of 4 steps would differ; 2 dropped: ctrl+r" in rig.screen_text()
+    await rig.press("ctrl+r")
+    steps = rig.timeline.steps
+    nodes = (steps[0].parent, steps[1].parent)
+    assert rig.engine.sent == [Recall(nodes)]
+    rig.engine.asked.clear()
+    await rig.push([Recalled(nodes, 30.0), Ended("Recall")])
+    assert rig.engine.asked == [WhatIf(USED, rig.timeline.tip)]
+    await rig.push([answered(rig.timeline, [0, 3], [4]), Ended("WhatIf")])
+    assert "2 of 6 steps would differ" in rig.screen_text()
+    assert "dropped" not in rig.screen_text()  # what was answered before still holds
 
 
-def test_a_question_that_fails_is_not_asked_for_ever():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        await rig.push([Ended("Explain")])
-        await rig.push([Failure("WhatIf", "There is no token number 9.", ""), Ended("WhatIf")])
-        asked = [command for command in rig.engine.asked if isinstance(command, WhatIf)]
-        assert len(asked) == 1
-        assert "asking" not in rig.screen_text()
-
-    run(test)
+async def test_a_question_that_fails_is_not_asked_for_ever(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    await rig.push([Ended("Explain")])
+    await rig.push([Failure("WhatIf", "There is no token number 9.", ""), Ended("WhatIf")])
+    asked = [command for command in rig.engine.asked if isinstance(command, WhatIf)]
+    assert len(asked) == 1
+    assert "asking" not in rig.screen_text()
 
 
-def test_without_a_prompt_settings_are_set_and_nothing_is_asked():
-    async def test(rig: Rig) -> None:
-        await rig.push(rig.session.load())
-        rig.engine.sent.clear()
-        await rig.press("s")
-        field(rig, "temp").value = "1.4"
-        await rig.press("ctrl+s")
-        assert rig.engine.names == ["Configure"]
-        assert rig.engine.asked == []
-
-    run(test, prompt="")
+@pytest.mark.screen(prompt="")
+async def test_without_a_prompt_settings_are_set_and_nothing_is_asked(rig: Rig) -> None:
+    await rig.push(rig.session.load())
+    rig.engine.sent.clear()
+    await rig.press("s")
+    field(rig, "temp").value = "1.4"
+    await rig.press("ctrl+s")
+    assert rig.engine.names == ["Configure"]
+    assert rig.engine.asked == []
 
 
-def test_settings_the_engine_refuses_are_not_kept():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        rig.app.controller.setup.configure(replace(USED, logit_bias=((4095, 1.0),)))
-        await rig.push([Failure("Configure", "No.", ""), Ended("Configure")])
-        assert rig.app.controller.setup.settings == rig.app.controller.queries.in_force == USED
-
-    run(test)
+async def test_settings_the_engine_refuses_are_not_kept(rig: Rig) -> None:
+    await rig.ready()
+    rig.app.controller.setup.configure(replace(USED, logit_bias=((4095, 1.0),)))
+    await rig.push([Failure("Configure", "No.", ""), Ended("Configure")])
+    assert rig.app.controller.setup.settings == rig.app.controller.queries.in_force == USED
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), pytest.param((80, 24), marks=pytest.mark.slow), (40, 12)])
-def test_every_field_comes_into_sight_with_the_keyboard(size):
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        seen = []
-        names = [field.name for title in GROUPS for field in grouped(FIELDS, title)]
-        for _ in names:
-            focused = rig.app.screen.focused
-            seen.append(focused.id)
-            assert rig.app.screen.query_one("#dialog-body").content_region.contains_region(focused.region), (
-                seen
-            )
-            await rig.press("down")
-        assert seen == [f"field-{name}" for name in names]
-        assert sorted(names) == sorted(BY_NAME[field.name].name for field in FIELDS)
-        assert rig.app.screen.focused.id == "preset-name"
-
-    run(test, size)
+async def test_every_field_comes_into_sight_with_the_keyboard(rig: Rig, size) -> None:
+    await rig.ready()
+    await rig.press("s")
+    seen = []
+    names = [field.name for title in GROUPS for field in grouped(FIELDS, title)]
+    for _ in names:
+        focused = rig.app.screen.focused
+        seen.append(focused.id)
+        assert rig.app.screen.query_one("#dialog-body").content_region.contains_region(focused.region), seen
+        await rig.press("down")
+    assert seen == [f"field-{name}" for name in names]
+    assert sorted(names) == sorted(BY_NAME[field.name].name for field in FIELDS)
+    assert rig.app.screen.focused.id == "preset-name"
 
 
 # ---- presets ----------------------------------------------------------------------------------
 
 
-def test_presets_are_gone_through_tried_and_taken_back():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s", "up")
-        assert rig.app.screen.focused is presets(rig)
-        await rig.press("right", "right", "right", "right", "right")
-        assert field(rig, "temp").value == "1.5"
-        assert field(rig, "xtc_probability").value == "0.5"
-        assert rig.timeline.trial.settings.xtc_probability == 0.5
-        await rig.press("right")
-        assert field(rig, "temp").value == "0.8"
-        assert field(rig, "xtc_probability").value == "0"
-        await rig.press("left", "ctrl+s")
-        assert rig.engine.sent[-1].settings == Presets().apply("wild", USED)
-
-    run(test)
+async def test_presets_are_gone_through_tried_and_taken_back(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s", "up")
+    assert rig.app.screen.focused is presets(rig)
+    await rig.press("right", "right", "right", "right", "right")
+    assert field(rig, "temp").value == "1.5"
+    assert field(rig, "xtc_probability").value == "0.5"
+    assert rig.timeline.trial.settings.xtc_probability == 0.5
+    await rig.press("right")
+    assert field(rig, "temp").value == "0.8"
+    assert field(rig, "xtc_probability").value == "0"
+    await rig.press("left", "ctrl+s")
+    assert rig.engine.sent[-1].settings == Presets().apply("wild", USED)
 
 
-def test_values_are_saved_under_a_name_and_deleted_when_asked_twice():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        field(rig, "temp").value = "0.55"
-        name = rig.app.screen.query_one("#preset-name", SafeInput)
-        name.focus()
-        name.value = "mine"
-        await rig.press("enter")
-        assert Presets().apply("mine", Settings()).temp == 0.55
-        assert "◉ mine" in str(presets(rig).render())
-        assert isinstance(rig.app.screen, SamplingDialog)
-        presets(rig).focus()
-        await rig.press("delete")
-        assert "Press delete again to delete mine." in str(rig.app.screen.query_one("#preset-remark").content)
-        assert "mine" in Presets().names
-        await rig.press("delete")
-        assert "mine" not in Presets().names
-        assert field(rig, "temp").value == "0.55"
-
-    run(test)
+async def test_values_are_saved_under_a_name_and_deleted_when_asked_twice(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    field(rig, "temp").value = "0.55"
+    name = rig.app.screen.query_one("#preset-name", SafeInput)
+    name.focus()
+    name.value = "mine"
+    await rig.press("enter")
+    assert Presets().apply("mine", Settings()).temp == 0.55
+    assert "◉ mine" in str(presets(rig).render())
+    assert isinstance(rig.app.screen, SamplingDialog)
+    presets(rig).focus()
+    await rig.press("delete")
+    assert "Press delete again to delete mine." in str(rig.app.screen.query_one("#preset-remark").content)
+    assert "mine" in Presets().names
+    await rig.press("delete")
+    assert "mine" not in Presets().names
+    assert field(rig, "temp").value == "0.55"
 
 
-def test_a_preset_of_the_program_is_not_deleted_and_a_bad_name_is_told():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s", "up", "right", "delete")
-        remark = rig.app.screen.query_one("#preset-remark")
-        assert "comes with the program" in str(remark.content)
-        name = rig.app.screen.query_one("#preset-name", SafeInput)
-        name.focus()
-        name.value = HOSTILE[2] + "x" * 60
-        await rig.press("enter")
-        assert "1 to 40 printable characters" in str(remark.content)
-        assert "\x1b" not in rig.screen_text()
-
-    run(test)
+async def test_a_preset_of_the_program_is_not_deleted_and_a_bad_name_is_told(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s", "up", "right", "delete")
+    remark = rig.app.screen.query_one("#preset-remark")
+    assert "comes with the program" in str(remark.content)
+    name = rig.app.screen.query_one("#preset-name", SafeInput)
+    name.focus()
+    name.value = HOSTILE[2] + "x" * 60
+    await rig.press("enter")
+    assert "1 to 40 printable characters" in str(remark.content)
+    assert "\x1b" not in rig.screen_text()
 
 
-def test_a_damaged_file_is_told_in_the_dialog(config):
+async def test_a_damaged_file_is_told_in_the_dialog(rig: Rig, config) -> None:
     config.mkdir()
     (config / "presets.json").write_text("{ \x1b[31m")
 
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("s")
-        remark = rig.app.screen.query_one("#preset-remark")
-        assert "can't be read" in str(remark.content)
-        assert remark.display
-
-    run(test)
+    await rig.ready()
+    await rig.press("s")
+    remark = rig.app.screen.query_one("#preset-remark")
+    assert "can't be read" in str(remark.content)
+    assert remark.display
 
 
 # ---- drawing again ----------------------------------------------------------------------------
@@ -607,3 +528,115 @@ def test_drawing_again_is_stopped_as_one():
     controller.navigation.reroll()
     controller.transport.stop()
     assert all(engine.cancelled(command) for command in engine.sent[-3:])
+
+
+# ---- settings tried in a recording -----------------------------------------------------------
+
+
+RECORDED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=30, repetition_penalty=1.1, candidates=8)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    """Thirty steps of the pocket model with their rows, and the file that they were saved to."""
+    recording = Recording(LoadSettings(record_logits=True))
+    recording.do(protocol.Configure(RECORDED))
+    recording.do(protocol.Prefill("Once upon a time", chat=False))
+    recording.do(protocol.Run())
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl.gz"
+    save_as(path, recording.entries, "test")
+    return recording, path
+
+
+@pytest.fixture
+def path(live: tuple[Recording, Path], tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The file of the recording; by the parameter without the rows of some steps, or without any."""
+    recording, whole = live
+    if not hasattr(request, "param"):
+        return whole
+    lacks = None if request.param is None else {step.parent for step in recording.steps[request.param]}
+    rest = [
+        entry
+        for entry in recording.entries
+        if not isinstance(entry.value, LogitsRow) or (lacks is not None and entry.value.node not in lacks)
+    ]
+    save_as(tmp_path / "part.jsonl", rest, "test")
+    return tmp_path / "part.jsonl"
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_settings_are_tried_and_mark_the_steps_that_would_differ(
+    replay: Rig, live: tuple[Recording, Path], path: Path, size: tuple[int, int]
+) -> None:
+    recording, _ = live
+    other = replace(RECORDED, temp=1.7)
+    expected = recording.ask(protocol.WhatIf(other, recording.steps[-1].node))
+    assert isinstance(expected, WhatIfAnswered)
+    differing = sum(not step.same for step in expected.steps)
+    assert differing
+
+    await replay.press("s")
+    await replay.until(lambda: replay.timeline.trial and replay.timeline.trial.answered is not None)
+    assert trial_summary(replay.timeline) == "0 of 30 steps would differ"
+    replay.app.screen.query_one("#field-temp", SafeInput).value = "1.7"
+    await replay.until(
+        lambda: replay.timeline.trial.settings.temp == 1.7 and replay.timeline.trial.answered is not None
+    )
+    await replay.until(lambda: trial_summary(replay.timeline) == f"{differing} of 30 steps would differ")
+    assert replay.timeline.trial.answers == {step.node: step for step in expected.steps}
+    await replay.press("pageup")
+    step = replay.timeline.selected
+    told = recording.ask(protocol.Explain(step.parent, other))
+    await replay.until(lambda: (said := replay.timeline.explanation()) and said.explained == told)
+    await replay.press("ctrl+s")
+    assert replay.status == with_keys(TRIED)
+    assert replay.timeline.trial is None
+    assert replay.app.controller.queries.in_force == RECORDED
+
+    assert not replay.engine.sent
+    assert not replay.engine.asked
+
+
+async def test_the_stages_show_raw_logits(replay: Rig, live: tuple[Recording, Path]) -> None:
+    recording, _ = live
+
+    await replay.press("w", "left", "left")
+    step = replay.timeline.selected
+    told = recording.ask(protocol.Explain(step.parent, RECORDED))
+    assert isinstance(told, protocol.Explained)
+    await replay.until(lambda: (said := replay.timeline.explanation()) and said.explained == told)
+    await replay.until(lambda: f"{told.logits[0]:.2f}" in replay.screen_text())
+
+
+async def test_the_whole_vocabulary_is_searched(
+    replay: Rig, live: tuple[Recording, Path], path: Path
+) -> None:
+    recording, _ = live
+    found = recording.ask(protocol.FindTokens(recording.steps[-1].node, " drag", 100))
+    assert isinstance(found, TokensFound)
+    shown: tuple[Candidate, ...] = recording.steps[-1].next.candidates
+    assert {match.id for match in found.matches} - {candidate.id for candidate in shown}
+
+    await replay.press("slash")
+    replay.app.screen.query_one("#find-query", Input).value = " drag"
+    matches = replay.app.screen.query_one(MatchList)
+    await replay.until(lambda: matches.matches == found.matches)
+
+
+@pytest.mark.parametrize("path", [None], indirect=True)
+async def test_without_rows_settings_are_refused_and_the_rest_is_as_it_was(replay: Rig, path: Path) -> None:
+    await replay.press("s")
+    assert replay.status == with_keys(REFUSED)
+    await replay.press("w")
+    await replay.until(lambda: replay.timeline.explanation() is not None)
+    assert replay.timeline.explanation().failure.message == "The sampler's stages were not recorded here."
+    await replay.until(lambda: "were not recorded here. G goes on" in replay.screen_text())
+
+
+@pytest.mark.parametrize("path", [slice(3, 7)], indirect=True)
+async def test_steps_without_a_row_are_said_to_be_not_recorded(replay: Rig, path: Path) -> None:
+    await replay.press("s")
+    await replay.until(lambda: replay.timeline.trial and replay.timeline.trial.answered is not None)
+    told = "0 of 26 steps would differ; 4 can't be answered: their logits were not recorded"
+    assert trial_summary(replay.timeline) == told

@@ -10,7 +10,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.timeline import other
 from inspector.tools.sampler.panel import trial_summary
-from inspector.widgets.safety import SafeInput
+from inspector.widgets.fields import SafeInput
 
 USED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=40, repetition_penalty=1.1, xtc_probability=0.3)
 
@@ -23,36 +23,31 @@ async def until(condition: Callable[[], object], seconds: float = 120.0) -> None
         await asyncio.sleep(0.01)
 
 
-def test_the_settings_used_change_no_step_and_others_are_gone_on_with():
+async def test_the_settings_used_change_no_step_and_others_are_gone_on_with() -> None:
     app = InspectorApp(LoadSettings(), USED, "Once upon a time", False)
 
-    async def test() -> None:
-        async with app.run_test(size=(120, 40)) as pilot:
-            timeline = lambda: app.controller.timeline  # noqa: E731
-            await until(lambda: timeline().prompts.prefilled)
-            await pilot.press("r")
-            await until(lambda: len(timeline().steps) == 40 and not timeline().running)
-            path = [step.id for step in timeline().steps]
+    async with app.run_test(size=(120, 40)) as pilot:
+        timeline = lambda: app.controller.timeline  # noqa: E731
+        await until(lambda: timeline().prompts.prefilled)
+        await pilot.press("r")
+        await until(lambda: len(timeline().steps) == 40 and not timeline().running)
+        path = [step.id for step in timeline().steps]
 
-            await pilot.press("s")
-            await until(lambda: timeline().trial and timeline().trial.answered is not None)
-            assert trial_summary(timeline()) == "0 of 40 steps would differ"
+        await pilot.press("s")
+        await until(lambda: timeline().trial and timeline().trial.answered is not None)
+        assert trial_summary(timeline()) == "0 of 40 steps would differ"
 
-            app.screen.query_one("#field-temp", SafeInput).value = "1.6"
-            await until(
-                lambda: timeline().trial.settings.temp == 1.6 and timeline().trial.answered is not None
-            )
-            await pilot.press("pageup")
-            differing = other(timeline().trial, timeline().selected)
-            assert differing is not None
-            number = timeline().selected.index
-            await pilot.press("ctrl+s")
-            await until(lambda: not app.controller.client.outstanding)
-            assert [step.id for step in timeline().steps] == path[:number]
-            assert timeline().next.picked == differing.picked
-            await pilot.press("space")
-            await until(lambda: len(timeline().steps) == number + 1)
-            assert timeline().steps[-1].id == differing.picked
-
-    asyncio.run(test())
+        app.screen.query_one("#field-temp", SafeInput).value = "1.6"
+        await until(lambda: timeline().trial.settings.temp == 1.6 and timeline().trial.answered is not None)
+        await pilot.press("pageup")
+        differing = other(timeline().trial, timeline().selected)
+        assert differing is not None
+        number = timeline().selected.index
+        await pilot.press("ctrl+s")
+        await until(lambda: not app.controller.client.outstanding)
+        assert [step.id for step in timeline().steps] == path[:number]
+        assert timeline().next.picked == differing.picked
+        await pilot.press("space")
+        await until(lambda: len(timeline().steps) == number + 1)
+        assert timeline().steps[-1].id == differing.picked
     assert app.closed_in_time

@@ -9,7 +9,7 @@ import pytest
 from engine.protocol import Failure, Figure, Machine, Measuring, Sweep, SweepPoint, Swept
 from inspector.tools.sweeps.screen import SweepScreen
 from inspector.tools.sweeps.tables import spread
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 MACHINE = Machine("Linux", "a [processor]", 2, 2**34, "3.11", "0.32", "0.32", "cpu")
 SWEPT = Swept(
@@ -36,110 +36,89 @@ def sweep(rig: Rig) -> Sweep:
     return command
 
 
-def test_it_waits_for_the_person_and_measures_what_is_chosen():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert rig.engine.sent == []
-        await rig.press("3", "4", "left", "space")
-        assert sweep(rig).settings.sweeps == ("ttft", "tpot")
-        assert sweep(rig).settings.longest == 256
-        await rig.push([Measuring("Sweep", 3, 12, "ttft at 64")])
-        assert "3/12 ttft at 64" in rig.screen_text()
-        await rig.press("1")
-        assert rig.app.main.actions["sweeps"].control.chosen == ("ttft", "tpot")  # not while it runs
-
-    run(test)
+async def test_it_waits_for_the_person_and_measures_what_is_chosen(rig: Rig) -> None:
+    await opened(rig)
+    assert rig.engine.sent == []
+    await rig.press("3", "4", "left", "space")
+    assert sweep(rig).settings.sweeps == ("ttft", "tpot")
+    assert sweep(rig).settings.longest == 256
+    await rig.push([Measuring("Sweep", 3, 12, "ttft at 64")])
+    assert "3/12 ttft at 64" in rig.screen_text()
+    await rig.press("1")
+    assert rig.app.main.actions["sweeps"].control.chosen == ("ttft", "tpot")  # not while it runs
 
 
-def test_one_sweep_is_always_chosen():
-    async def test(rig: Rig) -> None:
-        screen = await opened(rig)
-        await rig.press("1", "2", "3", "4")
-        assert screen.control.chosen == ("inspection",)
-        await rig.press("1")
-        assert screen.control.chosen == ("ttft", "inspection")
-
-    run(test)
+async def test_one_sweep_is_always_chosen(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("1", "2", "3", "4")
+    assert screen.control.chosen == ("inspection",)
+    await rig.press("1")
+    assert screen.control.chosen == ("ttft", "inspection")
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
-def test_the_tables_have_bars_and_say_how(size):
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("space")
-        await rig.push([SWEPT])
-        await rig.end("Sweep")
-        lines = rig.screen_text().splitlines()
-        short = next(line for line in lines if "60.0 ms" in line)
-        long = next(line for line in lines if "240 ms" in line)
-        assert "60.0 ms (50.0-70.0)" in short
-        assert 0 < short.count("█") < long.count("█")
-        text = "\n".join(lines)
-        assert "the whole prompt" in text
-        assert "1.20 times (1.10-1.30)" in text
-        assert "Time per output token" not in text
-        await rig.press("pagedown")
-        assert "No batch here." in rig.screen_text()
-        assert "a [processor]" in rig.screen_text()
-
-    run(test, size=size)
+async def test_the_tables_have_bars_and_say_how(rig: Rig, size) -> None:
+    await opened(rig)
+    await rig.press("space")
+    await rig.push([SWEPT])
+    await rig.end("Sweep")
+    lines = rig.screen_text().splitlines()
+    short = next(line for line in lines if "60.0 ms" in line)
+    long = next(line for line in lines if "240 ms" in line)
+    assert "60.0 ms (50.0-70.0)" in short
+    assert 0 < short.count("█") < long.count("█")
+    text = "\n".join(lines)
+    assert "the whole prompt" in text
+    assert "1.20 times (1.10-1.30)" in text
+    assert "Time per output token" not in text
+    await rig.press("pagedown")
+    assert "No batch here." in rig.screen_text()
+    assert "a [processor]" in rig.screen_text()
 
 
-def test_results_come_as_they_are_measured_with_the_time_that_is_left():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("space")
-        await rig.push([Measuring("Sweep", 1, 12, "ttft at 32")])
-        assert "1/12 ttft at 32" in rig.screen_text()
-        assert "left" not in rig.screen_text()
-        await rig.push([replace(SWEPT, last=False), Measuring("Sweep", 5, 12, "tpot at 64", 41_400.0)])
-        assert "5/12 tpot at 64, about 41 s left" in rig.screen_text()
-        assert "Time to first token over" in rig.screen_text()
-        await rig.press("space")
-        await rig.end("Sweep", cancelled=True)
-        assert "Stopped: the figures are of the rounds until then." in rig.screen_text()
-        await rig.press("pagedown", "pagedown")
-        assert "the rounds so far, of" in rig.screen_text()
-
-    run(test)
+async def test_results_come_as_they_are_measured_with_the_time_that_is_left(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("space")
+    await rig.push([Measuring("Sweep", 1, 12, "ttft at 32")])
+    assert "1/12 ttft at 32" in rig.screen_text()
+    assert "left" not in rig.screen_text()
+    await rig.push([replace(SWEPT, last=False), Measuring("Sweep", 5, 12, "tpot at 64", 41_400.0)])
+    assert "5/12 tpot at 64, about 41 s left" in rig.screen_text()
+    assert "Time to first token over" in rig.screen_text()
+    await rig.press("space")
+    await rig.end("Sweep", cancelled=True)
+    assert "Stopped: the figures are of the rounds until then." in rig.screen_text()
+    await rig.press("pagedown", "pagedown")
+    assert "the rounds so far, of" in rig.screen_text()
 
 
-def test_space_and_escape_stop_it():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("space")
-        first = sweep(rig)
-        await rig.press("space")
-        assert rig.engine.cancelled(first)
-        await rig.end("Sweep", cancelled=True)
-        assert "nothing was measured to the end" in rig.screen_text()
-        await rig.press("space", "escape")
-        assert sweep(rig) is not first
-        assert rig.engine.cancelled(sweep(rig))
-        assert rig.app.screen is rig.app.main
-
-    run(test)
+async def test_space_and_escape_stop_it(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("space")
+    first = sweep(rig)
+    await rig.press("space")
+    assert rig.engine.cancelled(first)
+    await rig.end("Sweep", cancelled=True)
+    assert "nothing was measured to the end" in rig.screen_text()
+    await rig.press("space", "escape")
+    assert sweep(rig) is not first
+    assert rig.engine.cancelled(sweep(rig))
+    assert rig.app.screen is rig.app.main
 
 
-def test_a_failure_stands_in_the_view():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("space")
-        await rig.push([Failure("Sweep", "This model [can't] be measured.", "Open another.")])
-        await rig.end("Sweep")
-        assert "This model [can't] be measured." in rig.screen_text()
-        assert "Open another." in rig.screen_text()
-
-    run(test)
+async def test_a_failure_stands_in_the_view(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("space")
+    await rig.push([Failure("Sweep", "This model [can't] be measured.", "Open another.")])
+    await rig.end("Sweep")
+    assert "This model [can't] be measured." in rig.screen_text()
+    assert "Open another." in rig.screen_text()
 
 
-def test_without_a_model_there_is_nothing_to_measure():
-    async def test(rig: Rig) -> None:
-        await rig.press("y")
-        assert rig.app.screen is rig.app.main
-        assert "There is no model to measure yet" in rig.status
-
-    run(test)
+async def test_without_a_model_there_is_nothing_to_measure(rig: Rig) -> None:
+    await rig.press("y")
+    assert rig.app.screen is rig.app.main
+    assert "There is no model to measure yet" in rig.status
 
 
 def test_a_spread_over_two_units_names_both():

@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
 from inspector.keys import with_keys
 from inspector.state.branches import Sums, Token
-from inspector.state.mark_words import written
+from inspector.state.session_tree import written
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.columns import COLUMNS, fitting, logprob, perplexity, sums_phrase
 from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel
+from inspector.tools.tree.table import COLUMNS, fitting, logprob, perplexity, sums_phrase
 from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
 from tests.inspector.painting import painting

@@ -6,16 +6,22 @@ import pytest
 from textual.events import Key
 
 from engine import protocol
-from engine.protocol import Deleted, Marked, Undeleted, Undone
+from engine.beam_settings import BeamSettings
+from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
 from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.key_table import panels_with
 from inspector.main.panels.candidates import CandidatesPanel
+from inspector.state.beams import BeamHistory
 from inspector.tools.registry import TOOLS
-from inspector.tools.tree.naming import NamingDialog
+from inspector.tools.tree.dialogs import NamingDialog
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.tool import TREE
-from inspector.widgets.safety import SafeInput
-from tests.inspector.rig import Rig, run
+from inspector.widgets.fields import SafeInput
+from tests.inspector.rig import Rig
+from tests.inspector.state.from_tokens import branches_of
+from tests.inspector.tools.sampler.test_what_if_real import until
 
 
 def shown(rig: Rig) -> list[str]:
@@ -61,275 +67,281 @@ def test_the_tree_takes_the_place_of_the_steps_or_of_the_deck():
         ((60, 20), ["text"], ["tree"]),
     ],
 )
-def test_t_and_7_open_the_tree_t_and_escape_close_it(
-    size: tuple[int, int], without: list[str], with_it: list[str]
-):
-    async def test(rig: Rig) -> None:
-        await rig.ready()
+async def test_t_and_7_open_the_tree_t_and_escape_close_it(
+    rig: Rig, size: tuple[int, int], without: list[str], with_it: list[str]
+) -> None:
+    await rig.ready()
+    assert shown(rig) == without
+    for opens, closes in (("t", "t"), ("7", "escape")):
+        await rig.press(opens)
+        assert shown(rig) == with_it
+        assert isinstance(rig.app.focused, TreePanel)
+        await rig.press(closes)
         assert shown(rig) == without
-        for opens, closes in (("t", "t"), ("7", "escape")):
-            await rig.press(opens)
-            assert shown(rig) == with_it
-            assert isinstance(rig.app.focused, TreePanel)
-            await rig.press(closes)
-            assert shown(rig) == without
-        assert rig.engine.sent == []
-
-    run(test, size)
+    assert rig.engine.sent == []
 
 
-def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("t", "2", "4", "1")
-        assert "tree" in shown(rig)
-        await rig.press("w")
-        assert shown(rig) == ["text", "sampler", "tree"]
-        await rig.press("escape", "3")
-        assert shown(rig) == ["text", "candidates", "steps", "kv", "timing"]
-
-    run(test)
+async def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("t", "2", "4", "1")
+    assert "tree" in shown(rig)
+    await rig.press("w")
+    assert shown(rig) == ["text", "sampler", "tree"]
+    await rig.press("escape", "3")
+    assert shown(rig) == ["text", "candidates", "steps", "kv", "timing"]
 
 
-def test_the_last_line_tells_the_keys_of_the_tree():
+async def test_the_last_line_tells_the_keys_of_the_tree(rig: Rig) -> None:
     [panel] = TREE.contexts
     words = [action.hint for action in panel.actions if action.hint]
     assert words
 
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        assert set(words) <= {hint.word for hint in rig.app.main.hints()}
-        assert "↑↓ branch" in rig.screen_text()
-        assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
-        await rig.press("1")
-        assert "↑↓ candidate" in rig.screen_text()
-
-    run(test)
+    await forked(rig)
+    assert set(words) <= {hint.word for hint in rig.app.main.hints()}
+    assert "↑↓ branch" in rig.screen_text()
+    assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
+    await rig.press("1")
+    assert "↑↓ candidate" in rig.screen_text()
 
 
 # ---- going ------------------------------------------------------------------------------------
 
 
-def test_arrows_and_enter_go_to_the_end_of_a_branch():
-    async def test(rig: Rig) -> None:
-        ends = await forked(rig)
-        slot, highlighted = rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted
-        await rig.press("up")
-        assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted)
-        await rig.press("enter")
-        assert rig.engine.sent == [protocol.MoveTo(ends[2])]
-        await rig.push([rig.session.move(ends[2])])
-        await rig.end("MoveTo")
-        assert rig.app.main.panel(TreePanel).branch.last == ends[2]
-        await rig.press("enter")
-        assert rig.status == "The path ends here already: space steps on"
-        await rig.press("home", "right", "left", "left")
-        assert rig.app.main.panel(TreePanel).branch.last == ends[0]
-        await rig.press("end")
-        assert rig.app.main.panel(TreePanel).branch.last == ends[2]
-        await rig.press("pageup")
-        assert rig.app.main.panel(TreePanel).branch.last == ends[0]
-        assert len(rig.engine.sent) == 1
-
-    run(test)
+async def test_arrows_and_enter_go_to_the_end_of_a_branch(rig: Rig) -> None:
+    ends = await forked(rig)
+    slot, highlighted = rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted
+    await rig.press("up")
+    assert (slot, highlighted) == (rig.timeline.slot, rig.app.main.panel(CandidatesPanel).highlighted)
+    await rig.press("enter")
+    assert rig.engine.sent == [protocol.MoveTo(ends[2])]
+    await rig.push([rig.session.move(ends[2])])
+    await rig.end("MoveTo")
+    assert rig.app.main.panel(TreePanel).branch.last == ends[2]
+    await rig.press("enter")
+    assert rig.status == "The path ends here already: space steps on"
+    await rig.press("home", "right", "left", "left")
+    assert rig.app.main.panel(TreePanel).branch.last == ends[0]
+    await rig.press("end")
+    assert rig.app.main.panel(TreePanel).branch.last == ends[2]
+    await rig.press("pageup")
+    assert rig.app.main.panel(TreePanel).branch.last == ends[0]
+    assert len(rig.engine.sent) == 1
 
 
-def test_outside_the_tree_the_arrows_are_what_they_were():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        branch = rig.app.main.panel(TreePanel).branch
-        await rig.press("2", "down", "left")
-        assert rig.timeline.slot == len(rig.timeline.items) - 1
-        assert rig.app.main.panel(TreePanel).branch is branch
-
-    run(test)
+async def test_outside_the_tree_the_arrows_are_what_they_were(rig: Rig) -> None:
+    await forked(rig)
+    branch = rig.app.main.panel(TreePanel).branch
+    await rig.press("2", "down", "left")
+    assert rig.timeline.slot == len(rig.timeline.items) - 1
+    assert rig.app.main.panel(TreePanel).branch is branch
 
 
-def test_a_click_on_a_row_makes_the_tree_the_current_panel():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        await rig.press("1")
-        table = rig.app.main.panel(TreePanel)._table
-        await rig.pilot.click(table, offset=(12, 2))
-        await rig.pilot.pause()
-        assert rig.app.main.arrangement.current == "tree"
-        assert rig.app.main.panel(TreePanel)._view.row == 1
-
-    run(test)
+async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> None:
+    await forked(rig)
+    await rig.press("1")
+    table = rig.app.main.panel(TreePanel)._table
+    await rig.pilot.click(table, offset=(12, 2))
+    await rig.pilot.pause()
+    assert rig.app.main.arrangement.current == "tree"
+    assert rig.app.main.panel(TreePanel)._view.row == 1
 
 
 # ---- marks ------------------------------------------------------------------------------------
 
 
-def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        first = rig.app.main.panel(TreePanel).branch.first
-        await rig.press("asterisk")
-        assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
-        assert rig.status.startswith("Bookmarked ")
-        await rig.press("asterisk")
-        assert rig.timeline.tree.marks.of == {}
-        assert rig.status.endswith("is gone.")
-        await rig.press("1", "left", "asterisk", "left", "right")
-        item = rig.timeline.selected
-        assert rig.timeline.tree.marks.at(item.node).bookmarked
-        assert (
-            rig.status
-            == f"Looking at step {item.index + 1} ★. Press end for the tip, ↑↓ and ⏎ to take another here"
-        )
-
-    run(test)
+async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig: Rig) -> None:
+    await forked(rig)
+    first = rig.app.main.panel(TreePanel).branch.first
+    await rig.press("asterisk")
+    assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
+    assert rig.status.startswith("Bookmarked ")
+    await rig.press("asterisk")
+    assert rig.timeline.tree.marks.of == {}
+    assert rig.status.endswith("is gone.")
+    await rig.press("1", "left", "asterisk", "left", "right")
+    item = rig.timeline.selected
+    assert rig.timeline.tree.marks.at(item.node).bookmarked
+    assert (
+        rig.status
+        == f"Looking at step {item.index + 1} ★. Press end for the tip, ↑↓ and ⏎ to take another here"
+    )
 
 
-def test_one_dialog_asks_for_name_note_and_caption():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        first = rig.app.main.panel(TreePanel).branch.first
-        await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
-        assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
-        assert rig.status == "Kept: ab ✎ cd ❝ ef"
-        await rig.press("N")
-        assert isinstance(rig.app.screen, NamingDialog)
-        assert rig.app.screen.query_one("#naming-note", SafeInput).value == "cd"
-        await rig.press("backspace", "escape")
-        assert rig.timeline.tree.marks.at(first).name == "ab"
-        await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
-                        "backspace", "ctrl+s")  # fmt: skip
-        assert rig.timeline.tree.marks.of == {}
-        assert rig.status == "Nothing is written here now."
-
-    run(test)
+async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
+    await forked(rig)
+    first = rig.app.main.panel(TreePanel).branch.first
+    await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
+    assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
+    assert rig.status == "Kept: ab ✎ cd ❝ ef"
+    await rig.press("N")
+    assert isinstance(rig.app.screen, NamingDialog)
+    assert rig.app.screen.query_one("#naming-note", SafeInput).value == "cd"
+    await rig.press("backspace", "escape")
+    assert rig.timeline.tree.marks.at(first).name == "ab"
+    await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
+                    "backspace", "ctrl+s")  # fmt: skip
+    assert rig.timeline.tree.marks.of == {}
+    assert rig.status == "Nothing is written here now."
 
 
-def test_marks_come_as_records_that_others_hear():
-    async def test(rig: Rig) -> None:
-        ends = await forked(rig)
-        told: list[object] = []
-        rig.app.controller.client.listeners.append(told.append)
-        await rig.press("asterisk", "up", "x", "u")
-        assert [type(record) for record in told] == [Marked, Deleted, Undone, Undeleted]
-        assert rig.timeline.tree.branches.of(ends[2]) is not None
-
-    run(test)
+async def test_marks_come_as_records_that_others_hear(rig: Rig) -> None:
+    ends = await forked(rig)
+    told: list[object] = []
+    rig.app.controller.client.listeners.append(told.append)
+    await rig.press("asterisk", "up", "x", "u")
+    assert [type(record) for record in told] == [Marked, Deleted, Undone, Undeleted]
+    assert rig.timeline.tree.branches.of(ends[2]) is not None
 
 
 # ---- deletions --------------------------------------------------------------------------------
 
 
-def test_a_branch_beside_the_path_is_deleted_at_once_and_brought_back():
-    async def test(rig: Rig) -> None:
-        ends = await forked(rig)
-        before = [branch.nodes for branch in rig.timeline.tree.branches]
-        await rig.press("up", "x")
-        assert rig.status == "Deleted 2 tokens in 1 branch. u brings them back"
-        assert ends[2] not in rig.timeline.tree.branches
-        assert rig.engine.sent == []
-        await rig.press("u")
-        assert rig.status == "Undone: deleting 2 tokens. U does it again"
-        assert [branch.nodes for branch in rig.timeline.tree.branches] == before
-        await rig.press("U")
-        assert rig.status == "Done again: deleting 2 tokens. u undoes it"
-        assert ends[2] not in rig.timeline.tree.branches
-
-    run(test)
+async def test_a_branch_beside_the_path_is_deleted_at_once_and_brought_back(rig: Rig) -> None:
+    ends = await forked(rig)
+    before = [branch.nodes for branch in rig.timeline.tree.branches]
+    await rig.press("up", "x")
+    assert rig.status == "Deleted 2 tokens in 1 branch. u brings them back"
+    assert ends[2] not in rig.timeline.tree.branches
+    assert rig.engine.sent == []
+    await rig.press("u")
+    assert rig.status == "Undone: deleting 2 tokens. U does it again"
+    assert [branch.nodes for branch in rig.timeline.tree.branches] == before
+    await rig.press("U")
+    assert rig.status == "Done again: deleting 2 tokens. u undoes it"
+    assert ends[2] not in rig.timeline.tree.branches
 
 
-def test_several_deletions_are_undone_one_after_another():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        made, first = rig.session, rig.timeline.steps[0].node
-        for nth in (2, 3):
-            await rig.push([made.move(first), made.step(made.tips[first].candidates[nth + 3].id, "chosen")])
-        await rig.push([made.move(made.paths[made.node][-2])])
-        count = len(rig.timeline.tree.branches)
-        await rig.press("end", "down", "down", "x", "delete")
-        assert rig.timeline.tree.marks.hidden >= 2
-        await rig.press("u", "u")
-        assert len(rig.timeline.tree.branches) == count
-
-    run(test)
+async def test_several_deletions_are_undone_one_after_another(rig: Rig) -> None:
+    await forked(rig)
+    made, first = rig.session, rig.timeline.steps[0].node
+    for nth in (2, 3):
+        await rig.push([made.move(first), made.step(made.tips[first].candidates[nth + 3].id, "chosen")])
+    await rig.push([made.move(made.paths[made.node][-2])])
+    count = len(rig.timeline.tree.branches)
+    await rig.press("end", "down", "down", "x", "delete")
+    assert rig.timeline.tree.marks.hidden >= 2
+    await rig.press("u", "u")
+    assert len(rig.timeline.tree.branches) == count
 
 
-def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        count = len(rig.timeline.tree.branches)
-        await rig.press("end")
-        for key in "xxx*xNxxu":
-            rig.app.post_message(Key(key, key))
-        await rig.pilot.pause()
-        await rig.press("escape", *"uuuuuuuu")
-        assert len(rig.timeline.tree.branches) == count
-
-    run(test)
+async def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is(rig: Rig) -> None:
+    await forked(rig)
+    count = len(rig.timeline.tree.branches)
+    await rig.press("end")
+    for key in "xxx*xNxxu":
+        rig.app.post_message(Key(key, key))
+    await rig.pilot.pause()
+    await rig.press("escape", *"uuuuuuuu")
+    assert len(rig.timeline.tree.branches) == count
 
 
-def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere():
-    async def test(rig: Rig) -> None:
-        ends = await forked(rig)
-        await rig.press("r", "x", "x")
-        run_command, move = rig.engine.sent
-        assert rig.engine.cancelled(run_command)
-        assert move == protocol.MoveTo(ends[1])
-        await rig.push([rig.session.step()])
-        await rig.end("Run", cancelled=True)
-        assert ends[3] in rig.timeline.tree.branches, "not yet"
-        await rig.push([rig.session.move(ends[1])])
-        await rig.end("MoveTo")
-        assert rig.status == "Deleted 4 tokens in 1 branch. u brings them back"
-        assert rig.timeline.tip == ends[1]
-        assert ends[3] not in rig.timeline.tree.branches
-
-    run(test)
+async def test_what_the_path_runs_through_is_deleted_once_the_path_is_elsewhere(rig: Rig) -> None:
+    ends = await forked(rig)
+    await rig.press("r", "x", "x")
+    run_command, move = rig.engine.sent
+    assert rig.engine.cancelled(run_command)
+    assert move == protocol.MoveTo(ends[1])
+    await rig.push([rig.session.step()])
+    await rig.end("Run", cancelled=True)
+    assert ends[3] in rig.timeline.tree.branches, "not yet"
+    await rig.push([rig.session.move(ends[1])])
+    await rig.end("MoveTo")
+    assert rig.status == "Deleted 4 tokens in 1 branch. u brings them back"
+    assert rig.timeline.tip == ends[1]
+    assert ends[3] not in rig.timeline.tree.branches
 
 
-def test_a_move_that_was_stopped_deletes_nothing():
-    async def test(rig: Rig) -> None:
-        ends = await forked(rig)
-        await rig.press("x", "escape")
-        await rig.end("MoveTo", cancelled=True)
-        assert rig.status.startswith("Not deleted: the path still runs through it")
-        assert ends[3] in rig.timeline.tree.branches
-
-    run(test)
+async def test_a_move_that_was_stopped_deletes_nothing(rig: Rig) -> None:
+    ends = await forked(rig)
+    await rig.press("x", "escape")
+    await rig.end("MoveTo", cancelled=True)
+    assert rig.status.startswith("Not deleted: the path still runs through it")
+    assert ends[3] in rig.timeline.tree.branches
 
 
-def test_a_branch_that_is_being_moved_to_is_left_first():
-    async def test(rig: Rig) -> None:
-        ends = await forked(rig)
-        await rig.press("up", "enter", "x")
-        assert rig.engine.sent == [protocol.MoveTo(ends[2]), protocol.MoveTo(ends[1])]
-        await rig.push([rig.session.move(ends[2])])
-        await rig.end("MoveTo")
-        assert ends[2] in rig.timeline.tree.branches
-        await rig.push([rig.session.move(ends[1])])
-        await rig.end("MoveTo")
-        assert ends[2] not in rig.timeline.tree.branches
-
-    run(test)
+async def test_a_branch_that_is_being_moved_to_is_left_first(rig: Rig) -> None:
+    ends = await forked(rig)
+    await rig.press("up", "enter", "x")
+    assert rig.engine.sent == [protocol.MoveTo(ends[2]), protocol.MoveTo(ends[1])]
+    await rig.push([rig.session.move(ends[2])])
+    await rig.end("MoveTo")
+    assert ends[2] in rig.timeline.tree.branches
+    await rig.push([rig.session.move(ends[1])])
+    await rig.end("MoveTo")
+    assert ends[2] not in rig.timeline.tree.branches
 
 
-def test_a_new_prompt_forgets_the_deletion_that_waits():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        await rig.press("x")
-        await rig.push(rig.session.open())
-        await rig.end("MoveTo", cancelled=True)
-        assert rig.timeline.tree.marks.hidden == 0
-
-    run(test)
+async def test_a_new_prompt_forgets_the_deletion_that_waits(rig: Rig) -> None:
+    await forked(rig)
+    await rig.press("x")
+    await rig.push(rig.session.open())
+    await rig.end("MoveTo", cancelled=True)
+    assert rig.timeline.tree.marks.hidden == 0
 
 
-def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is():
-    async def test(rig: Rig) -> None:
-        await forked(rig)
-        await rig.press("home", "x")
-        assert rig.status == (
-            "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
+async def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is(rig: Rig) -> None:
+    await forked(rig)
+    await rig.press("home", "x")
+    assert rig.status == (
+        "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
+    )
+    await rig.press("1", "x")
+    assert rig.status == "Press t for the tree: there x deletes the branch under the cursor."
+    assert rig.timeline.tree.marks.hidden == 0
+
+
+# ---- on the real engine ------------------------------------------------------------------------
+
+
+USED = Settings(temp=1.0, seed=7, max_tokens=8)
+
+
+async def test_branches_and_beams_are_gone_to_deleted_and_brought_back() -> None:
+    app = InspectorApp(LoadSettings(), USED, "Once upon a time", False)
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        timeline = lambda: app.controller.timeline  # noqa: E731
+        main = app.main
+
+        async def press(*keys: str) -> None:
+            await pilot.press(*keys)
+            await until(lambda: not app.controller.client.outstanding)
+            await pilot.pause()
+
+        await until(lambda: timeline().prompts.prefilled and not app.controller.client.outstanding)
+        await press("r")
+        await press("left", "left", "down", "enter")
+        await press("d", "space", "t")
+        assert [timeline().tree.branches.made(branch) for branch in timeline().tree.branches] == [
+            "prompt", "sampled", "sampled", "chosen",
+        ]  # fmt: skip
+
+        app.controller.client.do(SearchBeams(BeamSettings(width=3, max_tokens=4)))
+        await until(lambda: not app.controller.client.outstanding)
+        await pilot.pause()
+        best = next(beam for beam in timeline().of(BeamHistory).nodes.values() if beam.rank == 1)
+        place = next(
+            place
+            for place, branch in enumerate(main.panel(TreePanel)._view.rows)
+            if best.node in branch.nodes
         )
-        await rig.press("1", "x")
-        assert rig.status == "Press t for the tree: there x deletes the branch under the cursor."
-        assert rig.timeline.tree.marks.hidden == 0
+        await press("home", *["down"] * place, "enter")
+        assert timeline().tip == timeline().tree.branches.of(best.node).last
+        assert [item.node for item in timeline().items][-1] == timeline().tip
+        assert timeline().steps[-1].origin == "beam"
 
-    run(test)
+        shown = [list(branch.nodes) for branch in timeline().tree.branches]
+        count, end = len(timeline().tree.branches), timeline().tip
+        await press("x")
+        assert main.status.answer.startswith("Deleted ")
+        assert end not in timeline().tree.branches
+        assert timeline().tip in timeline().tree.branches
+        await press("u")
+        assert main.status.answer.startswith("Undone: deleting ")
+        assert (len(timeline().tree.branches), [branch.nodes for branch in timeline().tree.branches]) == (
+            count,
+            shown,
+        )
+        tokens = [timeline().tree.branches[node] for nodes in shown for node in nodes]
+        assert [branch.nodes for branch in branches_of(tokens)] == shown
+    assert app.closed_in_time

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
-from inspector.state.roles import role_slots
 from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
-from inspector.widgets.typed_area import TypedTextArea
+from inspector.widgets.fields import TypedTextArea
 from tests.inspector.fakes import PROMPT
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 
 TEXT = "".join(piece if isinstance(piece, str) else piece.text for piece in PROMPT)
 MESSAGES = (Message("user", TEXT.strip()),)
@@ -35,88 +34,68 @@ async def replied(rig: Rig, text: str = "Why?") -> protocol.AddTurn:
     return rig.engine.last(protocol.AddTurn)
 
 
-def test_a_reply_is_sent_with_the_conversation_before_it():
-    async def test(rig: Rig) -> None:
-        await chatting(rig)
-        sent = await replied(rig)
-        assert sent == protocol.AddTurn("Why?", MESSAGES)
-        assert rig.app.screen is rig.app.main
-        await rig.press("escape")
-        assert rig.engine.cancelled(sent), "escape stops it on its way"
-
-    run(test)
+async def test_a_reply_is_sent_with_the_conversation_before_it(rig: Rig) -> None:
+    await chatting(rig)
+    sent = await replied(rig)
+    assert sent == protocol.AddTurn("Why?", MESSAGES)
+    assert rig.app.screen is rig.app.main
+    await rig.press("escape")
+    assert rig.engine.cancelled(sent), "escape stops it on its way"
 
 
-def test_at_the_end_of_an_answer_the_status_line_tells_of_it():
-    async def test(rig: Rig) -> None:
-        await chatting(rig)
-        await rig.push([Finished(rig.timeline.tip, "eos", "<|im_end|>")])
-        assert rig.status.endswith("r runs on, R replies")
-
-    run(test)
+async def test_at_the_end_of_an_answer_the_status_line_tells_of_it(rig: Rig) -> None:
+    await chatting(rig)
+    await rig.push([Finished(rig.timeline.tip, "eos", "<|im_end|>")])
+    assert rig.status.endswith("r runs on, R replies")
 
 
-def test_what_is_typed_is_kept_and_empty_text_is_not_sent():
-    async def test(rig: Rig) -> None:
-        await chatting(rig)
-        await rig.press("R", "enter")
-        assert isinstance(rig.app.screen, TurnDialog)
-        await rig.press("W", "h", "y", "escape")
-        assert rig.engine.sent == []
-        await rig.press("R")
-        assert rig.app.screen.query_one(TypedTextArea).text == "Why"
-
-    run(test)
+async def test_what_is_typed_is_kept_and_empty_text_is_not_sent(rig: Rig) -> None:
+    await chatting(rig)
+    await rig.press("R", "enter")
+    assert isinstance(rig.app.screen, TurnDialog)
+    await rig.press("W", "h", "y", "escape")
+    assert rig.engine.sent == []
+    await rig.press("R")
+    assert rig.app.screen.query_one(TypedTextArea).text == "Why"
 
 
-def test_where_the_template_differs_the_person_decides():
-    async def test(rig: Rig) -> None:
-        await chatting(rig)
-        for keys, expected in (((), "path"), (("down",), "template")):
-            sent = await replied(rig, "Why [b]?[/b]")
-            await rig.push(
-                [TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", request=sent.id)]
-            )
-            dialog = rig.app.screen
-            assert isinstance(dialog, DiffersDialog)
-            assert "33 of 40 tokens" in rig.screen_text()
-            assert "[red]" in rig.screen_text()
-            await rig.press(*keys, "ctrl+s")
-            assert rig.engine.last(protocol.AddTurn) == replace(sent, differing=expected)
-            await rig.push([Failure("AddTurn", "It was refused.", "Try again."), Ended("AddTurn")])
-        sent = await replied(rig)
-        await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", request=sent.id)])
-        count = len(rig.engine.sent)
-        await rig.press("escape")
-        assert len(rig.engine.sent) == count
-        assert rig.status == "Nothing was sent. R has your message still"
-
-    run(test)
+async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
+    await chatting(rig)
+    for keys, expected in (((), "path"), (("down",), "template")):
+        sent = await replied(rig, "Why [b]?[/b]")
+        await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", request=sent.id)])
+        dialog = rig.app.screen
+        assert isinstance(dialog, DiffersDialog)
+        assert "33 of 40 tokens" in rig.screen_text()
+        assert "[red]" in rig.screen_text()
+        await rig.press(*keys, "ctrl+s")
+        assert rig.engine.last(protocol.AddTurn) == replace(sent, differing=expected)
+        await rig.push([Failure("AddTurn", "It was refused.", "Try again."), Ended("AddTurn")])
+    sent = await replied(rig)
+    await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", request=sent.id)])
+    count = len(rig.engine.sent)
+    await rig.press("escape")
+    assert len(rig.engine.sent) == count
+    assert rig.status == "Nothing was sent. R has your message still"
 
 
-def test_without_a_conversation_or_an_answer_it_says_why():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("R")
-        assert rig.status.startswith("Raw text has no turns.")
-        await chatting(rig, messages=())
-        await rig.press("R")
-        assert rig.status.startswith("This conversation was recorded without its messages")
-        await chatting(rig, steps=0)
-        await rig.press("R")
-        assert rig.status.startswith("The model has not answered yet.")
-        assert rig.engine.sent == []
-
-    run(test)
+async def test_without_a_conversation_or_an_answer_it_says_why(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("R")
+    assert rig.status.startswith("Raw text has no turns.")
+    await chatting(rig, messages=())
+    await rig.press("R")
+    assert rig.status.startswith("This conversation was recorded without its messages")
+    await chatting(rig, steps=0)
+    await rig.press("R")
+    assert rig.status.startswith("The model has not answered yet.")
+    assert rig.engine.sent == []
 
 
-def test_roles_stand_where_messages_begin():
-    async def test(rig: Rig) -> None:
-        await chatting(rig)
-        assert role_slots(rig.timeline) == {0: "user", len(PROMPT): "assistant"}
-        lines = [line for line in rig.screen_text().splitlines() if "│" in line[:1]]
-        assert any(line[2:4] == "A " for line in lines)
-        await rig.ready()
-        assert role_slots(rig.timeline) == {}
-
-    run(test)
+async def test_roles_stand_where_messages_begin(rig: Rig) -> None:
+    await chatting(rig)
+    assert rig.timeline.prompts.roles(rig.timeline.items) == {0: "user", len(PROMPT): "assistant"}
+    lines = [line for line in rig.screen_text().splitlines() if "│" in line[:1]]
+    assert any(line[2:4] == "A " for line in lines)
+    await rig.ready()
+    assert rig.timeline.prompts.roles(rig.timeline.items) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 
@@ -14,11 +13,11 @@ from engine.protocol import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, spot
-from inspector.tools.typed_text.summary import typed_summary
+from inspector.tools.typed_text.tool import typed_summary
 from inspector.widgets.pieces import PieceList
 from tests.inspector.fakes import session as made
 from tests.inspector.main.test_dialogs import HOSTILE, remark
-from tests.inspector.rig import Rig, run
+from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
 
 
@@ -70,190 +69,149 @@ def test_it_says_where_the_text_goes(slot, words):
     assert (found.node, found.taken, found.window) == (timeline.before, timeline.slot, 512)
 
 
-def test_the_dialog_says_so():
-    async def test(rig: Rig) -> None:
-        await opened(rig, "left")
-        assert remark(rig, "own-spot") == (spot(rig.timeline).words, False)
-
-    run(test)
+async def test_the_dialog_says_so(rig: Rig) -> None:
+    await opened(rig, "left")
+    assert remark(rig, "own-spot") == (spot(rig.timeline).words, False)
 
 
-def test_before_the_first_token_nothing_is_offered():
-    async def test(rig: Rig) -> None:
-        await rig.ready()
-        await rig.press("home", "home", "a")
-        assert rig.app.screen is rig.app.main
-        assert "Nothing can go before the first token" in rig.status
-
-    run(test)
+async def test_before_the_first_token_nothing_is_offered(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("home", "home", "a")
+    assert rig.app.screen is rig.app.main
+    assert "Nothing can go before the first token" in rig.status
 
 
 # ---- what it will be --------------------------------------------------------------------------
 
 
-def test_the_tokens_are_shown_with_their_ids_and_counted():
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=" a dragon<|im_end|>")
-        assert remark_and_pieces(rig) == (
-            "3 tokens, 1 of them special. The context then holds 14 of 512.",
-            False,
-        )
-        lines = rig.screen_text().split("\n")
-        row = next(n for n, line in enumerate(lines) if "␣a " in line and "│" in line and "dragon" in line)
-        assert re.search(r"␣a +│␣dragon│<\|im_end\|>│", lines[row])
-        assert re.search(r"300 *│301 +│302 +│", lines[row + 1])
-
-    run(test)
+async def test_the_tokens_are_shown_with_their_ids_and_counted(rig: Rig) -> None:
+    await opened(rig, text=" a dragon<|im_end|>")
+    assert remark_and_pieces(rig) == (
+        "3 tokens, 1 of them special. The context then holds 14 of 512.",
+        False,
+    )
+    lines = rig.screen_text().split("\n")
+    row = next(n for n, line in enumerate(lines) if "␣a " in line and "│" in line and "dragon" in line)
+    assert re.search(r"␣a +│␣dragon│<\|im_end\|>│", lines[row])
+    assert re.search(r"300 *│301 +│302 +│", lines[row + 1])
 
 
-def test_the_latest_text_wins():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("h", "e", "y")
-        texts = [each.text for each in rig.engine.asked if isinstance(each, protocol.Tokenize)]
-        assert texts == ["", "h"]
-        await rig.push([Tokenized("h", pieces("h")), Ended("Tokenize")])
-        assert remark_and_pieces(rig)[0] == KEYS
-        assert rig.engine.asked[-1] == protocol.Tokenize("hey")
-        await answered(rig)
-        assert remark_and_pieces(rig)[0].startswith("1 token.")
-
-    run(test)
+async def test_the_latest_text_wins(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("h", "e", "y")
+    texts = [each.text for each in rig.engine.asked if isinstance(each, protocol.Tokenize)]
+    assert texts == ["", "h"]
+    await rig.push([Tokenized("h", pieces("h")), Ended("Tokenize")])
+    assert remark_and_pieces(rig)[0] == KEYS
+    assert rig.engine.asked[-1] == protocol.Tokenize("hey")
+    await answered(rig)
+    assert remark_and_pieces(rig)[0].startswith("1 token.")
 
 
-def test_what_does_not_fit_is_said_and_cannot_be_inserted():
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=" dog" * 502)
-        assert remark_and_pieces(rig) == (
-            "502 tokens: too many. The context window has room for 501 there. Type less.",
-            True,
-        )
-        assert rig.app.screen.query_one("#apply", Button).disabled
-        await rig.press("enter", "ctrl+s")
-        assert isinstance(rig.app.screen, OwnTextDialog)
-        assert rig.engine.sent == []
-        rig.app.screen.query_one(TypedTextArea).text = " dog" * 501
-        await rig.pilot.pause()
-        await answered(rig)
-        assert not remark_and_pieces(rig)[1]
-        await rig.press("enter")
-        assert rig.engine.names == ["Insert"]
-
-    run(test)
+async def test_what_does_not_fit_is_said_and_cannot_be_inserted(rig: Rig) -> None:
+    await opened(rig, text=" dog" * 502)
+    assert remark_and_pieces(rig) == (
+        "502 tokens: too many. The context window has room for 501 there. Type less.",
+        True,
+    )
+    assert rig.app.screen.query_one("#apply", Button).disabled
+    await rig.press("enter", "ctrl+s")
+    assert isinstance(rig.app.screen, OwnTextDialog)
+    assert rig.engine.sent == []
+    rig.app.screen.query_one(TypedTextArea).text = " dog" * 501
+    await rig.pilot.pause()
+    await answered(rig)
+    assert not remark_and_pieces(rig)[1]
+    await rig.press("enter")
+    assert rig.engine.names == ["Insert"]
 
 
-def test_of_a_long_text_the_end_is_shown_and_the_rest_is_counted():
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=" dog" * 400)
-        text = rig.screen_text()
-        found = re.search(r"… (\d+) tokens before these", text)
-        assert found
-        shown = rig.app.screen.query_one(PieceList)
-        assert str(300 + 399) in text
-        first = 300 + int(found[1])
-        assert f"{first} │" in text
-        assert f"{first - 1} │" not in text
-        assert (len(shown.last), shown.left_out) == (400, 0)
-
-    run(test)
+async def test_of_a_long_text_the_end_is_shown_and_the_rest_is_counted(rig: Rig) -> None:
+    await opened(rig, text=" dog" * 400)
+    text = rig.screen_text()
+    found = re.search(r"… (\d+) tokens before these", text)
+    assert found
+    shown = rig.app.screen.query_one(PieceList)
+    assert str(300 + 399) in text
+    first = 300 + int(found[1])
+    assert f"{first} │" in text
+    assert f"{first - 1} │" not in text
+    assert (len(shown.last), shown.left_out) == (400, 0)
 
 
-def test_nothing_typed_is_refused_in_place():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        assert rig.app.screen.query_one("#apply", Button).disabled
-        await rig.press("enter")
-        assert remark_and_pieces(rig) == ("Nothing was typed. Type at least one character.", True)
-        assert rig.engine.sent == []
-
-    run(test)
+async def test_nothing_typed_is_refused_in_place(rig: Rig) -> None:
+    await opened(rig)
+    assert rig.app.screen.query_one("#apply", Button).disabled
+    await rig.press("enter")
+    assert remark_and_pieces(rig) == ("Nothing was typed. Type at least one character.", True)
+    assert rig.engine.sent == []
 
 
-def test_a_text_that_cannot_be_cut_says_why():
-    async def test(rig: Rig) -> None:
-        await opened(rig)
-        await rig.press("x")
-        await rig.push(
-            [Failure("Tokenize", "Token id 9 is outside [/x]\x1b.", "Type less."), Ended("Tokenize")]
-        )
-        assert remark_and_pieces(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
-        assert not rig.app._notifications
-
-    run(test)
+async def test_a_text_that_cannot_be_cut_says_why(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("x")
+    await rig.push([Failure("Tokenize", "Token id 9 is outside [/x]\x1b.", "Type less."), Ended("Tokenize")])
+    assert remark_and_pieces(rig) == ("Token id 9 is outside [/x]␛. Type less.", True)
+    assert not rig.app._notifications
 
 
 # ---- inserting --------------------------------------------------------------------------------
 
 
-def test_enter_inserts_and_ctrl_n_begins_a_line():
-    async def test(rig: Rig) -> None:
-        await opened(rig, "left")
-        node = rig.timeline.before
-        await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
-        assert rig.app.screen is rig.app.main
-        assert rig.engine.sent == [protocol.Insert(node, " a\nbq")]
-
-    run(test)
+async def test_enter_inserts_and_ctrl_n_begins_a_line(rig: Rig) -> None:
+    await opened(rig, "left")
+    node = rig.timeline.before
+    await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
+    assert rig.app.screen is rig.app.main
+    assert rig.engine.sent == [protocol.Insert(node, " a\nbq")]
 
 
-def test_what_the_model_thought_is_told_when_all_is_taken():
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=" a dragon")
-        await rig.press("ctrl+s")
-        assert rig.status.startswith("Taking what was typed")
-        steps = [rig.session.step(origin="inserted") for _ in range(2)]
-        await rig.push(steps)
-        await rig.push([Ended("Insert")])
-        assert rig.status == typed_summary(steps)
-        assert rig.timeline.following
-        await rig.press("a")
-        assert rig.app.screen.query_one(TypedTextArea).text == ""
-
-    run(test)
+async def test_what_the_model_thought_is_told_when_all_is_taken(rig: Rig) -> None:
+    await opened(rig, text=" a dragon")
+    await rig.press("ctrl+s")
+    assert rig.status.startswith("Taking what was typed")
+    steps = [rig.session.step(origin="inserted") for _ in range(2)]
+    await rig.push(steps)
+    await rig.push([Ended("Insert")])
+    assert rig.status == typed_summary(steps)
+    assert rig.timeline.following
+    await rig.press("a")
+    assert rig.app.screen.query_one(TypedTextArea).text == ""
 
 
-def test_the_tip_is_followed_once_the_first_token_is_there():
-    async def test(rig: Rig) -> None:
-        await opened(rig, "left", "left", text=" a")
-        node = rig.timeline.before
-        await rig.press("enter")
-        await rig.push([rig.session.move(node), rig.session.step(origin="inserted"), Ended("Insert")])
-        assert rig.timeline.following
-        assert rig.timeline.items[-1].parent == node
-
-    run(test)
+async def test_the_tip_is_followed_once_the_first_token_is_there(rig: Rig) -> None:
+    await opened(rig, "left", "left", text=" a")
+    node = rig.timeline.before
+    await rig.press("enter")
+    await rig.push([rig.session.move(node), rig.session.step(origin="inserted"), Ended("Insert")])
+    assert rig.timeline.following
+    assert rig.timeline.items[-1].parent == node
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-def test_what_was_not_taken_is_kept_to_be_typed_again(how):
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=" a dragon")
-        await rig.press("enter")
-        if how == "cancelled":
-            await rig.push([rig.session.step(origin="inserted")])
-            await rig.press("escape")
-            assert rig.engine.cancelled(rig.engine.last(protocol.Insert))
-            await rig.push([Ended("Insert", cancelled=True)])
-            assert rig.status.startswith("Stopped: 1 token typed: “")
-        else:
-            await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
-            assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
-        await rig.press("a")
-        assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
-
-    run(test)
-
-
-def test_what_was_typed_is_kept_when_the_dialog_is_left():
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=" a dragon")
+async def test_what_was_not_taken_is_kept_to_be_typed_again(rig: Rig, how) -> None:
+    await opened(rig, text=" a dragon")
+    await rig.press("enter")
+    if how == "cancelled":
+        await rig.push([rig.session.step(origin="inserted")])
         await rig.press("escape")
-        assert rig.engine.sent == []
-        await rig.press("a")
-        assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
+        assert rig.engine.cancelled(rig.engine.last(protocol.Insert))
+        await rig.push([Ended("Insert", cancelled=True)])
+        assert rig.status.startswith("Stopped: 1 token typed: “")
+    else:
+        await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
+        assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
+    await rig.press("a")
+    assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
 
-    run(test)
+
+async def test_what_was_typed_is_kept_when_the_dialog_is_left(rig: Rig) -> None:
+    await opened(rig, text=" a dragon")
+    await rig.press("escape")
+    assert rig.engine.sent == []
+    await rig.press("a")
+    assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
 
 
 def test_the_sentence_names_the_least_expected_token():
@@ -276,37 +234,29 @@ def test_the_sentence_names_the_least_expected_token():
 
 
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
-def test_hostile_text_reaches_no_terminal_and_the_buttons_stay_in_sight(size):
-    async def test(rig: Rig) -> None:
-        await opened(rig, text=HOSTILE)
-        await rig.press("space")
-        text = rig.screen_text()
-        assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
-        assert "esc" in text
-
-    run(test, size)
+async def test_hostile_text_reaches_no_terminal_and_the_buttons_stay_in_sight(rig: Rig, size) -> None:
+    await opened(rig, text=HOSTILE)
+    await rig.press("space")
+    text = rig.screen_text()
+    assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
+    assert "esc" in text
 
 
-def test_the_end_of_a_prompt_is_edited_on_the_real_engine():
+async def test_the_end_of_a_prompt_is_edited_on_the_real_engine() -> None:
     app = InspectorApp(LoadSettings(), Settings(max_tokens=3), "Once upon a time", False)
 
-    async def test() -> None:
-        async with app.run_test(size=(120, 40)) as pilot:
-            controller = app.controller
-            await until(lambda: controller.timeline.prompts.prefilled)
-            prompt = [item.id for item in controller.timeline.items]
-            await pilot.press("left", "a", "space", *"dragon", "enter")
-            await until(lambda: controller.timeline.steps and not controller.client.outstanding)
-            await pilot.pause()
-            text = "".join(item.text for item in controller.timeline.items)
-            assert text == "Once upon a dragon"
-            assert all(step.origin == "inserted" for step in controller.timeline.steps)
-            assert "typed" in app.main.status.answer
-            await pilot.press("home", "left_square_bracket")
-            await until(
-                lambda: not controller.client.outstanding and controller.timeline.phase.value == "ready"
-            )
-            await until(lambda: [item.id for item in controller.timeline.items] == prompt)
-
-    asyncio.run(test())
+    async with app.run_test(size=(120, 40)) as pilot:
+        controller = app.controller
+        await until(lambda: controller.timeline.prompts.prefilled)
+        prompt = [item.id for item in controller.timeline.items]
+        await pilot.press("left", "a", "space", *"dragon", "enter")
+        await until(lambda: controller.timeline.steps and not controller.client.outstanding)
+        await pilot.pause()
+        text = "".join(item.text for item in controller.timeline.items)
+        assert text == "Once upon a dragon"
+        assert all(step.origin == "inserted" for step in controller.timeline.steps)
+        assert "typed" in app.main.status.answer
+        await pilot.press("home", "left_square_bracket")
+        await until(lambda: not controller.client.outstanding and controller.timeline.phase.value == "ready")
+        await until(lambda: [item.id for item in controller.timeline.items] == prompt)
     assert app.closed_in_time

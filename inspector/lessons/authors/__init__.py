@@ -1,1 +1,0 @@
-"""What authors need: rules and checks, a lesson to begin with, the reference of their page."""

@@ -1,0 +1,523 @@
+"""The keys that every session has, as tools of the main screen's own: their actions, and what these do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from textual.worker import get_current_worker
+
+from engine.errors import Cancelled, EngineError
+from engine.protocol import Prefill, TakeStep
+from engine.settings import LoadSettings
+from inspector.config.preferences import VIEWS
+from inspector.display import visible
+from inspector.keys import key_for, with_keys
+from inspector.main.arrangement import PanelPlace
+from inspector.main.opening import no_text
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.steps import StepsPanel
+from inspector.main.panels.text import BORDERS, BYTES, IDS, OFF, TextPanel
+from inspector.main.tool import (
+    BRANCH,
+    LOOK,
+    SCREEN,
+    SET_UP,
+    STEP,
+    CandidateChosen,
+    CandidateClicked,
+    Host,
+    SlotSelected,
+    Tool,
+    ToolActions,
+    ToolMessage,
+    live,
+    replayed,
+)
+from inspector.recordings.sessions import recent_models
+from inspector.scales import METRICS
+from inspector.session.prompts import Draft, given, on_show
+from inspector.session.requests import Latest
+from inspector.state.disk_models import far
+from inspector.state.measured import Measured
+from inspector.state.timeline import Phase
+from inspector.widgets.actions import (
+    Action,
+    ActionTable,
+    Needs,
+    applies,
+    both,
+    dialog_table,
+    leaves,
+    note,
+    picking,
+    taking,
+)
+
+if TYPE_CHECKING:
+    from engine.models_on_disk.download import DownloadProgress
+
+NO_CANDIDATES = "No candidates were recorded here. Press end for the tip"
+VIEW_WORDS = {
+    OFF: "Plain text",
+    BORDERS: "Token borders. {tokens}: ids",
+    IDS: "Token ids. {tokens}: bytes",
+    BYTES: "Token bytes. {tokens}: plain text",
+}
+_MOST_KEPT = 100
+"""Prompts that are kept beside those of the tree."""
+
+
+# ---- stepping and running: the same for a live engine and for a recording -----------------------
+
+
+class TransportActions(ToolActions):
+    """Moves on and back."""
+
+    def step(self) -> None:
+        """Step, walk forward or pause."""
+        answer = self.controller.transport.step()
+        if answer or not self.controller.client.of(TakeStep):
+            self.host.answer(answer)
+        else:
+            self.host.expect()
+
+
+TRANSPORT = Tool(
+    "transport",
+    "Step and run",
+    TransportActions,
+    actions=(
+        Action("step", "Step",
+            "Take the token that the sampler picked; at an older token walk one forward; while running, "
+            "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on", group=STEP,
+            synonyms="next token generate one forward", hint="step", worth=12, place=10),
+        Action("run", "Run", "Step on until a stop is reached; again to pause.",
+            lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on", group=STEP,
+            synonyms="play continue generate go start pause", hint="run", worth=11, place=20),
+        Action("faster", "Faster",
+            "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
+            "chunks.", lambda own: own.host.answer(own.controller.transport.change_pace(1)), Needs.SESSION, group=STEP,
+            synonyms="speed pace quick"),
+        Action("slower", "Slower", "Run at a slower pace; in a prefill, take smaller chunks.",
+            lambda own: own.host.answer(own.controller.transport.change_pace(-1)), Needs.SESSION, group=STEP,
+            synonyms="speed pace slow"),
+        Action("take_back", "Take back", "Take back the last token of the completion; its branch is kept.",
+            lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
+            group=BRANCH, synonyms="delete remove last token backspace", hint="take back", worth=2, place=80),
+    ),
+    contexts=(
+        ActionTable("While it runs", (
+            Action("step", hint="pause", worth=12, place=10),
+            Action("slower", hint="pace", worth=11, place=20), Action("faster", hint="pace", worth=11, place=20),
+        ), when=lambda own: own.timeline.phase is Phase.RUNNING, told=False),
+        ActionTable("While a recording is shown", (
+            Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
+            Action("take_back", hint="back", worth=9, place=80),
+        ), when=lambda own: own.timeline.recorded, told=False),
+    ),
+)  # fmt: skip
+
+
+# ---- branching: another way through the tree ----------------------------------------------------
+
+
+class BranchActions(ToolActions):
+    """Takes other tokens."""
+
+    def hear(self, message: ToolMessage) -> None:
+        """Highlight the candidate that was clicked, or take it."""
+        if isinstance(message, CandidateClicked):
+            self.host.panel(CandidatesPanel).highlight(message.id)
+        elif isinstance(message, CandidateChosen) and self.controller.stepping:
+            self.host.answer(self.controller.navigation.choose(message.id))
+
+    def choose(self) -> None:
+        """Take the highlighted candidate where the person looks."""
+        candidate = self.host.candidate
+        if candidate is None:
+            self.host.answer(NO_CANDIDATES)
+        else:
+            self.host.answer(self.controller.navigation.choose(candidate.id))
+
+
+BRANCHING = Tool(
+    "branching",
+    "Branch",
+    BranchActions,
+    actions=(
+        Action("above", "Candidate above", "Highlight the candidate above.",
+            lambda own: own.host.panel(CandidatesPanel).move(-1), Needs.DISTRIBUTION, group=BRANCH, hint="candidate",
+            worth=5, place=40),
+        Action("below", "Candidate below", "Highlight the candidate below.",
+            lambda own: own.host.panel(CandidatesPanel).move(1), Needs.DISTRIBUTION, group=BRANCH, hint="candidate",
+            worth=5, place=40),
+        Action("choose", "Choose",
+            "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
+            "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION, group=BRANCH,
+            synonyms="take pick another candidate branch fork", hint="choose", worth=10, place=50),
+        Action("previous_branch", "Branch before", "Go to the branch before at this token.",
+            lambda own: own.host.answer(own.controller.navigation.branch(-1)), Needs.DISTRIBUTION, group=BRANCH),
+        Action("next_branch", "Next branch", "Go to the next branch at this token.",
+            lambda own: own.host.answer(own.controller.navigation.branch(1)), Needs.DISTRIBUTION, group=BRANCH),
+        Action("reroll", "Draw again",
+            "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
+            lambda own: own.host.answer(own.controller.navigation.reroll()), Needs.DISTRIBUTION | Needs.ENGINE,
+            group=BRANCH, synonyms="redraw resample random again dice seed"),
+        Action("undo", "Undo",
+            "Undo the last deletion, mark, token put in by hand, prompt, draw, hold of interventions, change of "
+            "settings or breakpoints; again for the one before.",
+            lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION, group=BRANCH,
+            synonyms="revert back"),
+        Action("redo", "Redo", "Do again what was undone last.",
+            lambda own: own.host.answer(own.controller.history.redo()), Needs.DISTRIBUTION, group=BRANCH,
+            synonyms="again forward"),
+        Action("verify", "Verify", "Recompute the path from nothing and compare it with the KV cache.",
+            lambda own: own.host.answer(own.controller.navigation.verify()), Needs.DISTRIBUTION | Needs.ENGINE,
+            group=BRANCH, synonyms="check recompute correct"),
+    ),
+)  # fmt: skip
+
+
+# ---- looking around: what asks the engine for nothing but dropped logits ------------------------
+
+
+class LookActions(ToolActions):
+    """Looks at what is there."""
+
+    def walk(self, by: int) -> None:
+        """Look at a token further back or ahead."""
+        self.timeline.walk(by)
+        self.host.answer()
+
+    def hear(self, message: ToolMessage) -> None:
+        """Look at the token that was clicked."""
+        if isinstance(message, SlotSelected):
+            self.timeline.select(message.slot)
+            self.host.answer()
+
+    def first(self) -> None:
+        """Look at the first token of the completion, then of the prompt."""
+        self.controller.navigation.first()
+        self.host.answer()
+
+    def tip(self) -> None:
+        """Follow the tip."""
+        self.controller.navigation.tip()
+        self.host.answer(self.controller.transport.to_end())
+
+    def jump(self) -> None:
+        """Ask for a step and look at it."""
+        from inspector.main.dialogs.jump import JumpDialog
+
+        steps = self.controller.navigation.steps_range()
+        if steps is None:
+            self.host.answer(f"No step was taken yet. Press {key_for('step')} to take one")
+        else:
+            self.host.open(JumpDialog(*steps), self._jump)
+
+    def _jump(self, number: int | None) -> None:
+        if number is not None:
+            self.controller.navigation.jump(number)
+            self.host.answer()
+
+    def metric(self, by: int) -> None:
+        """Colour text and steps by another metric."""
+        text, steps = self.host.panel(TextPanel), self.host.panel(StepsPanel)
+        metric = METRICS[(METRICS.index(text.metric) + by) % len(METRICS)]
+        text.metric = steps.metric = metric
+        self.host.answer("Colour off" if metric == "off" else f"Colour by {metric}")
+
+    def view(self) -> None:
+        """Show tokens in the text in another way."""
+        text = self.host.panel(TextPanel)
+        text.lent = False
+        text.view = VIEWS[(VIEWS.index(text.view) + 1) % len(VIEWS)]
+        self.host.answer(with_keys(VIEW_WORDS[text.view]))
+
+
+LOOKING = Tool(
+    "looking",
+    "Look around",
+    LookActions,
+    actions=(
+        Action("earlier", "Earlier", "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION,
+            group=LOOK, hint="walk", worth=7, place=30),
+        Action("later", "Later", "Look at the token after.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+            group=LOOK, hint="walk", worth=7, place=30),
+        Action("ten_earlier", "Ten earlier", "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION,
+            group=LOOK),
+        Action("ten_later", "Ten later", "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION,
+            group=LOOK),
+        Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
+            LookActions.first, Needs.DISTRIBUTION, group=LOOK),
+        Action("tip", "Tip", "Follow the tip: the token to come; where a session is followed, what comes next.",
+            LookActions.tip, Needs.DISTRIBUTION, group=LOOK),
+        Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, group=LOOK,
+            synonyms="go to step number", hint=replayed("jump"), worth=2, place=70),
+        Action("recall", "Recompute logits",
+            "Compute logits again that were dropped, where the sampler's stages need them.",
+            lambda own: own.host.answer(own.controller.setup.recall()),
+            Needs.DISTRIBUTION | Needs.ENGINE, group=LOOK),
+        Action("metric", "Colour", "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
+            lambda own: own.metric(1), group=LOOK,
+            synonyms="color colors heat highlight surprisal probability entropy rank", hint="colour", worth=3,
+            place=120),
+        Action("metric_back", "Colour back", "Colour the text by the metric before.", lambda own: own.metric(-1),
+            group=LOOK),
+        Action("tokens", "Tokens",
+            "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
+            LookActions.view, group=LOOK, synonyms="ids bytes borders tokenizer tokenization"),
+    ),
+)  # fmt: skip
+
+
+# ---- setting up: a prompt, a model, and what is known of it -------------------------------------
+
+
+class Downloads:
+    """One download at a time.
+
+    Args:
+        host: Has it done in a thread, and tells its end.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host, self._stop = host, Event()
+        self.spec = ""
+        """The model that is being downloaded; empty for none."""
+        self.progress: DownloadProgress | None = None
+        self.ended = 0
+        """Number of downloads that have ended."""
+        self.outcome = ""
+        """Of the last one, in a sentence; printable."""
+        self.failed = False
+
+    def start(self, spec: str) -> None:
+        """Download what is missing of a model; nothing else is being downloaded."""
+        stop = self._stop = Event()
+        self.spec, self.progress, self.outcome = spec, None, ""
+
+        def work() -> EngineError | None:
+            from engine.models_on_disk.download import download  # not before somebody wants one
+
+            worker = get_current_worker()  # the program's end cancels it
+            try:
+                download(spec, self._told, lambda: stop.is_set() or worker.is_cancelled)
+            except EngineError as error:
+                return error
+            return None
+
+        self._host.in_background(work, self._over)
+
+    def stop(self) -> None:
+        """End it; what came is kept."""
+        self._stop.set()
+
+    def _told(self, progress: DownloadProgress) -> None:
+        self.progress = progress
+
+    def _over(self, error: EngineError | None) -> None:
+        name = visible(self.spec)
+        self.spec, self.progress, self.ended = "", None, self.ended + 1
+        self.failed = error is not None
+        if isinstance(error, Cancelled):
+            self.outcome = f"The download of {name} was stopped; what came is kept, ⏎ goes on with it"
+            return
+        self.outcome = visible(str(error)) if error is not None else f"{name} is on the disk now: ⏎ opens it"
+        told = (
+            visible(str(error))
+            if error is not None
+            else f"{name} is on the disk now. {key_for('open')} opens it."
+        )
+        self._host.announce(told, "Download", "error" if error is not None else "information")
+
+    @property
+    def situation(self) -> str:
+        """The progress in a sentence; empty where nothing is being downloaded."""
+        if not self.spec:
+            return ""
+        stop = "⏎ on it stops it, esc leaves it going"
+        return f"Downloading {visible(self.spec)}: {far(self.progress)}. {stop}"
+
+
+class SetupActions(ToolActions):
+    """Asks for what the engine works on."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.draft = host.controller.setup.prompt
+        """The prompt in the dialog when it is opened, unless it was given and went on as a conversation."""
+        self._given = self.draft
+        self._typed: list[Prefill] = []
+        """The prompts that were given or left in it before."""
+        self._downloads = Downloads(host)
+        self._lookup = Latest(host.controller.client)
+
+    def prompt(self) -> None:
+        """Ask for a prompt."""
+        from inspector.main.dialogs.prompt import PromptDialog
+
+        before = [*given(self.timeline), *self._typed]
+        conversation = on_show(self.timeline) if self.draft == self._given else None
+        if conversation is not None:
+            self.draft = self._given = replace(conversation, echo=self.draft.echo)
+        dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
+        self.host.open(dialog, self._prompted)
+
+    def _prompted(self, draft: Draft | None) -> None:
+        if draft is None:
+            return
+        self.draft = draft.prompt
+        self._typed = [*self._typed[1 - _MOST_KEPT :], draft.prompt]
+        if draft.submitted:
+            self._given = draft.prompt
+            self.controller.setup.give(draft.prompt)
+            self.host.answer()
+
+    def open(self) -> None:
+        """Ask for a model; in a replay for the one to go on live with."""
+        from inspector.main.dialogs.model import ModelDialog
+
+        if why := self.controller.transport.bound:
+            self.host.answer(why)
+            return
+        facts = self.timeline.facts
+        facts = None if self.timeline.recorded else facts
+        present = Path(facts.path) if facts is not None else None
+        # what is open gives its memory back before the next one is read
+        room = (
+            facts.free_bytes + facts.weight_bytes
+            if facts is not None and facts.free_bytes is not None
+            else None
+        )
+        connection = self.controller.connection
+        elsewhere = connection.now.where if connection is not None and connection.far else ""
+        load = self.controller.setup.load
+        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere, room)
+        self.host.open(dialog, self._open)
+
+    def _open(self, load: LoadSettings | None) -> None:
+        if load is not None:
+            self.host.answer(self.controller.transport.open_model(load))
+
+    def facts(self) -> None:
+        """Show the facts about the model."""
+        from inspector.main.dialogs.facts import FactsDialog
+
+        if (facts := self.timeline.facts) is not None:
+            self.host.open(FactsDialog(facts, self.timeline.of(Measured).loaded))
+
+
+PROMPT_KEYS = dialog_table(
+    "While a prompt is typed",
+    note("up down", "On the first and the last line: the prompt before, the next one. `alt+↑` `alt+↓` on any.",
+         "other prompts", 5),
+    Action("prompt.read_file", "From a file", "Take the text of a file; `→` completes its path.",
+           lambda own: own.read_file(), hint="from a file", worth=4, priority=True),
+    note("ctrl+a", "Select all of it: what is typed then takes its place.", "select all", 2),
+    note("tab", hint="next field", worth=3),
+    applies("Prefill it."),
+    leaves("Leave; what was typed is kept."),
+)  # fmt: skip
+MODEL_KEYS = dialog_table(
+    "While a model is chosen",
+    note("", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed.",
+         written="letters"),
+    *picking("Go through the list, `pgup` `pgdn` by pages; its facts are below.", "model", 6, pages=""),
+    taking("Open it. A hub id that is not on the disk, or not whole, is downloaded first while the session goes on: "
+           "`⏎` again stops that, and goes on with it later.", "open"),
+)  # fmt: skip
+SETTING_UP = Tool(
+    "setup",
+    "Set up",
+    SetupActions,
+    actions=(
+        Action("prompt", "Prompt",
+            "Give another prompt, raw or through the chat template. What is there stays in the tree.",
+            SetupActions.prompt, Needs.ENGINE, group=SET_UP,
+            synonyms="text input chat system message template question",
+            hint=live("prompt"), worth=9, place=140),
+        Action("open", "Open model", "Open another model: one of those on the disk, a directory or a hub id.",
+            SetupActions.open, Needs.SESSION, group=SET_UP,
+            synonyms="load change switch model checkpoint hub download"),
+        Action("facts", "Model facts", "Show what is known of the model.", SetupActions.facts, Needs.MODEL,
+            group=SET_UP, synonyms="architecture config parameters layers details info quantization about"),
+    ),
+    owners=(PROMPT_KEYS, MODEL_KEYS),
+)  # fmt: skip
+
+
+# ---- the screen itself: panels, stop, help and leaving ------------------------------------------
+
+
+class ScreenActions(ToolActions):
+    """Arranges the screen; nearly all of it is the host's own."""
+
+    def next_panel(self, by: int) -> None:
+        """Go so many panels further."""
+        self.host.go_to(self.host.arrangement.neighbour(by, side=not no_text(self.timeline)))
+
+
+HELP_KEYS = dialog_table(
+    "In the help",
+    *both(("help.page_before", "help.next_page"), ("Page before", "Next page"), "", lambda own, by: own.other_page(by),
+          hint="other page", worth=6, priority=True),
+    note("up down", hint="scroll", worth=5),
+    note("enter", hint="open", worth=4),
+    Action("help.pages", "All pages", run=lambda own: own.show_topics()),
+    Action("help.close", "Close", run=lambda own: own.leave()),
+    told=False,
+)  # fmt: skip
+_FIRST = (
+    Action("stop", "Stop",
+            "Pause the run, stop the prefill or a look ahead, or leave the enlarged panel; notices go too.",
+            lambda own: own.host.stop(), group=STEP),
+    Action("next_panel", "Next panel", "Go to the next panel.", lambda own: own.next_panel(1), group=SCREEN),
+    Action("panel_before", "Panel before", "Go to the panel before.", lambda own: own.next_panel(-1), group=SCREEN),
+)  # fmt: skip
+_LAST = (
+    Action("alone", "Text and candidates",
+            "Show the text and the candidates alone, as for a projector; again for all panels.",
+            lambda own: own.host.room.show_alone(), group=SCREEN),
+    Action("hide", "Hide panel", "Hide the current panel; its number key shows it again.",
+            lambda own: own.host.room.hide({own.host.arrangement.current}), group=SCREEN),
+    Action("left_narrower", "Divider left",
+            "Move the divider between the columns to the left; or drag it. A panel that is left no room is hidden.",
+            lambda own: own.host.room.resize(-1, 0), group=SCREEN),
+    Action("left_wider", "Divider right", "Move the divider between the columns to the right.",
+            lambda own: own.host.room.resize(1, 0), group=SCREEN),
+    Action("divider_up", "Divider up", "Move the line under the current panel up; or drag it.",
+            lambda own: own.host.room.resize(0, -1), group=SCREEN),
+    Action("divider_down", "Divider down", "Move the line under the current panel down.",
+            lambda own: own.host.room.resize(0, 1), group=SCREEN),
+    Action("usual_room", "Usual layout", "Show all panels again, at their usual sizes.",
+            lambda own: own.host.room.usual_layout(), group=SCREEN),
+    Action("enlarge", "Enlarge", "Give the current panel the whole screen, or back.",
+            lambda own: own.host.room.enlarge(), group=SCREEN, synonyms="full screen zoom maximize bigger",
+            hint="enlarge", worth=1, place=160),
+    Action("theme", "Dark or light", "Switch between the dark and the light theme.",
+            lambda own: own.host.switch_theme(), group=SCREEN, synonyms="dark light colors colours"),
+    Action("help", "Help", "Show the keys and what the panels mean.", lambda own: own.host.help(), group=SCREEN,
+            synonyms="keys manual documentation", hint="help", worth=13, place=170),
+    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.quit(), group=SCREEN,
+            synonyms="exit leave close", hint="quit", worth=8, place=180),
+)  # fmt: skip
+
+
+def screen_tool(panels: Sequence[PanelPlace]) -> Tool:
+    """The tool of the screen's own keys.
+
+    Args:
+        panels: Each gets a number key, in their order, as far as there are digits.
+    """
+    numbers = tuple(_number(place + 1, panel) for place, panel in enumerate(panels[:9]))
+    return Tool("screen", "Screen", ScreenActions, actions=(*_FIRST, *numbers, *_LAST), owners=(HELP_KEYS,))
+
+
+def _number(digit: int, panel: PanelPlace) -> Action:
+    return Action(f"panel_{panel.id}", panel.label, f"Go to {panel.called}.", lambda own: own.host.go_to(panel.id),
+                  group=SCREEN, keys=str(digit))  # fmt: skip

@@ -1,0 +1,375 @@
+"""A recording on the screen: read between frames, shown up to a place in it, played at its own pace. Without Textual.
+
+The place is a number of entries: what is on show is what they tell, one after another. Going back means beginning anew
+and showing all up to an earlier place, which takes a moment in a long recording and needs nothing kept for it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+from engine.errors import TraceError
+from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
+from engine.trace import Entry, Kept, TraceReader, Unknown, in_use
+from engine.trace.file import uncollected
+from inspector.recordings.recorder import UNFIT, unfit
+from inspector.session.replay_backend import RecordedQuestions
+from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
+
+LOOK_SECONDS = 2.0
+"""Between two looks whether a program still appends to the file."""
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
+"""Times the recorded pace; the last is as fast as it can be shown."""
+READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
+"""Of a frame, while a recording is read, and while entries are caught up with."""
+LONGEST_PAUSE = 15.0
+"""Seconds: a person who was away is not waited for any longer."""
+
+
+class RecordedEntries:
+    """One file, read a little at a time.
+
+    Args:
+        path: The trace.
+        follow: Whether to go on at its end while a program appends to it.
+
+    Raises:
+        TraceError: There is no such file, or it is no trace that this version reads.
+    """
+
+    def __init__(self, path: Path, follow: bool = False) -> None:
+        self.path = path
+        self.entries: list[Entry] = []
+        """Those that were read."""
+        self.reading = True
+        """Whether there is more of the file to come; what a program appends later aside."""
+        self.failure: TraceError | None = None
+        """Why the rest can't be read, if so; what was read before it stands."""
+        self.stopped = False
+        """Whether a person had the rest left unread."""
+        self.stops = Stops(self.entries)
+        """Where steps through it end."""
+        self.opened: list[int] = []
+        """Places after the prompts that begin a tree."""
+        self.questions = RecordedQuestions()
+        """Of a lesson, with their answers."""
+        self.captions = Captions()
+        self._reader = TraceReader(path, torn_ok=True, follow=follow)
+        self._looked, self._left = -math.inf, False
+
+    @property
+    def progress(self) -> float:
+        """How much of the file was read, 0 to 1."""
+        return self._reader.progress
+
+    @property
+    def torn(self) -> int:
+        """Bytes of an incomplete last line that were left out."""
+        return self._reader.torn
+
+    @property
+    def following(self) -> bool:
+        """Whether more may come at the end."""
+        return self._reader.follows
+
+    @property
+    def left(self) -> bool:
+        """Whether no program appends to a file that is followed, as far as was seen a moment ago."""
+        if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
+            self._looked, self._left = now, self.following and not in_use(self.path)
+        return self._left
+
+    def read(self, enough: Callable[[], bool]) -> None:
+        """Read on, entry by entry, until `enough` or the end."""
+        if not (self.reading or self.following):
+            return
+        try:
+            # a few entries now and then are no reason to freeze everything
+            with uncollected() if self.reading else nullcontext():
+                while not enough():
+                    entry = next(self._reader)
+                    self.entries.append(entry)
+                    self._note(entry)
+        except StopIteration:
+            self.reading = False
+        except TraceError as error:  # what was read before it stands
+            self.failure, self.reading = error, False
+
+    def stop(self) -> bool:
+        """Leave the rest of the file unread; returns whether there was any."""
+        if not self.reading:
+            return False
+        self.reading, self.stopped = False, True
+        self.close()
+        return True
+
+    def end_before(self, position: int, failure: TraceError) -> None:
+        """Have the recording end before an entry that can't be shown.
+
+        Args:
+            position: Entries up to it, itself among them.
+            failure: Why.
+        """
+        self.reading, self.failure = False, failure
+        self.close()
+        del self.entries[position - 1 :]
+        self.stops.cut()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._reader.close()
+
+    def _note(self, entry: Entry) -> None:
+        """Take in what has to be known before an entry is shown."""
+        place, value = len(self.entries), entry.value
+        if isinstance(value, PromptOpened) and value.new_tree:
+            self.opened.append(place)
+        self.stops.note(value)
+        if (speaks := self.captions.note(place, entry)) is not None:
+            self.stops.speak(speaks, self.captions)
+        self.questions.note(value)
+
+
+class Player:
+    """One recording, shown up to a place in it.
+
+    Args:
+        path: The trace.
+        show: Shows what an entry tells.
+        begin: Clears the screen, before the first entry is shown again.
+        from_start: Whether it stands at its beginning once it is read, rather than at its end.
+        clock: Seconds.
+        follow: Whether to go on at its end while a program appends to it.
+
+    Raises:
+        TraceError: There is no such file, or it is no trace that this version reads.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        show: Callable[[Kept], None],
+        begin: Callable[[], None],
+        from_start: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+        follow: bool = False,
+    ) -> None:
+        self.file = RecordedEntries(path, follow)
+        """What was read of it."""
+        self.position = 0
+        """How many of its entries are on show."""
+        self.playing = False
+        self.speed = 1.0
+        self.rerolls: dict[int, int] = {}
+        """How often was drawn again after the nodes of the tree on show."""
+        self._show, self._begin, self._clock = show, begin, clock
+        self._tells = False
+        """Whether the captions of the place are told: where it was stepped or played to."""
+        self._nth = 0
+        """Which of them is told: two may speak at one place."""
+        self._seen: tuple[object, ...] = ()
+        """What there was at the end of the frame before."""
+        self._target: int | None = 0 if from_start else None
+        """The place to show; None for all that there is."""
+        self._then = 0.0
+        """When the entry before the next one was due."""
+
+    # ---- what is known ----------------------------------------------------------------------
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all is on show."""
+        return not self.file.reading and self.position == len(self.file.entries)
+
+    @property
+    def behind(self) -> int:
+        """How many changes of the picture came since the place to show; 0 where what comes is shown."""
+        return 0 if self._target is None else len(self.file.stops) - self.file.stops.number(self._wanted)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is being read or caught up with."""
+        return not self.file.reading and self.position == self._wanted
+
+    @property
+    def stop(self) -> tuple[int, int]:
+        """How many changes of the picture are on show, and how many there are."""
+        return self.file.stops.number(self.position), len(self.file.stops)
+
+    @property
+    def last(self) -> Kept | Unknown | None:
+        """What the last entry on show tells."""
+        return self.file.entries[self.position - 1].value if self.position else None
+
+    def caption(self, node: int) -> str:
+        """What the author told of a node of the tree on show up to here; empty for most."""
+        return self.file.captions.of(bisect_right(self.file.opened, self.position), node, self.position)
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
+        place = self.file.captions.before(self.position)
+        if not (self._tells and place and self.position == self._wanted):
+            return None
+        if self.file.stops.pictures(place) != self.file.stops.pictures(self.position):
+            return None
+        told = self.file.captions.told(place)
+        return told[self._nth if place == self.position else -1]
+
+    @property
+    def _wanted(self) -> int:
+        return len(self.file.entries) if self._target is None else self._target
+
+    # ---- what a person asks for -------------------------------------------------------------
+
+    def play(self) -> None:
+        """Play on from here; from the end, play all from the start."""
+        if self.at_end:
+            self.start()
+        self.playing, self._then, self._tells = True, self._clock(), True
+
+    def pause(self) -> None:
+        """Stand still."""
+        self.playing = False
+        if self._target is not None:
+            self._target = max(self._target, self.position)
+
+    def start(self) -> None:
+        """Go to where the first prompt begins."""
+        self.go(self.file.opened[0] if self.file.opened else 0)
+
+    def end(self) -> None:
+        """Go to the end."""
+        self.playing, self._target, self._tells = False, None, False
+
+    def step(self, telling: Telling = ()) -> None:
+        """Show the next change of the picture, or the next caption.
+
+        Args:
+            telling: Records that change the picture, too.
+        """
+        self.playing = False
+        here = self.file.captions.told(self._wanted)
+        if here and self._nth + self._tells < len(here):
+            self._nth, self._tells = self._nth + self._tells, True
+            return
+        self._nth, self._tells = 0, True
+        after = self.file.stops.after(self._wanted, telling)
+        self._target = None if self.file.following and self.at_end and after == self._wanted else after
+
+    def back(self, telling: Telling = ()) -> None:
+        """Show what was there a change of the picture, or a caption, before.
+
+        Args:
+            telling: Records that change the picture, too.
+        """
+        self.playing = False
+        if self._tells and self._nth:
+            self._nth -= 1
+            return
+        now = self.file.stops.upto(self._wanted, telling)  # what is on show now is that of this place
+        self.go(self.file.stops.upto(now - 1, telling))
+        self._tells, self._nth = True, max(0, len(self.file.captions.told(self._wanted)) - 1)
+
+    def go(self, place: int) -> None:
+        """Show all entries up to a place, and no more."""
+        self._target, self._nth = place, 0
+        if place < self.position:
+            self.position, self.rerolls = 0, {}
+            self._begin()
+
+    def change_speed(self, by: int) -> None:
+        """Play at another speed, `by` places further in `SPEEDS`."""
+        self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, SPEEDS.index(self.speed) + by))]
+
+    # ---- frame by frame ---------------------------------------------------------------------
+
+    def tick(self) -> bool:
+        """Do what a frame has time for: read, catch up, play.
+
+        Returns:
+            Whether anything on show changed.
+        """
+        end = self._clock() + READ_SECONDS
+        self.file.read(lambda: self._clock() >= end)
+        self._catch_up()
+        if self.playing and self.position >= self._wanted:
+            self._play()
+        before, self._seen = self._seen, (
+            self.position, self.playing, self.file.reading, self.telling, self.behind, self.file.left,
+        )  # fmt: skip
+        return before != self._seen
+
+    def _catch_up(self) -> None:
+        end = self._clock() + SHOW_SECONDS
+        while self.position < min(self._wanted, len(self.file.entries)) and self._clock() < end:
+            self._next()
+
+    def _play(self) -> None:
+        end = self._clock() + SHOW_SECONDS
+        while not self._played and (now := self._clock()) < end:
+            due = self._then + self._pause() / self.speed
+            if now < due:
+                break
+            self._then = max(due, now - READ_SECONDS)
+            if self._nth + 1 < len(self.file.captions.told(self.position)):
+                self._nth += 1
+            else:
+                self._nth = 0
+                self._next()
+        self._target = self.position
+        if self.at_end and self._played:
+            self.playing, self._target = False, None
+
+    @property
+    def _played(self) -> bool:
+        """Whether all that was read is on show, the last caption too."""
+        told = self.file.captions.told(self.position)
+        return self.position == len(self.file.entries) and self._nth + 1 >= len(told)
+
+    def _pause(self) -> float:
+        """Seconds between what is on show and what comes next."""
+        told = self.file.captions.told(self.position)
+        reading = told[self._nth].seconds if self._nth < len(told) else 0.0
+        if self.position == 0 or self._nth + 1 < len(told):
+            return reading
+        last, following = self.file.entries[self.position - 1], self.file.entries[self.position]
+        recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
+        if isinstance(last.value, ModelFacts | PromptOpened):
+            recorded = 0.0
+        if self.position + 1 in self.file.captions.at and isinstance(following.value, Marked):
+            recorded = min(recorded, LATE_CAPTION)  # nobody need see it being written
+        return max(recorded, reading)
+
+    def _next(self) -> None:
+        value = self.file.entries[self.position].value
+        self.position += 1
+        if isinstance(value, Unknown):
+            return
+        if isinstance(value, PromptOpened) and value.new_tree:
+            self.rerolls = {}
+        following = getattr(value, "next", None)
+        if isinstance(following, Distribution):
+            self.rerolls.pop(following.node, None)  # a draw may have been taken back
+            if following.reroll:
+                self.rerolls[following.node] = following.reroll
+        try:
+            self._show(value)
+        except UNFIT as error:
+            self._unfit(value, error)
+
+    def _unfit(self, value: Kept, error: Exception) -> None:
+        """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
+        self.playing, self._target = False, None
+        self.file.end_before(self.position, unfit(self.position, value, error))
+        self.position, self.rerolls, self._nth = 0, {}, 0
+        self._begin()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.file.close()

@@ -1,0 +1,317 @@
+"""The backend of a recording: tells what was recorded, and answers commands from that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Thread
+
+from engine import protocol, wire
+from engine.errors import Cancelled, EngineError, StepError, WireError
+from engine.logits.recorded import RecordedLogits
+from engine.protocol import (
+    Candidate,
+    Command,
+    Ended,
+    Explained,
+    Failure,
+    QuestionAsked,
+    Record,
+    TokensFound,
+)
+from engine.settings import LoadSettings, Settings
+from engine.task import Task
+from engine.token_texts import TokenQuery, read_query
+from engine.trace import Kept, Unknown
+from inspector.keys import key_for, with_keys
+from inspector.session.controller import Controller
+from inspector.state.timeline import STATES, Timeline
+
+REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
+_FAILED = (
+    protocol.Tokenize, protocol.PreviewPrompt, protocol.WhatIf, protocol.ReadGrammar,
+    *(command for state in STATES for command in state.FAILS),
+)  # fmt: skip
+"""Commands whose failure is shown where they were given."""
+_ENDS = {command.kind for state in STATES if Ended in state.TAKES for command in state.FAILS}
+"""Commands whose end, though nobody here sent them, means something to a state."""
+_RowsAnswer = Callable[[Callable[[], bool]], Record]
+_EDITED = "Take another copy of the recording."
+
+
+class ReplayBackend:
+    """Takes commands as an engine does, and does what can be done with the record alone.
+
+    Args:
+        controller: Of the screen on which the recording is shown.
+        emit: Receives what answers commands, to be taken in with the next frame as an engine's records are.
+        answer: Tells the person something.
+    """
+
+    def __init__(
+        self, controller: Controller, emit: Callable[[Record], None], answer: Callable[[str], None]
+    ) -> None:
+        self._controller, self._emit, self._answer = controller, emit, answer
+        self._explained: dict[int, list[Explained]] = {}
+        """What was recorded of how tokens were chosen, by the node before, not of settings that were tried."""
+        self.questions = RecordedQuestions()
+        """Of a lesson, with their recorded answers."""
+        self._answers = RecordedAnswers(emit)
+
+    # ---- entries ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Clear the screen, before the first entry is shown."""
+        self._explained = {}
+        self._answers.begin()
+        client = self._controller.client
+        before, client.timeline = client.timeline, Timeline(recorded=True)
+        client.timeline.generation = before.generation + 1  # or a view might take one for the other
+        client.timeline.readings = before.readings + 1
+
+    def show(self, value: Kept) -> None:
+        """Show what an entry tells: records go in where an engine's do."""
+        match value:
+            case LoadSettings():
+                self._controller.setup.load = _harmless(value)
+            case Settings():
+                self._controller.setup.use(value)
+            case Explained():
+                if value.used and _whole(value):
+                    self._explained.setdefault(value.node, []).append(value)
+                    self._controller.queries.recorded(value)
+            case Ended(command=kind) | Failure(command=kind) if kind not in _ENDS:
+                pass  # of a command that nobody waits for here
+            case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
+                pass  # no engine told it: it could not be drawn
+            case Record(lasting=True):
+                if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
+                    self.begin()  # another model was opened
+                if isinstance(value, protocol.PromptOpened) and value.new_tree:
+                    self._explained = {}
+                self._controller.client.receive(value)
+        self._answers.take(value)
+
+    # ---- commands ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Give up the answers that are under way."""
+        self._answers.close()
+        return True
+
+    def send(self, command: Command) -> None:
+        """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
+        if isinstance(command, protocol.Cancel):
+            self._answers.cancel(command.target)
+        elif recorded := self.questions.answer(command):
+            for record in recorded:
+                self._answer_with(record, command)
+            self._answer_with(Ended(command.kind), command)
+        elif not self._answers.ask(command):
+            done = self._do(command)
+            self._answer_with(Ended(command.kind, cancelled=not done), command)
+
+    def _answer_with(self, record: Record, command: Command) -> None:
+        """Emit a record with the id of the command that it answers: a copy, as one that was recorded is shown again."""
+        self._emit(replace(record, request=command.id))
+
+    def _do(self, command: Command) -> bool:
+        """Do what can be done with the record alone; returns whether it was."""
+        match command:
+            case protocol.MoveTo():
+                return self._visit(command.node)
+            case protocol.Choose():
+                return self._choose(command.node, command.token)
+            case protocol.Explain():
+                self._answer_with(self._explain(command), command)
+            case protocol.FindTokens():
+                self._answer_with(self._find(command), command)
+            case protocol.LookAhead():
+                pass  # what was recorded of it is shown already
+            case _ if isinstance(command, _FAILED):
+                self._answer_with(_failure(command, "No model is loaded."), command)
+            case _:
+                self._answer(self._controller.transport.bound or with_keys(REFUSED))
+                return False
+        return True
+
+    def _visit(self, node: int) -> bool:
+        if node not in self._controller.timeline.tree.nodes:
+            self._answer(f"Recorded: nobody stepped here.{self._way}")
+            return False
+        self._controller.timeline.visit(node)
+        return True
+
+    def _choose(self, node: int, token: int) -> bool:
+        timeline = self._controller.timeline
+        for child in timeline.tree.children.get(node, []):
+            if timeline.tree.nodes[child].id == token:
+                timeline.select(len(timeline.tree.path(child)) - 1)
+                timeline.visit(timeline.tree.leaf(child))
+                return True
+        self._answer(f"Recorded: this way was not taken.{self._way}")
+        return False
+
+    @property
+    def _way(self) -> str:
+        return (
+            ""
+            if self._controller.transport.bound
+            else f" {key_for('go_live')} goes on live, then every way is open"
+        )
+
+    def _explain(self, command: protocol.Explain) -> Explained | Failure:
+        """What was recorded of the distribution on show; not of one of other settings, before or after."""
+        timeline = self._controller.timeline
+        if command.settings == self._controller.queries.used(timeline):
+            for found in reversed(self._explained.get(command.node, [])):
+                if found.next == timeline.distribution:
+                    return found
+        return _failure(command, "The sampler's stages were not recorded here.")
+
+    def _find(self, command: protocol.FindTokens) -> TokensFound | Failure:
+        """Search among the candidates that were recorded."""
+        timeline = self._controller.timeline
+        if timeline.before != command.node or not timeline.candidates:
+            return _failure(command, "No candidates were recorded here.")
+        query = read_query(command.query)
+        found = tuple(each for each in timeline.candidates if _matches(each, query))
+        return TokensFound(
+            command.node, command.query, found[: command.limit], len(found), sum(each.prob for each in found)
+        )
+
+
+def _failure(command: Command, message: str) -> Failure:
+    return Failure(command.kind, message, f"{key_for('go_live')} goes on live.")
+
+
+def _matches(candidate: Candidate, query: TokenQuery) -> bool:
+    match query.kind:
+        case "id":
+            return candidate.id == query.id
+        case "bytes":
+            return query.raw in candidate.raw
+        case _:
+            text = candidate.text if query.cased else candidate.text.lower()
+            return any(part in text for part in query.texts)
+
+
+def _whole(explained: Explained) -> bool:
+    """Whether an explanation has a value for each candidate, as one that an engine made does."""
+    count = len(explained.next.candidates)
+    parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
+    return all(len(part) == count for part in parts)
+
+
+def _harmless(load: LoadSettings) -> LoadSettings:
+    """Without what would run code that a file chose: a model's own, a library, or programs on other hosts. Only who
+    starts the program may."""
+    blas = load.blas if load.blas in ("auto", "bundled") else "auto"
+    return replace(load, trust_remote_code=False, blas=blas, ranks=1, hostfile="")
+
+
+class RecordedQuestions:
+    """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[Record]] = {}
+        """By the question, as `QuestionAsked` has it in this version."""
+        self._reading: list[Record] | None = None
+        """The answer that is being read."""
+        self._kind = ""
+        """Of the question that it answers."""
+
+    def note(self, value: Kept | Unknown) -> None:
+        """Take in an entry: an answer is all up to the end of its command."""
+        if isinstance(value, QuestionAsked):
+            words, self._kind = _as_asked_now(value.command)
+            self._reading = self._answers[words] = []
+        elif isinstance(value, Ended | Failure) and value.command != self._kind:
+            pass  # of what was asked meanwhile, or before
+        elif isinstance(value, Ended):
+            self._reading = None
+        elif self._reading is not None and not isinstance(value, Unknown | Settings | LoadSettings):
+            self._reading.append(value)
+
+    def answer(self, command: Command) -> list[Record]:
+        """What was answered to a question; empty where it was not asked."""
+        return self._answers.get(wire.encode(replace(command, id=0)).decode(), []) if self._answers else []
+
+
+def _as_asked_now(question: str) -> tuple[str, str]:
+    """A recorded question as this version words it, and its kind: an earlier one lacks fields that were added since."""
+    try:
+        command = wire.decode(question.encode(), recorded=True)
+        return wire.encode(command).decode(), getattr(command, "kind", "")
+    except WireError:  # of a later version, or nobody's: it is not asked here
+        return question, ""
+
+
+class RecordedAnswers:
+    """Answers from recorded rows of logits, one question after another.
+
+    In threads: what a long text would have been takes longer than a frame.
+
+    Args:
+        emit: Receives the answers, and an `Ended` after each, as from an engine.
+    """
+
+    def __init__(self, emit: Callable[[Record], None]) -> None:
+        self._emit = emit
+        self._logits = RecordedLogits()
+        self._tasks: dict[int, Task] = {}
+        """Those that have not ended, by the id of their command."""
+        self._last: Thread | None = None
+        """Answers the latest question, once those before it are answered."""
+
+    def begin(self) -> None:
+        """The recording is shown anew: forget what it told."""
+        self._logits = RecordedLogits()
+
+    def take(self, value: Record | Settings | LoadSettings) -> None:
+        """Take in what an entry tells."""
+        self._logits.take(value)
+
+    def ask(self, command: Command) -> bool:
+        """Have a command answered where there are rows for it; returns whether there are."""
+        if not self._logits.answers(command):
+            return False
+        task = self._tasks[command.id] = Task(command)
+        arguments = (task, self._logits.question(command), self._last)
+        self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
+        self._last.start()
+        return True
+
+    def cancel(self, id: int) -> None:
+        """Give up a command that was asked, if it hasn't ended."""
+        if (task := self._tasks.get(id)) is not None:
+            task.cancel.set()
+
+    def close(self) -> None:
+        """Give up everything."""
+        for task in list(self._tasks.values()):
+            task.cancel.set()
+
+    # ---- in the threads ---------------------------------------------------------------------
+
+    def _work(self, task: Task, answer: _RowsAnswer, before: Thread | None) -> None:
+        if before is not None:
+            before.join()
+        command, cancelled = task.command, False
+        try:
+            self._emit(replace(answer(task.cancel.is_set), request=command.id))
+        except Cancelled:
+            cancelled = True
+        except EngineError as error:
+            self._fail(command, error)
+        except Exception as error:  # only a file made to mislead: ids or nodes that its rows haven't
+            told = f"What was recorded doesn't hold together here: {type(error).__name__}."
+            self._fail(command, StepError(told, _EDITED))
+        del self._tasks[command.id]
+        self._emit(Ended(command.kind, cancelled, request=command.id))
+
+    def _fail(self, command: Command, error: EngineError) -> None:
+        self._emit(Failure(command.kind, error.message, error.hint, request=command.id))

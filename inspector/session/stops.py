@@ -1,0 +1,287 @@
+"""Where a step through a recording ends: places at which the picture changes, or a caption speaks. Pure.
+
+A place is a number of entries. A caption that was written where the session stood speaks at its own place. One that was
+written afterwards, about a token further up, speaks where that token came: an audience that watches it come is to read
+it then.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
+
+from engine import protocol
+from engine.frozen import frozen
+from engine.protocol import Marked, Moved, Prefilled, PromptOpened, PromptReadings, Step
+from engine.trace import Entry, Kept, Unknown
+from inspector.state.capability import ReplayStop
+from inspector.state.timeline import STATES
+
+Telling = tuple[type, ...]
+"""Classes of records that change what is looked at, where that is the screen of a tool."""
+LATE_CAPTION = 3.0
+"""A caption that was written so many seconds after its step is read by nobody in the recorded time."""
+WORDS_A_SECOND = 3.0
+_QUIET = (
+    Marked,
+    protocol.Ended,
+    protocol.Measuring,
+    protocol.Failure,
+    protocol.Finished,
+    protocol.Verified,
+    protocol.Undone,
+)
+"""After these there is the same to be seen as before."""
+
+
+@frozen
+class Caption:
+    """One caption."""
+
+    node: int
+    """The token that it speaks of."""
+    text: str
+    """Not made printable."""
+    tool: str
+    """Id of the panel or tool that shows what it says; empty for none in particular."""
+    seconds: float
+    """That it is given to be read, where it was not waited for in the recorded time."""
+
+
+class Captions:
+    """Takes in the entries of a recording in their order; what is told of a place may come long after it."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, list[Caption]] = {}
+        """By place: a number of entries."""
+        self._places: list[int] = []
+        """Those places, in ascending order."""
+        self._of: dict[tuple[int, int], list[tuple[int, Caption]]] = {}
+        """By the number of the tree and node: those in force, with their places in ascending order."""
+        self._tree = 0
+        self._reached: dict[int, tuple[int, float]] = {}
+        """Where and when each node of the present tree came."""
+        self._prompt: list[int] = []
+        """Nodes that came with the last prompt, until something follows it."""
+        self._tip, self._jumped = 0, 0.0
+        """The end of the path, and when it became another one than a step longer."""
+        self._changed = 0
+        """The place after the last entry that changed anything."""
+
+    def of(self, tree: int, node: int, place: int) -> str:
+        """What was told of a node up to a place; empty for most."""
+        told = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
+        return told[-1] if told else ""
+
+    def told(self, place: int) -> Sequence[Caption]:
+        """The captions that speak at a place."""
+        return self.at.get(place, ())
+
+    def before(self, place: int) -> int:
+        """The last place up to one where a caption speaks, that one included; 0 for none."""
+        found = bisect_right(self._places, place)
+        return self._places[found - 1] if found else 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any at all."""
+        return bool(self.at)
+
+    def note(self, place: int, entry: Entry) -> int | None:
+        """Take in an entry.
+
+        Args:
+            place: How many entries there are, this one included.
+            entry: The last of them.
+
+        Returns:
+            Where a caption speaks now that this entry is known, None where it has none.
+        """
+        if not isinstance(entry.value, _QUIET):
+            self._changed = place
+        match entry.value:
+            case Marked():
+                return self._written(place, entry.value, entry.at)
+            case PromptOpened():
+                self._opened(place, entry.value, entry.at)
+            case Prefilled() | PromptReadings():
+                for node in self._prompt:
+                    self._reached[node] = place, entry.at
+            case Step(node=node, parent=parent):
+                self._prompt = []
+                self._jumped = self._jumped if parent == self._tip else entry.at
+                self._tip = node
+                self._come((node,), place, entry.at)
+            case Moved(node=node):
+                self._prompt = []
+                self._tip, self._jumped = node, entry.at
+            case protocol.BeamStep(live=live, finished=finished, greedy=greedy):
+                self._prompt = []
+                self._come(
+                    (each.node for each in (*live, *finished, greedy) if each is not None), place, entry.at
+                )
+            case protocol.BeamEnded(ranking=ranking, greedy=greedy):
+                self._come((each.node for each in (*ranking, greedy)), place, entry.at)
+            case _:
+                pass
+        return None
+
+    def alone(self, place: int, stop: int) -> bool:
+        """Whether at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
+        return self._changed <= stop < place and stop not in self.at
+
+    def _opened(self, place: int, opened: PromptOpened, at: float) -> None:
+        if opened.new_tree:
+            self._tree, self._reached = self._tree + 1, {}
+        self._prompt = [token.node for token in opened.tokens if token.node not in self._reached]
+        self._come(self._prompt, place, at)
+        self._tip, self._jumped = opened.tokens[-1].node if opened.tokens else opened.parent, at
+
+    def _come(self, nodes: Iterable[int], place: int, at: float) -> None:
+        for node in nodes:
+            self._reached.setdefault(node, (place, at))
+
+    # ---- captions ---------------------------------------------------------------------------
+
+    def _written(self, place: int, mark: Marked, at: float) -> int | None:
+        """Take in what is written at a node from here on."""
+        if mark.node not in self._reached:
+            return None
+        written = self._of.setdefault((self._tree, mark.node), [])
+        known = next((n for n, (_, each) in enumerate(written) if _same(each, mark)), None)
+        if known is not None or not mark.caption:  # another mark was made there, or a caption was taken back
+            self._forget(written, len(written) - 1 if known is None else known + 1)
+            return None
+        reached, came = self._reached[mark.node]
+        here = mark.node == self._tip or at - max(came, self._jumped) <= LATE_CAPTION
+        if not here and written:
+            reached = written[-1][0]  # it was corrected
+            self._forget(written, len(written) - 1)
+        return self._put(written, place if here else reached, mark, at - came > LATE_CAPTION)
+
+    def _put(self, written: list[tuple[int, Caption]], place: int, mark: Marked, late: bool) -> int:
+        # a caption with a panel was written for a replay: nobody need have waited for it
+        seconds = len(mark.caption.split()) / WORDS_A_SECOND if late or mark.tool else 0.0
+        caption = Caption(mark.node, mark.caption, mark.tool, seconds)
+        written.append((place, caption))
+        if place not in self.at:
+            self.at[place] = []
+            insort(self._places, place)
+        self.at[place].append(caption)
+        return place
+
+    def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
+        """Take back all but the first captions of a node."""
+        for place, caption in written[max(0, kept) :]:
+            told = [each for each in self.at[place] if each is not caption]
+            self.at[place] = told
+            if not told:
+                del self.at[place]
+                self._places.remove(place)
+        del written[max(0, kept) :]
+
+
+def _same(caption: Caption, mark: Marked) -> bool:
+    return caption.text == mark.caption and caption.tool == mark.tool
+
+
+# ---- where steps end --------------------------------------------------------------------------
+
+_PICTURES = (protocol.PrefillChunk, Prefilled, Step, Moved, protocol.Resampled)
+"""Entries that change the main screen."""
+STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
+ELSEWHERE = tuple(record for record, stop in STOPS.items() if stop is not ReplayStop.BEGINS)
+"""Entries that change the screen of a tool and not the main one."""
+
+
+class Stops:
+    """The places of one recording, each a number of entries.
+
+    Args:
+        entries: Those that were read; more come.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._places: list[int] = []
+        self._pictures: list[int] = []
+        self._row: type[object] | None = None
+        """The kind of those that come in a row now."""
+        self._spoken = 0
+        """The last place to which a caption moved a step's end."""
+
+    def note(self, value: Kept | Unknown) -> None:
+        """Take in the last entry that was read."""
+        if isinstance(value, _PICTURES):
+            self._pictures.append(len(self._entries))
+        if self._belongs_to_last(value):
+            self._places[-1] = len(self._entries)
+        elif self._ends_step(value):
+            self._places.append(len(self._entries))
+
+    def _belongs_to_last(self, value: Kept | Unknown) -> bool:
+        """Whether an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
+        if not self._places or self._places[-1] == self._spoken:
+            return False
+        return isinstance(value, PromptReadings) or (
+            isinstance(value, protocol.DraftRound) and value.stage == "taken"
+        )
+
+    def _ends_step(self, value: Kept | Unknown) -> bool:
+        stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
+        first, self._row = self._row is not type(value), self._row if stop is None else type(value)
+        match stop:
+            case ReplayStop.EACH:
+                return True
+            case ReplayStop.FIRST:
+                return first
+            case ReplayStop.FIRST_AND_LAST:
+                return first or bool(getattr(value, "last", False))
+        return False
+
+    def speak(self, place: int, captions: Captions) -> None:
+        """Have a step end where a caption speaks, rather than just before it."""
+        if self._places and captions.alone(place, self._places[-1]):
+            self._places[-1] = self._spoken = place
+        elif self.upto(place) != place:
+            insort(self._places, place)
+
+    def cut(self) -> None:
+        """Forget the places beyond the last entry."""
+        for places in (self._places, self._pictures):
+            del places[bisect_right(places, len(self._entries)) :]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def number(self, place: int) -> int:
+        """How many there are up to a place."""
+        return bisect_right(self._places, place)
+
+    def pictures(self, place: int) -> int:
+        """How often the main screen has changed up to a place."""
+        return bisect_right(self._pictures, place)
+
+    def after(self, place: int, telling: Telling = ()) -> int:
+        """The next place where a step ends.
+
+        Args:
+            place: The present one.
+            telling: Records that change what is looked at, too.
+        """
+        stop = self.number(place)
+        end = self._places[stop] if stop < len(self._places) else len(self._entries)
+        told = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
+        return next(told, end)
+
+    def upto(self, place: int, telling: Telling = ()) -> int:
+        """The last place where a step ends, that one included; 0 for the beginning.
+
+        Args:
+            place: The present one.
+            telling: Records that change what is looked at, too.
+        """
+        stop = self.number(place) - 1
+        begin = self._places[stop] if stop >= 0 else 0
+        told = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
+        return next(told, begin)

@@ -1,0 +1,118 @@
+"""The dialogs of the tree: which branches it shows, and what the user writes on a branch or a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Label, Static
+
+from engine.protocol import Marked
+from inspector.tools.tree.view import TreeFilter
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import Choice, SafeInput
+
+# ---- which branches are shown -------------------------------------------------------------------
+
+LABELS = ("all branches", "only bookmarked")
+
+
+class FilterDialog(Dialog[TreeFilter]):
+    """Asks for a filter.
+
+    Args:
+        wanted: The one in force.
+        fit: Counts the branches that fit one.
+    """
+
+    HEADING: ClassVar[str] = "Filter the tree"
+    APPLY: ClassVar[str] = "Filter"
+
+    def __init__(self, wanted: TreeFilter, fit: Callable[[TreeFilter], int]) -> None:
+        super().__init__()
+        self._wanted, self._fit = wanted, fit
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("text of a branch or its notes", classes="field-label", markup=False)
+        yield SafeInput(self._wanted.text, "any", id="filter-text")
+        yield Choice(LABELS, int(self._wanted.bookmarked), id="filter-marks")
+        yield Remark(id="filter-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one("#filter-text", SafeInput).focus()
+        self._count()
+
+    @property
+    def _typed(self) -> TreeFilter:
+        text = self.query_one("#filter-text", SafeInput).value
+        return TreeFilter(text, bool(self.query_one("#filter-marks", Choice).chosen))
+
+    @on(Input.Changed, "#filter-text")
+    @on(Choice.Changed, "#filter-marks")
+    def _count(self) -> None:
+        wanted = self._typed
+        if not wanted:
+            told, fit = "No filter: all branches are shown.", 1
+        else:
+            fit = self._fit(wanted)
+            told = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above stay in sight."
+        self.query_one("#filter-remark", Remark).say(told, wrong=not fit)
+
+    def apply(self) -> None:
+        """Use it; an empty one shows all."""
+        self.dismiss(self._typed)
+
+
+# ---- what the user writes on a branch -----------------------------------------------------------
+
+FIELDS = (
+    ("name", "name: shown in the tree"),
+    ("note", "note: for yourself"),
+    ("caption", "caption: for an audience, in a replay"),
+)
+
+
+class NamingDialog(Dialog[Marked]):
+    """Asks for name, note and caption; an empty field takes what was there away.
+
+    Args:
+        mark: As they are now.
+        what: The branch or token that they are for, printable.
+        stages: Where the caption can be shown: ids and titles.
+        here: Id of the one that is looked at.
+    """
+
+    HEADING: ClassVar[str] = "Name and note"
+    APPLY: ClassVar[str] = "Keep"
+
+    def __init__(self, mark: Marked, what: str, stages: Sequence[tuple[str, str]], here: str) -> None:
+        super().__init__()
+        self.mark, self.what = mark, what
+        self.stages = [id for id, _ in stages]
+        self._titles = [title for _, title in stages]
+        self._here = mark.tool if mark.tool in self.stages else here
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(Content.styled(self.what, "bold"), id="naming-what")
+        for name, label in FIELDS:
+            yield Label(label, classes="field-label", markup=False)
+            yield SafeInput(getattr(self.mark, name), "none", id=f"naming-{name}")
+        yield Label("panel: that the caption is about", classes="field-label", markup=False)
+        yield Choice(self._titles, self.stages.index(self._here), id="naming-tool")
+
+    def on_mount(self) -> None:
+        """Begin in the name."""
+        self.query_one("#naming-name", SafeInput).focus()
+
+    def apply(self) -> None:
+        """Keep what was typed."""
+        name, note, caption = (
+            self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS
+        )
+        tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if caption else ""
+        self.dismiss(replace(self.mark, name=name, note=note, caption=caption, tool=tool))

@@ -1,0 +1,1 @@
+"""The next message of a conversation, behind the answer of the model."""

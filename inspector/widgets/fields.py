@@ -1,0 +1,232 @@
+"""Fields of a form, safe to edit foreign text in: a terminal obeys nothing that was typed, nor anything else drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.highlighter import Highlighter
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.content import Content
+from textual.filter import LineFilter
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.style import Style as ContentStyle
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+
+from inspector.display import visible
+from inspector.keys import key_for
+from inspector.widgets.inks import Inked
+
+MOST_TYPED = 200_000
+"""Characters that an editor takes: it lays out 1 MB in some 2 s, and again whenever it is opened or resized."""
+MOST_IN_LINE = 10_000
+"""Characters that a field of one line takes."""
+UNKNOWN = "�"
+_INKS = {
+    "input--cursor": "caret",
+    "input--selection": "selection",
+    "input--placeholder": "faint",
+    "input--suggestion": "faint",
+}
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
+GAP = "   "
+
+
+# ---- text that was typed ------------------------------------------------------------------------
+
+
+def editable(text: str) -> str:
+    """A text as an editor may show it: character for character, so that the cursor stays true."""
+    return "".join(char if char.isprintable() or char == "\t" else _one(char) for char in text)
+
+
+def _one(char: str) -> str:
+    shown = visible(char)
+    return shown if len(shown) == 1 else UNKNOWN
+
+
+def _harmless(text: str) -> str:
+    return _OBEYED.sub(lambda match: UNKNOWN * cell_len(match[0]), text)
+
+
+class ControlFilter(LineFilter):
+    """Takes control characters out of every line that goes to the terminal, whichever widget drew it.
+
+    Panels draw through `visible()` and never need it; pasted text in an editor of the toolkit may.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments with nothing in them that a terminal obeys; their widths stay."""
+        if not any(_OBEYED.search(segment.text) for segment in segments):
+            return segments
+        return [Segment(_harmless(text), style, control) for text, style, control in segments]
+
+
+class _Editable(Highlighter):
+    def highlight(self, text: Text) -> None:
+        text.plain = editable(text.plain)
+
+
+class SafeInput(Input, Inked, inherit_css=False):
+    """One line to type in; control characters that were pasted are shown, not obeyed."""
+
+    DEFAULT_CSS = """
+    SafeInput { width: 100%; height: 1; background: $foreground 8%; color: $foreground; pointer: text; }
+    SafeInput:focus { background-tint: $foreground 5%; }
+    SafeInput { overflow: auto; scrollbar-size-horizontal: 0; }
+    """
+
+    def __init__(self, value: str = "", placeholder: str = "", id: str | None = None) -> None:
+        super().__init__(value, placeholder, _Editable(), id=id, max_length=MOST_IN_LINE)
+
+    def get_component_rich_style(
+        self, *names: str, partial: bool = False, default: Style | None = None
+    ) -> Style:
+        """An ink, not the toolkit's component style: a dialog of twenty lines opens in two thirds of the time."""
+        return self.ink(_INKS[names[0]])
+
+
+class SafeTextArea(TextArea):
+    """Several lines to type in; control characters that were pasted are shown, not obeyed."""
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Refuse what would be too much to edit."""
+        if len(self.document.text) + len(event.text) > MOST_TYPED:
+            event.prevent_default()
+            event.stop()
+            self.app.notify(
+                (
+                    f"That is more than {MOST_TYPED:,} characters. Put it into a file: {key_for('prompt')}, "
+                    f"{key_for('prompt.read_file')} read one."
+                ),
+                title="Not pasted",
+                severity="warning",
+                markup=False,
+            )
+
+    def get_line(self, line_index: int) -> Text:
+        """One line of the document, as it may be drawn."""
+        return Text(editable(self.document.get_line(line_index)), end="", no_wrap=True)
+
+
+class TypedTextArea(SafeTextArea):
+    """Several lines to type in; enter is done with it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
+    ]
+
+    class TextSubmitted(Message):
+        """Enter was pressed."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()  # the toolkit's editor would begin a new line
+            self.post_message(self.TextSubmitted())
+
+    def action_newline(self) -> None:
+        """Begin a new line."""
+        self.insert("\n")
+
+
+def escaped(text: str) -> str:
+    """A text as it can be typed on one line: a newline as \\n."""
+    return "".join(_ESCAPES.get(char, char) for char in text)
+
+
+def unescaped(text: str) -> str:
+    """What was typed on one line, with \\n as a newline; other backslashes stay."""
+    out, chars = [], iter(text)
+    for char in chars:
+        follower = next(chars, "") if char == "\\" else ""
+        out.append(_UNESCAPES.get(follower, char + follower) if follower else char)
+    return "".join(out)
+
+
+# ---- a choice -----------------------------------------------------------------------------------
+
+
+class Choice(Widget, can_focus=True):
+    """One of several labels on a line; a mark shows what is chosen, not colour alone.
+
+    Args:
+        labels: In display order.
+        chosen: Place of the one that is chosen at first.
+        id: Of the widget.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,up", "turn(-1)", "Before", show=False),
+        Binding("right,down,space", "turn(1)", "Next", show=False),
+    ]
+    chosen: reactive[int] = reactive(0, init=False, layout=True)
+    labels: reactive[tuple[str, ...]] = reactive((), init=False, layout=True)
+
+    class Changed(Message):
+        """Another label was chosen."""
+
+        def __init__(self, choice: Choice) -> None:
+            self.choice = choice
+            super().__init__()
+
+        @property
+        def control(self) -> Choice:
+            """The widget, for selectors."""
+            return self.choice
+
+    def __init__(self, labels: Sequence[str], chosen: int = 0, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.set_reactive(Choice.labels, tuple(labels))
+        self.set_reactive(Choice.chosen, chosen)
+
+    def watch_chosen(self) -> None:
+        """Notify the dialog."""
+        self.post_message(self.Changed(self))
+
+    def action_turn(self, by: int) -> None:
+        """Choose a neighbouring label."""
+        self.chosen = (self.chosen + by) % len(self.labels)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the label that was clicked."""
+        self.chosen = event.style.meta.get("choice", self.chosen)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as the labels need, each whole."""
+        return len(self._lines(width))
+
+    def render(self) -> Content:
+        lines = self._lines(self.content_size.width)
+        return Content("\n").join(Content(GAP).join(map(self._label, line)) for line in lines)
+
+    def _lines(self, width: int) -> list[list[int]]:
+        """The places of the labels on each line: none parts from its mark."""
+        lines: list[list[int]] = []
+        room = -1
+        for place, label in enumerate(self.labels):
+            cells = 2 + cell_len(label)
+            if room < len(GAP) + cells:
+                lines.append([])
+                room = width + len(GAP)
+            lines[-1].append(place)
+            room -= len(GAP) + cells
+        return lines or [[]]
+
+    def _label(self, place: int) -> Content:
+        chosen = place == self.chosen
+        style = "bold $text-primary" if chosen else "$ink-muted"
+        content = Content.styled(f"{'◉' if chosen else '○'} {self.labels[place]}", style)
+        return content.stylize(ContentStyle.from_meta({"choice": place}))

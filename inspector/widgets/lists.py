@@ -1,0 +1,174 @@
+"""Lists of which one row is highlighted: one that we draw, the dialog around it, and the toolkit's made safe."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events, on
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.widgets import Button, OptionList
+
+from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.dialog import Dialog
+
+Result = TypeVar("Result")
+
+
+# ---- rows that we draw --------------------------------------------------------------------------
+
+
+class PickList(Canvas):
+    """Rows of which one is highlighted; subclasses draw a row, and one above them."""
+
+    class RowPicked(Message):
+        """The highlighted row was clicked: take it."""
+
+    class RowHighlighted(Message):
+        """Another row is highlighted, or there are others."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.count = 0
+        self.highlighted = 0
+        self._top = 0
+
+    def head(self, width: int) -> Row:
+        """The names of the columns."""
+        raise NotImplementedError
+
+    def row(self, place: int, width: int) -> Row:
+        """One row, counted from 0."""
+        raise NotImplementedError
+
+    def lay(self, count: int, highlighted: int = 0) -> None:
+        """Show so many rows.
+
+        Args:
+            count: How many there are.
+            highlighted: Place of the one that is highlighted.
+        """
+        self.count, self.highlighted, self._top = count, highlighted, 0
+        self.post_message(self.RowHighlighted())
+        self.redraw()
+
+    def move(self, by: int) -> None:
+        """Highlight the row that is so many below (above if negative), as far as there are any."""
+        place = max(0, min(self.count - 1, self.highlighted + by))
+        if place != self.highlighted:
+            self.highlighted = place
+            self.post_message(self.RowHighlighted())
+            self.redraw()
+
+    @property
+    def page(self) -> int:
+        """How many rows are visible at once."""
+        return max(1, self.size.height - 1)
+
+    # ---- events -----------------------------------------------------------------------------
+
+    def on_click(self, event: events.Click) -> None:
+        place = self._top + event.y - 1
+        if event.y < 1 or place >= self.count:
+            return
+        if place == self.highlighted:
+            self.post_message(self.RowPicked())
+        self.move(place - self.highlighted)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.move(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.move(-1)
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        if not self.count:
+            return []
+        room = max(1, height - 1)
+        self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
+        shown = range(self._top, min(self.count, self._top + room))
+        return [self.head(width), *(self._marked_row(place, width) for place in shown)]
+
+    def _marked_row(self, place: int, width: int) -> Row:
+        here = place == self.highlighted
+        row = [Segment("▌" if here else " ", self.ink("primary")), *self.row(place, width - 1)]
+        return self._grounded(row, width) if here else row
+
+    def _grounded(self, row: Row, width: int) -> Row:
+        """The highlighted row on its own ground, up to the edge."""
+        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
+        row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
+        return [Segment(text, (style or Style()) + ground) for text, style, _ in row]
+
+
+class PickDialog(Dialog[Result]):
+    """A dialog whose answer is a row of its one `PickList`; arrows go through it wherever the focus is."""
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table("In a list", *picking("", "choose"), taking(), told=False)
+
+    @property
+    def picks(self) -> PickList:
+        """The list."""
+        return self.query_one(PickList)
+
+    @on(PickList.RowHighlighted)
+    def _count_rows(self) -> None:
+        """The frame says which of how many rows is highlighted; without any there is nothing to take."""
+        shown = self.picks
+        self.query_one("#apply", Button).disabled = not shown.count
+        where = f"{shown.highlighted + 1:,} of {shown.count:,} · ↑↓ ⏎" if shown.count else ""
+        self.query_one("#dialog").border_subtitle = Content(where)
+
+    @on(PickList.RowPicked)
+    def _take_row(self) -> None:
+        self.apply()
+
+
+# ---- the toolkit's options ----------------------------------------------------------------------
+
+
+class SafeOptionList(OptionList):
+    """A list whose highlighted option may be gone, or not be laid out: not yet, or for want of room."""
+
+    @property
+    def _least(self) -> int:
+        """Cells that an option needs: the toolkit wraps its text at what is left beside its padding."""
+        return self.get_component_styles("option-list--option").padding.width + 1
+
+    def _update_lines(self) -> None:
+        """Lay out new options, where there is room for any."""
+        if self.scrollable_content_region.width >= self._least:
+            super()._update_lines()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as the options need at this width; of more than the screen has, not how many.
+
+        Each has a line at least. Wrapping a hundred at each width that a layout tries took the palette 30 ms.
+        """
+        if len(self.options) >= viewport.height:
+            return len(self.options)
+        return super().get_content_height(container, viewport, max(width, self._least))
+
+    def _move_page(self, direction: Literal[-1, 1]) -> None:
+        """Move the highlight by a page. The toolkit's own takes for granted that the list was laid out."""
+        if (self.highlighted or 0) in self._index_to_line:
+            super()._move_page(direction)
+
+    def action_select(self) -> None:
+        """Select the highlighted option, where there is one."""
+        if self.highlighted is not None and self.highlighted < len(self.options):
+            super().action_select()
+
+    async def _on_click(self, event: events.Click) -> None:
+        """Select what was clicked, where it is still there."""
+        option = event.style.meta.get("option")
+        if option is None or option >= len(self.options):
+            event.prevent_default()

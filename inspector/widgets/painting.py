@@ -1,0 +1,283 @@
+"""What spares the toolkit styling, laying out and drawing the same thing again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
+
+from rich.color import Color as RichColor
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import CompositorMap
+from textual.color import Color
+from textual.css.model import RuleSet, Selector, SelectorType
+from textual.css.styles import RulesMap
+from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
+from textual.geometry import Size
+from textual.message import Message
+from textual.messages import Layout
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.style import Style as VisualStyle
+from textual.visual import RenderOptions, Visual
+from textual.widget import Widget
+
+MOST = 4096
+"""Paths that are remembered: all dialogs and screens have some hundreds of them."""
+Result = TypeVar("Result")
+
+
+# ---- the screen below a dialog ------------------------------------------------------------------
+
+
+class Below(Visual):
+    """Draws what the toolkit's `BackgroundScreen` draws. That one dims the style of each piece anew.
+
+    Args:
+        screen: The screen below.
+        colour: What it is dimmed with.
+    """
+
+    def __init__(self, screen: Screen[object], colour: Color) -> None:
+        self.screen, self.colour = screen, colour
+        self._drawn_with = (0, Style.null())
+        self._dimmed: dict[Style, Style] = {}
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        """The screen's."""
+        return container_width
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        """The screen's."""
+        return self.screen.size.height
+
+    def render_strips(
+        self, width: int, height: int | None, style: VisualStyle, options: RenderOptions
+    ) -> list[Strip]:
+        """Draw all lines: the regions that the toolkit calls changed are too few to keep the others."""
+        if self._drawn_with != (width, style.rich_style):
+            self._drawn_with, self._dimmed = (width, style.rich_style), {}
+        lines = self.screen._compositor.render_strips()[:height]
+        return [self._dim(line.crop(0, width)) for line in lines]
+
+    def _dim(self, line: Strip) -> Strip:
+        return Strip([Segment(text, self._style(style)) for text, style, _ in line], line.cell_length)
+
+    def _style(self, style: Style | None) -> Style:
+        plain = Style.null() if style is None else style.clear_meta_and_links()
+        if plain not in self._dimmed:
+            tinted = Style.from_color(self._tinted(plain.color), self._tinted(plain.bgcolor))
+            self._dimmed[plain] = self._drawn_with[1] + (plain + tinted)
+        return self._dimmed[plain]
+
+    def _tinted(self, colour: RichColor | None) -> RichColor | None:
+        if colour is None or self.colour.a == 0:
+            return colour
+        return (Color.from_rich_color(colour) + self.colour).rich_color
+
+
+# ---- layouts ------------------------------------------------------------------------------------
+
+
+class LaidOutOnce(Screen[Result]):
+    """A screen that a layout is enough for.
+
+    The toolkit has each widget that got another size in a layout ask for the next one, and follows what was asked for
+    before a layout after it. Only where a scroll bar came or went is there less room, or more, than was laid out for.
+    """
+
+    _laid_out: float = 0
+    """When it was laid out last."""
+    _placed: CompositorMap | None = None
+    """Where everything was then."""
+
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        """Lay out, and paint."""
+        bars = self._bars()
+        scrolled = scroll and not self._layout_widgets  # what moved is placed, and nothing else is laid out
+        if not scrolled:
+            self._take_in()
+        self._paint_over_what_went()
+        super()._refresh_layout(size, scroll)
+        self._placed = self._compositor._full_map
+        if scrolled or not (self.outer_size if size is None else size):
+            return
+        self._laid_out = Message().time
+        if self._bars() == bars:
+            for each in self.walk_children(Widget, with_self=True):
+                each._layout_required = False
+
+    def _on_timer_update(self) -> None:
+        """Paint. Where a part of the screen below changed, too, Textual forgets which widgets of this one did."""
+        if self._repaint_required and self.is_current:
+            self._compositor.update_widgets(self._dirty_widgets)
+        super()._on_timer_update()
+
+    def _take_in(self) -> None:
+        """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
+        for each in self.walk_children(Widget):
+            if not each._layout_required:
+                continue
+            for ancestor in each.ancestors:
+                if not isinstance(ancestor, Widget):
+                    break
+                ancestor._clear_arrangement_cache()
+                ancestor._layout_updates += 1
+                if not ancestor.styles.auto_dimensions:
+                    break
+
+    def _paint_over_what_went(self) -> None:
+        """Have the places painted of what went since the last layout: a notice that has expired, for one.
+
+        A layout paints what differs from Textual's map of the screen. Whoever asks for a place, as the mouse does, may
+        have that map made anew before, and then what went stands in neither of the two and stays on the terminal.
+        """
+        now = self._compositor._full_map
+        if self._placed is not None and now is not self._placed:
+            places = (
+                place.clip.intersection(place.region) for _, place in self._placed.items() ^ now.items()
+            )
+            self._compositor._dirty_regions.update(place for place in places if place)
+
+    def _bars(self) -> list[tuple[Widget, bool, bool]]:
+        """The scroll bars that are shown."""
+        return [
+            (each, each.show_vertical_scrollbar, each.show_horizontal_scrollbar)
+            for each in self.walk_children(Widget, with_self=True)
+            if each.show_vertical_scrollbar or each.show_horizontal_scrollbar
+        ]
+
+    async def _dispatch_message(self, message: Message) -> None:
+        """Dispatch a message, unless it asks for a layout that there was."""
+        if not isinstance(message, Layout) or message.time >= self._laid_out:
+            await super()._dispatch_message(message)
+
+
+# ---- the style sheet ----------------------------------------------------------------------------
+
+
+class RememberingStylesheet(Stylesheet):
+    """The style sheet of the application, which remembers what it found.
+
+    Whenever a class of a widget changes, the toolkit styles it and everything in it: for each widget it goes through
+    all rules, hundreds of them, tries those that may hold on the whole path from the application down, and sets each
+    value. It does so too for a form that it built a moment ago. Here rules are found once for all widgets of a path.
+    """
+
+    _EXCLUDE_PSEUDO_CLASSES_FROM_CACHE: ClassVar[set[str]] = set()  # type: ignore[misc]
+    """None: all that the rules ask for are part of a path."""
+
+    def __init__(self, *, variables: dict[str, str] | None = None) -> None:
+        super().__init__(variables=variables)
+        self._every: list[RuleSet] | None = None
+        """All rules that what follows was made of."""
+        self._ids: frozenset[str] = frozenset()
+        """The ids that any selector asks for."""
+        self._candidates: dict[frozenset[str], tuple[list[RuleSet], tuple[str, ...]]] = {}
+        """Rules that may hold, and the pseudo classes they ask for, by the names that selectors know a widget by."""
+        self._found: dict[Hashable, RulesMap] = {}
+        """The values, by path."""
+        self._given: WeakKeyDictionary[DOMNode, tuple[RulesMap, int]] = WeakKeyDictionary()
+        """The values that a widget got last, and the count of changes to its style that it had then."""
+        self._changed: set[DOMNode] | None = None
+        """Those of the widgets that are styled together that changed, or are in one that did."""
+        self._next: list[RuleSet] | None = None
+        """The rules for whoever asks next."""
+
+    @property
+    def rules(self) -> list[RuleSet]:
+        """All rules; within the toolkit's `apply`, which asks once, those that may hold."""
+        few, self._next = self._next, None
+        return super().rules if few is None else few
+
+    def apply(self, node: DOMNode, *, animate: bool = False, cache: Any = None) -> None:
+        """Style a widget.
+
+        Args:
+            node: The widget.
+            animate: Whether values that may be animated are.
+            cache: The toolkit's own, for the widgets that are styled together: of no use here.
+        """
+        self._next = None
+        if self.rules is not self._every:
+            self._forget()
+        few, pseudo_classes = self._candidates_for(frozenset(node._selector_names))
+        self._next = few
+        super().apply(node, animate=animate, cache=_Slot(self._found, self._path(node, pseudo_classes)))
+
+    def _forget(self) -> None:
+        """The rules have changed."""
+        self._every = self.rules
+        self._ids = frozenset(
+            each.name for rule in self._every for each in _selectors(rule) if each.type is SelectorType.ID
+        )
+        self._candidates, self._found = {}, {}
+        self._given.clear()
+
+    def _candidates_for(self, names: frozenset[str]) -> tuple[list[RuleSet], tuple[str, ...]]:
+        if names not in self._candidates:
+            held = {rule for name in self.rules_map.keys() & names for rule in self.rules_map[name]}
+            few = [rule for rule in self.rules if rule in held]
+            asked = {name for rule in few for each in _selectors(rule) for name in each.pseudo_classes}
+            self._candidates[names] = few, tuple(sorted(asked))
+        return self._candidates[names]
+
+    def _path(self, node: DOMNode, pseudo_classes: tuple[str, ...]) -> Hashable:
+        """All that selectors see of a widget and of those that it is in."""
+        if len(self._found) > MOST:
+            self._found.clear()
+        ids = self._ids
+        return tuple(
+            (
+                type(each),
+                each._id if each._id in ids else None,
+                frozenset(each._classes),
+                tuple([name for name in pseudo_classes if each.has_pseudo_class(name)]),
+            )
+            for each in node.css_path_nodes
+        )
+
+    def update_nodes(self, nodes: Iterable[DOMNode], animate: bool = False) -> None:
+        """Style some widgets, each after the one that it is in."""
+        self._changed = set()
+        try:
+            super().update_nodes(nodes, animate=animate)
+        finally:
+            self._changed = None
+
+    def replace_rules(  # type: ignore[override]
+        self, node: DOMNode, rules: RulesMap, animate: bool = False
+    ) -> None:
+        """Give a widget its values, unless it has them already, and tell it where these or those around it changed:
+        panels draw anew what they are told of."""
+        style, last, changed = node.styles.base, self._given.get(node), self._changed
+        same = last is not None and last[1] == style._updates and (last[0] is rules or last[0] == rules)
+        if not same:
+            super().replace_rules(node, rules, animate=animate)
+        elif changed is None or node._parent in changed:
+            node.notify_style_update()
+        if changed is not None and (not same or node._parent in changed):
+            changed.add(node)
+        if same or not animate:  # animated values come bit by bit
+            self._given[node] = rules, style._updates
+
+
+class _Slot(dict[Any, RulesMap]):
+    """The values of one path, in the place of the toolkit's cache, which holds while nothing changes."""
+
+    def __init__(self, found: dict[Hashable, RulesMap], path: Hashable) -> None:
+        super().__init__()
+        self._found, self._path = found, path
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """The values, if they were found before."""
+        return self._found.get(self._path, default)
+
+    def __setitem__(self, key: object, rules: RulesMap) -> None:
+        self._found[self._path] = rules
+
+
+def _selectors(rule: RuleSet) -> list[Selector]:
+    return [selector for selectors in rule.selector_set for selector in selectors.selectors]

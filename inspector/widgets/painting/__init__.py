@@ -1,1 +1,0 @@
-"""What spares the toolkit styling, laying out and drawing the same thing again."""

@@ -1,0 +1,365 @@
+"""Tokens laid out in lines, and how each looks: prompt or completion, special, unfinished, and its heat.
+
+Appending touches the last lines only, however many are above them. Words stay whole where they fit a line. A token is
+one piece, or several where it holds line breaks or is wider than the line. One more column than the given width is used
+by what may hang over: `↵`, a border and the caret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rich.cells import cell_len, get_character_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+from textual.style import Style as ContentStyle
+
+from engine.protocol import PromptToken
+from inspector import scales
+from inspector.display import SPACE, hex_bytes, pad
+from inspector.state.session_tree import Item
+from inspector.widgets.canvas import rgb_style
+
+NEWLINE = "↵"
+_NOWHERE = -1
+
+
+class TextPiece(NamedTuple):
+    """The part of a token in one line."""
+
+    slot: int
+    text: str
+    cells: int
+    opens: bool
+    """Whether a line may break before it."""
+    mark: bool = False
+    """True for what is drawn next to the tokens and isn't text: left out of a copy."""
+    under: str = ""
+    """What is drawn under it; its cells have room for that."""
+    edge: bool = False
+    """Whether its last cell is the token's border."""
+
+    @property
+    def blank(self) -> int:
+        """Empty cells between the text and the border, where what is under it is wider."""
+        return self.cells - cell_len(self.text) - self.edge
+
+
+@dataclass(slots=True)
+class WrappedLine:
+    """One line on the screen."""
+
+    soft: bool = False
+    """It goes on with the paragraph of the line above."""
+    pieces: list[TextPiece] = field(default_factory=list)
+    cells: int = 0
+    hard: bool = False
+    """A newline of the text ends it."""
+    gap: bool = False
+    """The space before its first word is not drawn: a soft line doesn't begin with it."""
+
+    def add(self, piece: TextPiece) -> None:
+        self.pieces.append(piece if self.pieces else piece._replace(opens=True))
+        self.cells += piece.cells
+
+
+class Wrap:
+    """Lines of tokens, and where each token begins.
+
+    Args:
+        width: Cells of a line, at least 1; one column more may be used.
+        bordered: Whether each token ends with a border; then a line break is part of a token's text, and spaces are
+            never left out.
+    """
+
+    def __init__(self, width: int, bordered: bool = False) -> None:
+        self.width = max(1, width)
+        self._bordered = bordered
+        self.lines: list[WrappedLine] = [WrappedLine()]
+        self.line_of: list[int] = []
+        """The line in which each slot begins."""
+
+    def append(self, parts: Sequence[str], mark: str = "", under: str = "") -> None:
+        """Add the next token.
+
+        Args:
+            parts: Its display text, cut at its line breaks.
+            mark: Drawn in front of it.
+            under: Drawn under a bordered one; at most as wide as a line.
+        """
+        slot = len(self.line_of)
+        self.line_of.append(_NOWHERE)
+        if mark:
+            self._place(slot, mark, mark=True)
+        if self._bordered:
+            self._append_bordered(slot, parts, under)
+            return
+        for number, part in enumerate(parts):
+            if number:
+                self._break(slot)
+            if part:
+                self._place(slot, part)
+
+    def _append_bordered(self, slot: int, parts: Sequence[str], under: str) -> None:
+        texts = [part + NEWLINE for part in parts[:-1]]
+        texts += [parts[-1]] if parts[-1] else []
+        for number, text in enumerate(texts):
+            self._place(slot, text, under="" if number else under, edge=number == len(texts) - 1)
+            if number < len(parts) - 1:
+                self.lines[-1].hard = True
+                self.lines.append(WrappedLine())
+
+    def cut(self, slot: int) -> int:
+        """Forget the tokens from a slot on, and those before it whose place may depend on them.
+
+        Returns:
+            The slot from which tokens have to be appended again.
+        """
+        if slot >= len(self.line_of):
+            return len(self.line_of)
+        index = max(0, self.line_of[slot] - 1)
+        while index and not self._begins_clean(index):
+            index -= 1
+        first = self.lines[index].pieces[0].slot if self.lines[index].pieces else 0
+        soft = self.lines[index].soft
+        del self.lines[index:], self.line_of[first:]
+        self.lines.append(WrappedLine(soft))
+        return first
+
+    def _begins_clean(self, index: int) -> bool:
+        """Whether a line begins with the beginning of a token."""
+        pieces = self.lines[index].pieces
+        return bool(pieces) and self.line_of[pieces[0].slot] == index
+
+    def _break(self, slot: int) -> None:
+        self._add(TextPiece(slot, NEWLINE, 1, False))
+        self.lines[-1].hard = True
+        self.lines.append(WrappedLine())
+
+    def _place(self, slot: int, text: str, mark: bool = False, under: str = "", edge: bool = False) -> None:
+        opens, cells = mark or self._opens(text), max(cell_len(text), cell_len(under))
+        if self.lines[-1].cells + cells > self.width and self.lines[-1].pieces:
+            self._wrap(opens, cells)
+        line = self.lines[-1]
+        if line.soft and not line.pieces and not self._bordered and text[0] == " " and text.strip(" "):
+            text, line.gap = text[1:], True
+        parts = self._split(text)
+        for number, part in enumerate(parts):
+            if number:
+                self.lines.append(WrappedLine(soft=True))
+            shown, last = "" if number else under, edge and number == len(parts) - 1
+            cells = max(cell_len(part), cell_len(shown)) + last
+            self._add(TextPiece(slot, part, cells, opens and not number, mark, shown, last))
+
+    def _add(self, piece: TextPiece) -> None:
+        self.lines[-1].add(piece)
+        if self.line_of[piece.slot] == _NOWHERE:
+            self.line_of[piece.slot] = len(self.lines) - 1
+
+    def _opens(self, text: str) -> bool:
+        """Whether a line may break before a text: at a space, and next to a wide character."""
+        pieces = self.lines[-1].pieces
+        if pieces and pieces[-1].mark:
+            return False
+        if not pieces or text[0] == " ":
+            return True
+        return get_character_cell_size(text[0]) == 2 or get_character_cell_size(pieces[-1].text[-1]) == 2
+
+    def _wrap(self, opens: bool, cells: int) -> None:
+        """Begin a soft line; the unfinished word goes with it where it fits there."""
+        index = len(self.lines) - 1
+        pieces = self.lines[-1].pieces
+        start = len(pieces)
+        if not opens:
+            start = next((n for n in range(len(pieces) - 1, 0, -1) if pieces[n].opens), len(pieces))
+            if sum(piece.cells for piece in pieces[start:]) + cells > self.width:
+                start = len(pieces)
+        moved = pieces[start:]
+        del pieces[start:]
+        self.lines[-1].cells = sum(piece.cells for piece in pieces)
+        self.lines.append(WrappedLine(soft=True))
+        self._carry(moved, index)
+
+    def _carry(self, moved: Sequence[TextPiece], index: int) -> None:
+        """Put the beginning of a word into the line that was begun for it."""
+        line = self.lines[-1]
+        for piece in moved:
+            if not line.pieces and not self._bordered and piece.text[0] == " " and piece.text.strip(" "):
+                piece, line.gap = piece._replace(text=piece.text[1:], cells=piece.cells - 1), True
+            line.add(piece)
+            if self.line_of[piece.slot] == index:
+                self.line_of[piece.slot] = index + 1
+
+    def _split(self, text: str) -> list[str]:
+        """A text cut so that it fits the rest of this line, and whole lines from there."""
+        room = self.width - self.lines[-1].cells
+        if cell_len(text) <= room:
+            return [text]
+        parts, part, cells = [], "", 0
+        for char in text:
+            size = get_character_cell_size(char)
+            if cells + size > room and part:
+                parts.append(part)
+                part, cells, room = "", 0, self.width
+            part, cells = part + char, cells + size
+        return [*parts, part]
+
+
+# ---- how a token looks ----------------------------------------------------------------------
+
+
+_UNDERLINED = 4
+"""The heat step from which a token is underlined too: colour is never the only carrier."""
+_EDGE = "│"
+_REVERSED = Style(reverse=True)
+_STRUCK = Style(strike=True, bold=True)
+_PLAIN = (Style(), Style(italic=True), Style(underline=True), Style(underline=True, italic=True),
+          Style(underline=True, bold=True), Style(underline=True, bold=True, italic=True))  # fmt: skip
+"""Heat where the terminal has no colours for it."""
+
+
+def heat_style(step: int, dark: bool, colourful: bool) -> Style:
+    """The style of a heat step, 0 (none) to 5."""
+    if not colourful or step == 0:
+        return _PLAIN[step]
+    ink, ground = scales.heat(step, dark)
+    return rgb_style(ink, ground) + Style(underline=step >= _UNDERLINED or None)
+
+
+def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
+    """What the heat steps mean, each threshold on its own colour; a short one leaves out what can be guessed."""
+    if not metric.steps:
+        return Content("m heat")
+    word = "" if short else "below " if metric.falling else "from "
+    edges = [edge * 100 if metric.top == 1.0 else edge for edge in metric.steps]
+    unit = "%" if metric.top == 1.0 else "" if short else metric.unit
+    parts = (
+        Content(f"{metric.name} {word}"),
+        swatches(edges, dark, colourful),
+        Content(f" {unit}" if unit else ""),
+    )
+    return Content("").join(parts)
+
+
+def swatches(edges: Sequence[float], dark: bool, colourful: bool) -> Content:
+    """Where each heat step begins, on its own colour."""
+    return Content("").join(
+        Content.styled(f" {edge:g} ", ContentStyle.from_rich_style(heat_style(step, dark, colourful)))
+        for step, edge in enumerate(edges, start=1)
+    )
+
+
+class TokenStyles:
+    """Styles of the running text, for one metric and one theme.
+
+    Args:
+        inks: Named styles on the panel's ground: `base`, `muted`, `faint`, `special`, `cursor`, `accent`, `warn`, and
+            `row` for the ground of every other token with borders.
+        metric: The heat.
+        dark: Whether the theme is dark.
+        colourful: Whether the terminal has colours for a scale.
+    """
+
+    def __init__(self, inks: Mapping[str, Style], metric: scales.Metric, dark: bool, colourful: bool) -> None:
+        self.inks, self.metric = inks, metric
+        self._heat = [heat_style(step, dark, colourful) for step in range(scales.STEPS + 1)]
+
+    def segments(
+        self, piece: TextPiece, item: Item, selected: bool, ahead: bool, other: bool = False
+    ) -> list[Segment]:
+        """One piece of a token.
+
+        Args:
+            piece: The part of it in this line.
+            item: Its token.
+            selected: Whether the cursor is on it.
+            ahead: Whether it is prompt that hasn't gone through the model yet.
+            other: Whether the settings that are tried would have picked another token: it is struck through.
+        """
+        calm, hot = self._styles(piece, item, selected, ahead, other)
+        core = piece.text.lstrip(" ")
+        if not core or core == piece.text:
+            return [Segment(piece.text, hot)]
+        return [Segment(piece.text[: -len(core)], calm), Segment(core, hot)]
+
+    def bordered(
+        self, piece: TextPiece, item: Item, selected: bool, ahead: bool, other: bool = False
+    ) -> list[Segment]:
+        """One piece of a token as `segments` draws it, its spaces in sight, and its border where it ends here.
+
+        Neighbours differ in their ground, too; a special token is reversed.
+        """
+        ground = self._ground(piece.slot)
+        calm, hot = self._styles(piece, item, selected, ahead, other, ground)
+        if piece.mark:
+            return [Segment(piece.text, hot)]
+        if item.special and not selected:
+            hot += _REVERSED
+        core = piece.text.lstrip(" ")
+        spaces = calm if selected else calm + Style(color=self.inks["faint"].color)
+        trail = SPACE * (len(core) - len(core.rstrip(" ")))
+        drawn = [
+            Segment(SPACE * (len(piece.text) - len(core)), spaces),
+            Segment(core.rstrip(" "), hot),
+            Segment(trail, spaces),
+        ]
+        return [*(part for part in drawn if part.text), *self._end(piece, ground)]
+
+    def under(self, piece: TextPiece, selected: bool) -> list[Segment]:
+        """What stands under one piece of a token, as wide as the piece."""
+        cells, ground = piece.cells - piece.edge, self._ground(piece.slot)
+        if piece.mark:
+            return [Segment(" " * cells)]
+        style = self.inks["accent" if selected else "muted"] + ground + link_of(piece)
+        return [Segment(pad(piece.under, cells), style), *self._end(piece._replace(text=" " * cells), ground)]
+
+    def _styles(
+        self,
+        piece: TextPiece,
+        item: Item,
+        selected: bool,
+        ahead: bool,
+        other: bool,
+        ground: Style | None = None,
+    ) -> tuple[Style, Style]:
+        """The styles of a piece's leading spaces and of its text; nothing is added that changes nothing."""
+        link = link_of(piece)
+        if piece.mark:
+            style = self.inks["accent"] + link
+            return style, style
+        if selected:
+            style = self.inks["cursor"] + link
+            style = style + _STRUCK if other else style
+            return style, style
+        ink = self.inks["warn"] if other else self._base(piece, item, ahead)
+        calm = (ink + ground if ground else ink) + link
+        hot = calm + _STRUCK if other else calm
+        step = self.metric.step(self.metric.value(item))
+        return calm, hot + self._heat[step] if step else hot
+
+    def _ground(self, slot: int) -> Style:
+        """Of a token with borders: every other one is shaded."""
+        return Style(bgcolor=self.inks["row"].bgcolor) if slot % 2 else Style()
+
+    def _end(self, piece: TextPiece, ground: Style) -> list[Segment]:
+        """The empty cells after a piece's text, and the border."""
+        blank = Segment(" " * piece.blank, self.inks["base"] + ground + link_of(piece))
+        edge = Segment(_EDGE, self.inks["faint"] + link_of(piece))
+        return [blank, edge] if piece.edge else [blank]
+
+    def _base(self, piece: TextPiece, item: Item, ahead: bool) -> Style:
+        if ahead:
+            return self.inks["faint"]
+        if item.special:
+            return self.inks["special"]
+        if piece.text == "↵" or (not item.text and piece.text == hex_bytes(item.raw)):
+            return self.inks["faint"]
+        return self.inks["muted" if isinstance(item, PromptToken) else "base"]
+
+
+def link_of(piece: TextPiece) -> Style:
+    """What a click on a piece knows."""
+    return Style.from_meta({"slot": piece.slot})

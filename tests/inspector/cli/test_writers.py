@@ -1,0 +1,282 @@
+"""A generation as plain text and as JSON lines: what is written of it, where to, and in which order."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from engine import protocol
+from inspector.cli.driver import Outcome, Tally
+from inspector.cli.writers.generation import ERASE, PlainText, for_terminal, loading
+from tests.inspector import fakes
+from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
+from tests.inspector.cold import cold_start
+
+
+def test_plain_text_streams_and_sums_up() -> None:
+    run = Run(script(), jsonl=False)
+    assert run.go() == Outcome(0)
+    assert run.out.getvalue() == " there was a little girl\n"
+    lines = dict(line.split(maxsplit=1) for line in run.err.getvalue().splitlines())
+    assert lines["model"].startswith("pocket: llama, 8 layers, 7.34 M parameters")
+    assert lines["finished"] == "length: 5 tokens"
+    assert lines["seed"] == "7"
+    assert lines["note"] == "a note"
+    assert "\x1b" not in run.err.getvalue()
+
+
+def test_a_warning_is_written_once_and_before_all_else() -> None:
+    answers = script()
+    progress = [protocol.Loading("weights", done, 2, "w", "it will swap") for done in range(3)]
+    loaded = [
+        replace(record, notes=("a note", "it will swap"))
+        if isinstance(record, protocol.ModelFacts)
+        else record
+        for record in answers[protocol.Load]
+    ]
+    answers[protocol.Load] = [*progress, *loaded]
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert run.err.getvalue().startswith("warning     it will swap\n")
+    assert run.err.getvalue().count("it will swap") == 1
+    assert "note        a note\n" in run.err.getvalue()
+
+
+def test_pipelined_steps_are_called_so() -> None:
+    answers = script()
+    steps = [record for record in answers[protocol.Run] if isinstance(record, protocol.Step)]
+    run_on = [replace(step, ms=replace(step.ms, pipelined=True)) for step in steps]
+    answers[protocol.Run] = [*run_on, answers[protocol.Run][-1]]
+    run = Run(answers)
+    run.go()
+    assert run.events[-1]["pipelined"] is True
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert re.search(r"^each token .* tok/s, pipelined$", run.err.getvalue(), re.MULTILINE)
+
+
+def test_a_cold_start_is_marked_and_in_no_rate() -> None:
+    answers = {kind: cold_start(told) for kind, told in script(steps=3).items()}
+    run = Run(answers, jsonl=False)
+    run.go()
+    told = run.err.getvalue()
+    assert re.search(r"^prompt +5 tokens, cold start$", told, re.MULTILINE)
+    assert re.search(r"^first token .*, cold start$", told, re.MULTILINE)
+    assert re.search(
+        r"^each token  \d\.\d ms .* tok/s; without the first, 900 ms, cold start$", told, re.MULTILINE
+    )
+    answers = {kind: cold_start(told) for kind, told in script(steps=1).items()}
+    run = Run(answers, jsonl=False)
+    run.go()
+    assert "each token  900 ms, cold start\n" in run.err.getvalue()
+    assert "tok/s" not in run.err.getvalue()
+
+
+def test_a_pipe_gets_the_text_as_it_is_and_a_terminal_what_it_may_show() -> None:
+    answers = with_texts(script(steps=2), ["\x1b[31mred", "\n\tnext\x9b"])
+    piped = Run(answers, jsonl=False)
+    piped.go()
+    assert piped.out.getvalue() == "\x1b[31mred\n\tnext\x9b\n"
+    shown = Run(answers, jsonl=False)
+    shown.out = Terminal()
+    shown.go()
+    assert shown.out.getvalue() == "␛[31mred\n\tnext‹009B›\n"
+
+
+def test_no_model_text_is_obeyed_by_a_terminal() -> None:
+    for piece in fakes.HOSTILE:
+        shown = for_terminal(fakes.raw_of(piece).decode("utf-8", "surrogatepass"))
+        assert not any((ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0 for char in shown)
+        assert not set(shown) & set("\u202e\u202c\u200b\u200d")
+
+
+def test_progress_is_for_terminals() -> None:
+    run = Run(script(), jsonl=False)
+    run.err = Terminal()
+    run.go()
+    assert "loading: import mlx" in run.err.getvalue()
+    assert "prefill 3/5" in run.err.getvalue()
+    assert loading(protocol.Loading("download", 5, 20, "some/model")) == "loading: download 25 % some/model"
+
+
+def test_progress_is_taken_away_before_the_text_and_no_text_with_it() -> None:
+    both = Terminal()
+    run = Run(script(), jsonl=False)
+    run.out = run.err = both
+    run.go()
+    shown = both.getvalue().rpartition(ERASE)[2]
+    assert shown.startswith(" there was a little girl\nmodel ")
+
+
+def test_a_closed_standard_error_does_not_end_the_text() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    for err in (Gone(), None):
+        out = io.StringIO()
+        request = Run({}, jsonl=False).request
+        writer = PlainText(out, err, request)
+        tally = Tally(request.settings)
+        for record in script()[protocol.Run]:
+            writer.take(record, tally.take(record))
+        writer.end(tally.summary())
+        assert out.getvalue() == " there was a little girl\n"
+
+
+@pytest.mark.parametrize("jsonl", [False, True])
+def test_the_first_token_is_written_before_its_own_forward_begins(jsonl: bool) -> None:
+    run = Run(script(), jsonl=jsonl)
+    written: dict[str, str] = {}
+    send = run.backend.send
+
+    def note(command: protocol.Command) -> None:
+        written[type(command).__name__] = run.out.getvalue()
+        send(command)
+
+    run.backend.send = note  # type: ignore[method-assign]
+    run.go()
+    if jsonl:
+        events = [json.loads(line) for line in written["Run"].splitlines()[-2:]]
+        assert [event["event"] for event in events] == ["first_token", "prompt"]
+        assert events[0]["text"] == events[1]["first_token"]["text"] == " there"
+        assert run.events[-1]["first_token_ms"] >= 0
+    else:
+        assert written["Run"] == " there"
+    assert (run.events[-1]["text"] if jsonl else run.lines[0]) == " there was a little girl"
+
+
+def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
+    opened = script()[protocol.Prefill]
+    window = next(len(record.tokens) for record in opened if isinstance(record, protocol.Prefilled))
+    full = script(context_window=window)
+    run = Run({**full, protocol.Run: [full[protocol.Run][-1]]}, jsonl=False)
+    run.go()
+    assert run.out.getvalue() == ""
+
+
+# ---- as JSON ----------------------------------------------------------------------------------
+
+
+STEP_KEYS = {
+    *("index", "position", "id", "text", "logprob", "prob", "rank", "entropy_bits", "surprisal_bits", "draw"),
+    *("candidates", "kv", "ms"),
+}
+CANDIDATE_KEYS = {"id", "text", "logprob", "prob", "sampler_prob", "rank", "cut_by"}
+
+
+def test_events_come_in_order_with_the_promised_keys() -> None:
+    run = Run(script())
+    assert run.go() == Outcome(0)
+    kinds = [event["event"] for event in run.events]
+    assert list(dict.fromkeys(kinds)) == ["model", "prefill", "first_token", "prompt", "step", "end"]
+    assert kinds.count("step") == 5
+    found = {event["event"]: event for event in run.events}
+    assert found["model"]["name"] == "pocket"
+    assert found["model"]["seed"] == 7
+    assert "a note" in found["model"]["notes"]
+    assert {"done", "total", "ms", "kv"} <= found["prefill"].keys()
+    assert {"id", "text", "logprob", "rank", "entropy_bits"} <= found["prompt"]["tokens"][1].keys()
+    assert found["step"].keys() >= STEP_KEYS
+    assert found["step"]["candidates"][0].keys() >= CANDIDATE_KEYS
+    assert {"offset", "used_bytes", "allocated_bytes"} <= found["step"]["kv"].keys()
+    assert found["step"]["ms"].keys() >= {"total", "forward", "sample", "inspect"}
+
+
+def test_values_are_those_of_the_records() -> None:
+    answers = script()
+    run = Run(answers)
+    run.go()
+    step = answers[protocol.Run][0]
+    assert isinstance(step, protocol.Step)
+    event = next(event for event in run.events if event["event"] == "step")
+    assert (event["id"], event["text"], event["raw"]) == (step.id, step.text, step.raw.hex())
+    assert event["entropy_bits"] == step.choice.entropy_bits
+    assert event["candidates"][0]["logprob"] == step.choice.candidates[0].logprob
+    assert event["kv"]["used_bytes"] == step.kv.used_bytes
+    assert event["stages"] == [
+        {"name": stage.name, "kept": stage.kept, "removed_mass": stage.removed_mass}
+        for stage in step.choice.stages
+    ]
+
+
+def test_the_end_sums_up() -> None:
+    answers = script(steps=5)
+    steps = [record for record in answers[protocol.Run] if isinstance(record, protocol.Step)]
+    totals = [100.0, 1.0, 2.0, 3.0, 4.0]
+    answers[protocol.Run] = [
+        *(replace(step, ms=replace(step.ms, total=total)) for step, total in zip(steps, totals, strict=True)),
+        answers[protocol.Run][-1],
+    ]
+    run = Run(answers)
+    run.go()
+    end = run.events[-1]
+    assert (end["finish_reason"], end["finish_detail"], end["steps"]) == ("length", "5 tokens", 5)
+    assert end["text"] == "".join(step.text for step in steps)
+    assert (end["tpot_ms"], end["tpot_p50_ms"], end["tpot_p95_ms"]) == (22.0, 3.0, 100.0)
+    assert end["generation_tps"] == pytest.approx(1000 / 22)
+    prefilled = next(each for each in answers[protocol.Prefill] if isinstance(each, protocol.Prefilled))
+    assert (end["ttft_ms"], end["prompt_tps"]) == (prefilled.ttft_ms, prefilled.prompt_tps)
+    assert end["peak_bytes"] == steps[-1].memory.peak_bytes
+    assert end["seed"] == 7
+    assert end["pipelined"] is False
+
+
+def test_a_cold_start_is_marked_in_json_and_in_no_rate() -> None:
+    answers = {kind: cold_start(told) for kind, told in script(steps=5).items()}
+    run = Run(answers)
+    run.go()
+    prompt = next(event for event in run.events if event["event"] == "prompt")
+    assert (prompt["cold"], prompt["prompt_tps"]) == (True, None)
+    assert prompt["prompt_logprobs_ms"] == prompt["echo_ms"]
+    steps = [event["ms"] for event in run.events if event["event"] == "step"]
+    assert [ms["cold"] for ms in steps] == [True, False, False, False, False]
+    end = run.events[-1]
+    assert (end["cold"], end["cold_step_ms"], end["prompt_tps"], end["steps"]) == (True, 900.0, None, 5)
+    assert end["tpot_p95_ms"] == max(ms["total"] for ms in steps[1:])
+    assert end["generation_tps"] == pytest.approx(4000 / sum(ms["total"] for ms in steps[1:]))
+
+
+def test_lines_are_strict_json_in_ascii() -> None:
+    answers = script()
+    first = answers[protocol.Run][0]
+    assert isinstance(first, protocol.Step)
+    barred = replace(first.choice.candidates[0], logprob=-math.inf, text="\x1b[31m\u202e狐\ud83d")
+    choice = replace(first.choice, candidates=(barred,), entropy_bits=math.nan)
+    answers[protocol.Run] = [replace(first, choice=choice, logprob=-math.inf), *answers[protocol.Run][1:]]
+    run = Run(answers)
+    run.go()
+    assert run.out.getvalue().isascii()
+    assert "\x1b" not in run.out.getvalue()
+    event = next(event for event in run.events if event["event"] == "step")
+    assert event["logprob"] is None
+    assert event["entropy_bits"] is None
+    assert event["candidates"][0]["logprob"] is None
+    assert event["candidates"][0]["text"] == "\x1b[31m\u202e狐\ud83d"
+
+
+def test_the_end_of_sequence_is_not_text() -> None:
+    answers = script(steps=3, reason="eos", detail="<|im_end|>")
+    last = answers[protocol.Run][2]
+    assert isinstance(last, protocol.Step)
+    answers[protocol.Run] = [*answers[protocol.Run][:2], replace(last, id=fakes.EOS, text="<|im_end|>", special=True),
+                             answers[protocol.Run][-1]]  # fmt: skip
+    run = Run(answers)
+    run.go()
+    assert run.events[-1]["text"] == " there was"
+    assert run.events[-1]["finish_reason"] == "eos"
+    assert run.events[-2]["text"] == "<|im_end|>"
+
+
+def test_the_text_is_cut_before_a_stop_string_that_spans_tokens() -> None:
+    answers = with_texts(script(steps=4, reason="stop", detail="the end"), ["Well, th", "e e", "nd. An", "d"])
+    for jsonl in (True, False):
+        run = Run(answers, jsonl=jsonl, stop=("the end",))
+        run.go()
+        text = run.events[-1]["text"] if jsonl else run.out.getvalue().rstrip("\n")
+        assert text == "Well, "

@@ -1,0 +1,67 @@
+"""The reference in the authors' page, made from the tables: `inspector/help/lessons.md` from its heading on.
+
+`python -m tests.inspector.lessons.reference` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.settings import FIELDS
+from inspector.lessons.actions import VERBS
+from inspector.lessons.lesson import PANELS, PARTS, SCREENS
+from inspector.lessons.quantities import FUNCTIONS, Function
+from inspector.lessons.values import FORMS
+
+HEADING = "## Reference"
+PAGE = Path("inspector/help/lessons.md")
+
+
+def current(page: str) -> str:
+    """The page with its reference made anew.
+
+    Args:
+        page: All of it, as it is.
+    """
+    own, _, _ = page.partition(f"\n{HEADING}\n")
+    return own + "\n" + "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield HEADING
+    yield from ("", "### Actions", "", "| written | what it does |", "|---|---|")
+    for verb in VERBS.values():
+        yield f"| `{verb.usage}` | {verb.help} |"
+    yield from ("", "### Functions", "", "Each with its fields; the first named stands for all of it.")
+    told: dict[tuple[str, ...], str] = {}
+    for function in FUNCTIONS.values():
+        yield from _function(function, told)
+    yield from ("", "### Forms", "", "| form | 0.4567 |", "|---|---|")
+    for name, form in FORMS.items():
+        yield f"| `{name}` | {form(0.4567)} |"
+    yield from ("", "### What can be shown", "")
+    yield f"Panels, which `hide` can name too: {', '.join(f'`{each}`' for each in PANELS)}."
+    yield ""
+    yield f"Parts of them, for `hide` alone: {', '.join(f'`{each}`' for each in PARTS)}."
+    yield ""
+    yield f"Screens of tools: {', '.join(f'`{each}`' for each in SCREENS)}."
+    yield from ("", "### Settings", "", "| name | what it is |", "|---|---|")
+    for field in FIELDS:
+        yield f"| `{field.name}` | {field.help.replace('|', '/')} |"
+
+
+def _function(function: Function, told: dict[tuple[str, ...], str]) -> Iterator[str]:
+    kind = function.gives
+    names = tuple(kind.fields)
+    yield from ("", f"**`{function.usage}`** {function.help}", "")
+    if names in told:
+        yield f"Its fields are those of `{told[names]}`."
+        return
+    told[names] = function.name
+    first = (kind.default, *(name for name in names if name != kind.default))
+    yield "; ".join(f"`.{name}` {kind.fields[name][0].replace(';', ',')}" for name in first) + "."
+
+
+if __name__ == "__main__":
+    PAGE.write_text(current(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

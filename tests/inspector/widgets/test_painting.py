@@ -1,0 +1,231 @@
+"""What is styled, laid out or drawn once is what the toolkit makes of it anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.css.styles import RulesMap
+from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
+from textual.geometry import Region
+from textual.renderables.background_screen import BackgroundScreen
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.visual import RenderOptions, RichVisual, Visual
+from textual.widget import Widget
+from textual.widgets import Static
+
+from inspector.widgets.overlay import Overlay
+from inspector.widgets.painting import LaidOutOnce, RememberingStylesheet
+from tests.inspector.main.test_overlays import OVERLAYS
+from tests.inspector.painting import Terminal, painting
+from tests.inspector.rig import Rig
+
+
+@pytest.fixture
+def painted() -> Iterator[None]:
+    """Painted as in a terminal."""
+    with painting():
+        yield
+
+
+def lines(overlay: Overlay[object], visual: Visual) -> list[Strip]:
+    """A ground, drawn."""
+    options = RenderOptions(overlay._get_style, overlay.styles)
+    return visual.render_strips(*overlay.size, overlay.visual_style, options)
+
+
+def same(overlay: Overlay[object]) -> bool:
+    """Whether the ground as it was painted last is the toolkit's."""
+    below = overlay._below
+    assert below is not None
+    toolkits = RichVisual(overlay, BackgroundScreen(below.screen, below.colour))
+    ours = [overlay.render_line(y) for y in range(overlay.size.height)]
+    return [strip.simplify() for strip in ours] == [strip.simplify() for strip in lines(overlay, toolkits)]
+
+
+@pytest.mark.usefixtures("painted")
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("key", ["a", "b", "s", "ctrl+p"])
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+async def test_it_is_the_toolkits_also_after_changes(rig: Rig, key: str, theme: str) -> None:
+    rig.app.theme = theme
+    await rig.ready()
+    await rig.press(key)
+    overlay = rig.app.screen
+    assert isinstance(overlay, Overlay)
+    await rig.until(lambda: overlay._settled)
+    assert same(overlay)
+    rig.app.main.status.say("something else", rig.timeline.phase)
+    rig.app.main.show()
+    await rig.until(lambda: "something else" in rig.screen_text())
+    assert same(overlay)
+    await rig.push(rig.session.steps(2))
+    assert same(overlay)
+    rig.app.theme = "textual-light" if theme == "textual-dark" else "textual-dark"
+    await rig.pilot.pause()
+    await rig.pilot.pause()
+    assert same(overlay)
+
+
+@pytest.mark.usefixtures("painted")
+async def test_a_dialog_over_a_dialog_shows_both(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p", "ctrl+o")
+    overlay = rig.app.screen
+    assert isinstance(overlay, Overlay)
+    await rig.until(lambda: overlay._settled)
+    assert same(overlay)
+    assert "Prefill" in rig.screen_text()
+
+
+@pytest.fixture(autouse=True)
+def own_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a dialog saves goes nowhere else."""
+    monkeypatch.chdir(tmp_path)
+
+
+def places(screen: Screen[object]) -> dict[Widget, tuple[Region, tuple[int, int]]]:
+    """Where all widgets are, and how much there is to scroll."""
+    return {
+        each: (each.region, each.virtual_size)
+        for each in screen.walk_children(Widget)
+        if each in screen._compositor.visible_widgets
+    }
+
+
+def laid_out_again(screen: Screen[object]) -> dict[Widget, tuple[Region, tuple[int, int]]]:
+    """The same, after the toolkit's own layouts with nothing remembered."""
+    for _ in range(3):
+        for each in screen.walk_children(Widget, with_self=True):
+            each._clear_arrangement_cache()
+            each.clear_cached_dimensions()
+            each._layout_updates += 1
+        Screen._refresh_layout(screen)
+    return places(screen)
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_another_layout_changes_nothing(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    for key in [*OVERLAYS, "t", "w", "f"]:
+        await rig.press(key)
+        await rig.pilot.pause()
+        await rig.pilot.pause()
+        screen = rig.app.screen
+        assert places(screen) == laid_out_again(screen), key
+        while rig.app.screen is not rig.app.main:
+            await rig.press("escape")
+        await rig.press("escape")
+        assert places(rig.app.main) == laid_out_again(rig.app.main), key
+
+
+async def test_what_is_asked_for_just_before_a_layout_is_in_it() -> None:
+    """The toolkit forgets the arrangement around a widget later than the widget asks: a layout between the two had the
+    old one, and the demand was dropped with it."""
+
+    class Lines(LaidOutOnce[None]):
+        def compose(self) -> ComposeResult:
+            yield Static("", id="above")
+            yield Static("\n".join("abcdef"), id="below")
+
+    class Application(App[None]):
+        CSS = "#above { height: 1fr; } #below { height: auto; }"
+
+        def get_default_screen(self) -> Screen[None]:
+            return Lines()
+
+    app = Application()
+    async with app.run_test(size=(40, 20)) as pilot:
+        below = app.screen.query_one("#below", Static)
+        assert below.size.height == 6
+        below.update("one")
+        app.screen._refresh_layout()
+        await pilot.pause()
+        await pilot.pause()
+        assert below.size.height == 1
+
+
+class Noticing(App[None]):
+    """An application whose screen is laid out once."""
+
+    def get_default_screen(self) -> Screen[object]:
+        return Below()
+
+
+class Below(LaidOutOnce[object]):
+    def compose(self) -> ComposeResult:
+        yield Static("\n".join(["below"] * 40))
+
+
+async def test_what_goes_while_a_place_is_asked_for_is_painted_over() -> None:
+    """Textual makes its map of the screen anew where it is outdated, and no longer knows what it has to paint over."""
+    app = Noticing()
+    with painting():
+        async with app.run_test(size=(40, 12), notifications=True) as pilot:
+            terminal = Terminal(app)
+            app.notify("seen")
+            while "seen" not in terminal.text:
+                await pilot.pause(0.01)
+            toast = app.screen.query_one("ToastHolder")
+            gone = toast.remove()
+            while toast in app.screen.query_one("ToastRack").children:
+                await asyncio.sleep(0)
+            app.screen._compositor.update_widgets({Static("that is not on screen")})
+            assert toast not in app.screen._compositor.full_map
+            await gone
+            await pilot.pause()
+            assert "seen" not in terminal.text
+
+
+def styles(rig: Rig) -> list[tuple[str, RulesMap, dict[str, RulesMap]]]:
+    """The values of all widgets on all screens, and of their parts."""
+    nodes: list[DOMNode] = [rig.app]
+    for screen in rig.app.screen_stack:
+        nodes += [each for each in screen.walk_children(with_self=True) if isinstance(each, Widget)]
+    return [
+        (
+            str(node),
+            node.styles.base.get_rules(),
+            {name: part.base.get_rules() for name, part in node._component_styles.items()},
+        )
+        for node in nodes
+    ]
+
+
+async def styled_by_the_toolkit(rig: Rig) -> list[tuple[str, RulesMap, dict[str, RulesMap]]]:
+    """The same, once all was styled by a style sheet of the toolkit's own."""
+    ours = rig.app.stylesheet
+    toolkits = Stylesheet(variables=rig.app.get_css_variables())
+    toolkits.source = ours.source.copy()
+    toolkits.reparse()
+    for node in [rig.app, *rig.app.screen_stack]:
+        toolkits.update(node)
+    return styles(rig)
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize(
+    "keys", [["t"], ["w", "f"], ["s"], ["a", "x"], ["b", "tab"], ["B"], ["question_mark"]]
+)
+async def test_all_have_the_values_that_the_toolkit_gives(rig: Rig, keys: list[str]) -> None:
+    await rig.ready()
+    assert isinstance(rig.app.stylesheet, RememberingStylesheet)
+    for _ in range(2):  # the second time it is remembered
+        await rig.press(*keys)
+        ours = styles(rig)
+        assert ours == await styled_by_the_toolkit(rig)
+        await rig.press("escape", "escape", "escape")
+    assert styles(rig) == await styled_by_the_toolkit(rig)
+    for theme in ("textual-light", "nord", "textual-dark"):
+        rig.app.theme = theme
+        await rig.pilot.pause()
+        await rig.pilot.pause()
+        assert styles(rig) == await styled_by_the_toolkit(rig)
+    await rig.pilot.resize_terminal(60, 20)
+    assert styles(rig) == await styled_by_the_toolkit(rig)
