@@ -21,7 +21,7 @@ from textual.widget import Widget
 
 from engine import protocol
 from engine.logits.packing import unpack_row
-from engine.protocol import Configure, Distribution, KVReading, Load, LockstepSpan, PromptToken, Record, Step
+from engine.protocol import Configure, Distribution, KVReading, LockstepSpan, PromptToken, Record, Step
 from engine.settings import FIELDS, Settings
 from inspector import scales
 from inspector.app import InspectorApp
@@ -120,7 +120,7 @@ class Told:
 
     def receive(self, record: Record) -> None:
         match record:
-            case protocol.Loading() | protocol.Failure(command=Load.kind):  # no model is there any more
+            case _ if protocol.ends_model(record):
                 self._forget()
             case protocol.LogitsRow():
                 self._row(record)
