@@ -178,7 +178,7 @@ class Canvas(Inked):
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
         self._read: tuple[object, ...] | None = None
-        """What `reads` was when it was drawn last."""
+        """What `reads` was when it was shown last, and has been drawn of since."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -199,6 +199,7 @@ class Canvas(Inked):
         read = self.reads(timeline)
         if not (same and self._strips and read is not None and read == self._read):
             self.redraw()
+            self._read = read
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
@@ -206,7 +207,7 @@ class Canvas(Inked):
             if self.is_attached and self.size.width:
                 self._draw_rows(self.size.width, 1)  # there is room for the frame alone, and for its texts
             return
-        self._read = self.reads(self.timeline) if self.timeline is not None else None
+        self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
         before, self._strips = self._strips, self._drawn()
         if len(before) != len(self._strips):
             self.refresh()

@@ -21,7 +21,7 @@ from textual.widget import Widget
 
 from engine import protocol
 from engine.logits.packing import unpack_row
-from engine.protocol import Configure, Distribution, KVReading, Load, LockstepSpan, PromptToken, Record, Step
+from engine.protocol import Configure, Distribution, KVReading, LockstepSpan, PromptToken, Record, Step
 from engine.settings import FIELDS, Settings
 from inspector import scales
 from inspector.app import InspectorApp
@@ -112,6 +112,8 @@ class Told:
     """What follows it."""
     kv: KVReading | None
     """The KV cache there."""
+    held: int = 0
+    """Tokens of the prompt that is being read that the cache had before, and has from its chunks."""
 
     @property
     def in_force(self) -> Settings | None:
@@ -120,7 +122,7 @@ class Told:
 
     def receive(self, record: Record) -> None:
         match record:
-            case protocol.Loading() | protocol.Failure(command=Load.kind):  # no model is there any more
+            case _ if protocol.ends_model(record):
                 self._forget()
             case protocol.LogitsRow():
                 self._row(record)
@@ -129,14 +131,14 @@ class Told:
             case protocol.PrefillChunk():
                 self._read(record.echo)
                 self.kv = record.kv
-                for node in self.path[: record.done]:
-                    self.kv_at.setdefault(node, record.kv)
+                for node in self.path[self.held : record.done]:
+                    self.kv_at[node] = record.kv
+                self.held = record.done
             case protocol.PromptReadings():
                 self._read(record.tokens)
             case protocol.Prefilled():
                 self.next, self.kv = record.next, record.kv
-                for node in self.path:
-                    self.kv_at.setdefault(node, record.kv)
+                self.kv_at[record.next.node] = record.kv
             case Step():
                 self._step(record)
             case protocol.Moved() | protocol.Restored():
@@ -174,12 +176,11 @@ class Told:
     def _open(self, record: protocol.PromptOpened) -> None:
         if record.new_tree:
             self._forget()
-        self.next = None
+        self.next, self.held = None, record.held
         self.end = record.parent
         for token in record.tokens:
             self.tokens.setdefault(token.node, token)
             self.parents[token.node], self.end = self.end, token.node
-            self.kv_at.pop(token.node, None)  # it is read anew, or its KV stands before another rest
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
         for token in tokens:
@@ -401,7 +402,11 @@ class ScreenNumbers:
             return
         line, in_force = lines[0], told.in_force
         configuring = self._app.controller.client.of(Configure)
-        if in_force is not None and not configuring and (shown := re.search(r"│ T ([\d.e-]+)", line)):
+        if (
+            in_force is not None
+            and not configuring
+            and (shown := re.search(r"│ T ([\d.e-]+)(?![\d.e…-])", line))
+        ):
             self._equal(shown[1], in_force.temp, line)
         if told.kv is not None and (shown := re.search(rf"context ({COUNT})(?:/| )", line)):
             self._same(plain(shown[1]), told.kv.offset or len(path), line)

@@ -69,6 +69,8 @@ class HeaderLine(Canvas):
                 break
             if len(parts[part]) > 1:
                 del parts[part][0]
+        while len(parts) > 1 and _length(parts) > width:
+            parts.pop()  # whole: a number that is cut is another one
         return [self._joined([versions[0] for versions in parts if versions and versions[0]])]
 
     def _joined(self, parts: Sequence[Row]) -> Row:

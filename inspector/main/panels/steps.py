@@ -315,6 +315,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             return strip_of(self._notice(y), width, base)
         if width != self._fitted:  # a scroll bar came or went, and nobody is told of another size
             self.restyle()
+            self.call_next(
+                self.refresh
+            )  # lines that are asked for while others are painted count as painted, too
         if y == 0:
             return strip_of(self._head(width), width, base)
         row = self.scroll_offset.y + y - 1

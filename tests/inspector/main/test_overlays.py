@@ -21,6 +21,7 @@ from inspector.tools.find.dialog import FindDialog
 from inspector.tools.recordings import dialogs as dialog
 from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.table import TreeTable
+from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run
 
@@ -261,3 +262,14 @@ async def test_what_a_screen_moved_is_shown_when_that_is_left(rig: Rig) -> None:
     timeline.select(timeline.step_slots[0])
     await rig.press("escape")
     await rig.until(lambda: "at step 1 " in rig.screen_text())
+
+
+async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig) -> None:
+    """Its widgets go one by one then, and nobody says that they do."""
+    await rig.ready()
+    await rig.press("J")
+    dialog = rig.app.screen
+    rig.app.exit()
+    await dialog.query_one("#grammar-remark").remove()
+    await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    assert rig.app._exception is None

@@ -310,3 +310,23 @@ def test_a_second_draw_says_so_and_a_narrow_line_keeps_the_scale() -> None:
 @pytest.mark.parametrize("width", [14, 20, 40, 80])
 def test_the_line_never_outgrows_its_width(draw: float, width: int) -> None:
     assert cell_len(drawn(width, draw=draw)) <= max(width, 14)
+
+
+@on_screen
+async def test_what_is_drawn_for_another_size_before_it_is_shown_is_drawn_again() -> None:
+    """The cursor has moved, and the panel gets another size before it is shown that: its rows are those of before."""
+    timeline = session(9).timeline()
+    by_place: dict[int, list[int]] = {}
+    for slot, step in zip(timeline.step_slots, timeline.steps, strict=True):
+        by_place.setdefault([each.id for each in step.choice.candidates].index(step.id), []).append(slot)
+    before, after = next(slots for slots in by_place.values() if len(slots) > 1)[:2]
+    async with shown(CandidatesPanel(), (60, 12)) as (panel, pilot):
+        timeline.select(before)
+        panel.show(timeline)
+        await pilot.pause()
+        timeline.select(after)
+        panel.redraw()
+        panel.show(timeline)
+        await pilot.pause()
+        first = timeline.candidates[0]
+        assert f" {first.id} " in lines(pilot)[2], screen(pilot)

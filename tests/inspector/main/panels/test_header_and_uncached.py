@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -102,3 +103,14 @@ def test_no_stage_can_be_turned_on_without_a_word_in_the_header() -> None:
     for name, stage in STAGES.items():
         on = check(replace(Settings(temp=1.0), **{stage.setting: some[BY_NAME[stage.setting].kind]}))
         assert len(settings_words(on)) == (name != "temperature"), name
+
+
+@on_screen
+@pytest.mark.parametrize("width", range(20, 60))
+async def test_no_number_is_cut_in_it(width: int) -> None:
+    """`T 0…` is another temperature than 0.8."""
+    timeline = session(3).timeline()
+    async with shown(HeaderLine(), (width, 3)) as (header, pilot):
+        header.show(timeline, Settings(temp=0.85, top_p=0.95, top_k=40))
+        await pilot.pause()
+        assert not re.search(r"[\d.]…", screen(pilot)), screen(pilot)
