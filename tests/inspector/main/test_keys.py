@@ -15,8 +15,8 @@ from textual.content import Content
 from engine.protocol import Ended
 from inspector import main, tools
 from inspector.keys import KEYS
-from inspector.main.dialogs.help import PAGES
-from inspector.main.dialogs.topics import TOPICS, page
+from inspector.main.dialogs.topics import page
+from inspector.main.help_pages import PAGES, TOPICS
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
 from inspector.main.tool import GROUPS, Tool
 from inspector.main.tool_screen import ToolScreen

@@ -143,7 +143,7 @@ async def test_quitting_by_palette_and_click_asks_nothing(rig: Rig, way: str) ->
     burst(rig, "q")
     await rig.until(lambda: len(rig.app.screen_stack) == 1)
     if way == "palette":
-        await rig.from_palette("quit", "Quit")
+        await rig.from_finder("quit", "Quit")
     else:
         keys = rig.screen_text().splitlines()
         await rig.pilot.click(offset=(keys[-1].index("q quit"), len(keys) - 1))

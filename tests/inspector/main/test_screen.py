@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from inspector.main.palette import Palette
 from rich.cells import cell_len
 from textual.app import App
 from textual.dom import DOMNode
@@ -15,7 +16,6 @@ from engine.thread import WITHOUT_MLX
 from inspector.app import InspectorApp
 from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.key_table import PANELS
-from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
@@ -481,7 +481,7 @@ async def test_the_palette_opens_while_the_one_before_is_going(rig: Rig) -> None
 
 async def test_the_palette_finds_actions_by_name(rig: Rig) -> None:
     await rig.ready()
-    await rig.from_palette("verify", "Verify")
+    await rig.from_finder("verify", "Verify")
     await rig.until(lambda: rig.engine.names == ["Verify"])
 
 
