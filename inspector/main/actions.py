@@ -164,7 +164,7 @@ BRANCHING = Tool(
         Action("choose", "Choose",
             "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
             "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION, group=BRANCH,
-            synonyms="take candidate, pick another token, force token, branch, fork", hint="choose",
+            synonyms="take candidate, pick another token, force token, fork, new branch", hint="choose",
             worth=10, place=50),
         Action("previous_branch", "Branch before", "Go to the branch before at this token.",
             lambda own: own.host.answer(own.controller.navigation.branch(-1)), Needs.DISTRIBUTION, group=BRANCH),

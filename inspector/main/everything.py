@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +124,7 @@ class Everything:
                            run=partial(save_picture, app))  # fmt: skip
         for name in app.available_themes:
             yield Findable(f"theme {name}", f"Theme {name}", "Have the screen in these colours.", SCREEN,
-                           synonyms="colours, color scheme, appearance", stays=True,
+                           synonyms="colours, color scheme, appearance", stays=True, minor=True,
                            run=partial(setattr, app, "theme", name))  # fmt: skip
 
     def _on_disk(self) -> Iterator[Findable]:
@@ -153,7 +152,7 @@ class Everything:
     async def _do(self, thing: Findable) -> None:
         if not thing.stays and thing.action:
             await self._main.do(thing.action, thing.run)
-        elif thing.run is not None and isawaitable(done := thing.run()):
+        elif thing.run is not None and (done := thing.run()) is not None:
             await done
 
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:

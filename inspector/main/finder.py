@@ -10,7 +10,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
 
 from engine.frozen import frozen
 
@@ -18,8 +17,9 @@ WHOLE, BEGINNING, MISSPELT = 3.0, 2.0, 1.0
 """The fit of a word: to a whole word, to the beginning of one, to one with another letter."""
 LABEL, SYNONYM, PLACE, SENTENCE = 1.0, 0.8, 0.5, 0.3
 """What a word weighs by where it is found. A beginning in a label (2.0) comes before a word of a sentence (0.9)."""
-NAMED, CALLED = 3.0, 2.0
-"""Added where all that was typed is the whole label, or all of one synonym."""
+NAMED, CALLED = 1.0, -0.1
+"""Added where all that was typed is the whole label; or all of one synonym, or place and label: these come
+before words of several names, and behind a whole word of a label."""
 COVERED = 0.5
 """Added for the part of the label that was typed: of two labels with the word the shorter comes first."""
 LEAST = 4
@@ -51,12 +51,12 @@ class Findable:
     """What else it is called, with commas between."""
     action: str = ""
     """Id of the action of the main screen that has to be possible for it; empty where it needs none."""
-    run: Callable[[], Awaitable[None] | Any] | None = None
+    run: Callable[[], Awaitable[None] | None] | None = None
     """Does it; None for the action."""
     stays: bool = False
     """Whether it is done on the screen that is on top: nothing is left for it."""
-    inside: bool = False
-    """Whether it is done on another screen, which is opened first: its label counts no more than a synonym."""
+    minor: bool = False
+    """Whether it is done on another screen, or one of many alike: its label counts no more than a synonym."""
     foreign: bool = False
     """Whether its words come from a file or a model: no advice is made of them."""
 
@@ -97,8 +97,9 @@ class Words:
         self.label = _known(thing.label)
         self.phrases = frozenset("".join(asked(phrase)) for phrase in thing.synonyms.split(",")) - {""}
         self.synonyms = _known(thing.synonyms)
-        self._named = CALLED if thing.inside else NAMED
+        self._named, self._weight = (CALLED, SYNONYM) if thing.minor else (NAMED, LABEL)
         self.where, self.help = words_of(thing.where), words_of(thing.help)
+        self._placed = sorted((*self.where, *words_of(thing.label)))
 
     @cached_property
     def joined(self) -> str:
@@ -112,7 +113,7 @@ class Words:
             Whether all are spelt as they are here, and how well they fit.
         """
         whole = "".join(typed)
-        named, called = whole == self.joined, whole in self.phrases
+        named, called = whole == self.joined, whole in self.phrases or sorted(typed) == self._placed
         if named or called:
             return True, len(typed) * WHOLE + (self._named if named else CALLED)
         spelt, total, covered = True, 0.0, 0
@@ -125,15 +126,20 @@ class Words:
 
     def _best(self, typed: str) -> tuple[bool, float, bool]:
         """Of one word: whether it is spelt so, how well it fits, and whether it is one of the label's."""
-        fields = ((LABEL, self.label), (SYNONYM, self.synonyms), (PLACE, self.where), (SENTENCE, self.help))
+        fields = (
+            (self._weight, self.label),
+            (SYNONYM, self.synonyms),
+            (PLACE, self.where),
+            (SENTENCE, self.help),
+        )
         spelt = max((weight * _spelt(typed, words), weight) for weight, words in fields)
         if spelt[0]:
-            return True, spelt[0], spelt[1] == LABEL
+            return True, spelt[0], spelt[1] == self._weight
         if len(typed) < LEAST:
             return False, 0.0, False
         for weight, words in fields[:3]:
             if any(len(word) >= LEAST and one_off(typed, word) for word in words):
-                return False, weight * MISSPELT, weight == LABEL
+                return False, weight * MISSPELT, weight == self._weight
         return False, 0.0, False
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from textual import events, on
@@ -319,7 +320,7 @@ class MainScreen(KeyedScreen[None]):
             lambda each: available(self.table.get(each.id, each), self.controller),
         )
 
-    async def do(self, id: str, instead: Callable[[], object] | None = None) -> None:
+    async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
 
         Args:
@@ -333,9 +334,8 @@ class MainScreen(KeyedScreen[None]):
             return
         for each in self.actions.values():
             each.pressed(id)
-        if instead is not None:
-            instead()
-        elif action.run is not None and (done := action.run(owner)) is not None:
+        run = instead or (partial(action.run, owner) if action.run is not None else None)
+        if run is not None and (done := run()) is not None:
             await done
 
     async def perform(self, action: Action) -> None:

@@ -292,7 +292,7 @@ TREE = Tool(
             TreeActions.filter, Needs.DISTRIBUTION, group=LOOK),
         Action("bookmark", "Bookmark",
             "Set a bookmark on the selected token, or in the tree on the branch; again to take it off.",
-            TreeActions.bookmark, Needs.DISTRIBUTION, group=BRANCH, synonyms="mark, star, remember this token"),
+            TreeActions.bookmark, Needs.DISTRIBUTION, group=BRANCH, synonyms="star, remember this token"),
         Action("name", "Name and note",
             "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
             TreeActions.name, Needs.DISTRIBUTION, group=BRANCH,
