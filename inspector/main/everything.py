@@ -88,7 +88,7 @@ class Everything:
             yield from actions.findable()
         for tool in main.table.tools:
             yield from self._inside(tool)
-        yield from self._of_the_application()
+        yield from beyond_keys(self._main.app)
 
     def _here(self, top: Overlay[Any]) -> Iterator[Findable]:
         """What keys do on the screen on top."""
@@ -114,18 +114,6 @@ class Everything:
                     keys = f"{opening.shown} {action.shown}"
                     run = partial(self._open_and_do, opening, table, action)
                     yield _findable(action, opening.label, keys, run, opening.id)
-
-    def _of_the_application(self) -> Iterator[Findable]:
-        """What the application has beyond keys."""
-        app = self._main.app
-        if confinement.writes():
-            yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
-                           synonyms="picture, image, capture, svg, print screen", stays=True,
-                           run=partial(save_picture, app))  # fmt: skip
-        for name in app.available_themes:
-            yield Findable(f"theme {name}", f"Theme {name}", "Have the screen in these colours.", SCREEN,
-                           synonyms="colours, color scheme, appearance", stays=True, minor=True,
-                           run=partial(setattr, app, "theme", name))  # fmt: skip
 
     def _on_disk(self) -> Iterator[Findable]:
         """What has to be read first; called in a thread."""
@@ -161,6 +149,18 @@ class Everything:
         top = self._main.app.screen
         if isinstance(top, ToolScreen) and table in top.tables and top.offers(action):
             top.call_after_refresh(partial(top.perform, action))
+
+
+def beyond_keys(app: App[Any]) -> Iterator[Findable]:
+    """What an application has beyond keys: a picture of the screen, where it may write, and the themes."""
+    if confinement.writes():
+        yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
+                       synonyms="picture, image, capture, svg, print screen", stays=True,
+                       run=partial(save_picture, app))  # fmt: skip
+    for name in app.available_themes:
+        yield Findable(f"theme {name}", f"Theme {name}", "Have the screen in these colours.", SCREEN,
+                       synonyms="colours, color scheme, appearance", stays=True, minor=True,
+                       run=partial(setattr, app, "theme", name))  # fmt: skip
 
 
 def _findable(

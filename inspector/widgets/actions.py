@@ -286,7 +286,7 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
     return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
 
 
-ANYWHERE = note("ctrl+p", hint="find anything", worth=1, place=93)
+ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)
 """The key of the finder where a field takes the other one, in the line of keys."""
 
 

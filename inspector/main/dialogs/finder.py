@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from threading import Event
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ EXAMPLES = "attention, temperature, memory, save"
 """Words to type, for those whose own finds nothing."""
 BATCH = 50
 """Things that are read from the disk before they are shown."""
-LABEL, WHERE, KEYS = 30, 18, 9
+LABEL, WHERE, KEYS = 27, 21, 9
 """Cells of the columns, with the gap before each but the first."""
 LEAST = 24
 """Cells of the sentence: with less it is left out."""
@@ -48,7 +49,7 @@ class FinderDialog(PickDialog[Findable]):
         (
             *picking("Go through what was found.", "choose", 5),
             taking("Do it.", "do it", 7),
-            applies(),
+            replace(applies(), hint=""),
             leaves(),
         ),
         told=False,
@@ -210,7 +211,8 @@ class FoundList(PickList):
 
     def head(self, width: int) -> Row:
         label, help, where = self._columns(width - 1)
-        text = f" {pad('', label + help)}{pad('where', where)}{pad('keys', KEYS, right=True)}"
+        does, lives = pad("what it does" if help else "", help), pad("where" if where else "", where)
+        text = f" {pad('name', label)}{does}{lives}{pad('keys', KEYS, right=True)}"
         return [Segment(text, self.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:

@@ -148,7 +148,7 @@ def test_it_follows_the_steps() -> None:
     run(test)
 
 
-def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
+def test_the_finder_the_help_and_the_line_of_keys_know_it() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
         assert ") words" in rig.screen_text()
