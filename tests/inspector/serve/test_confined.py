@@ -20,6 +20,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
+from inspector.main.everything import beyond_keys
 from inspector.serve.home import absolute, confinement_of
 
 pytest.importorskip("textual_serve")
@@ -227,13 +228,12 @@ def test_models_are_offered_by_the_host_and_pocket_always(
 
 
 @pytest.mark.parametrize(("rights", "offered"), [(None, True), ("", False), ("/x", True)])
-def test_a_watchers_palette_takes_no_picture(
+def test_a_watchers_finder_takes_no_picture(
     rights: str | None, offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confinement, "_now", rights if rights is None else Confinement(rights))
     app = InspectorApp(LoadSettings(), Settings(), begins=Preferences())
-    names = [command.title for command in app.get_system_commands(app.get_default_screen())]
-    assert ("Screenshot" in names) is offered
+    assert ("screenshot" in [each.id for each in beyond_keys(app)]) is offered
 
 
 def files(folder: Path) -> set[str]:
