@@ -22,7 +22,7 @@ SYNONYMS = {
     "max_tokens": "length, max new tokens, num predict, longer text",
     "min_tokens": "minimum length, forbid the end",
     "stop": "stop sequence, stop word, stop text",
-    "candidates": "number of candidates, more candidates, n probs, top logprobs",
+    "candidates": "number of candidates, more candidates, top logprobs",
     "repetition_penalty": "repeat penalty, repeats itself, avoid repetition",
     "logit_bias": "ban a token, bias a token, forbid a token",
     "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
