@@ -258,7 +258,7 @@ async def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> 
         await said(visitor, "\x13", "Save as")
         await said(visitor, f"\x01\x0b{evil}\r", "outside")
         await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")
-        await said(visitor, "\x10", "Search")
+        await said(visitor, "\x10", "what you want to see")
         await said(visitor, "screenshot", "picture of the screen")
         await visitor.send("stdin", "\r")
         folder = parent / "visitor-1"
@@ -318,13 +318,13 @@ async def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
     async with serving(command=command, home=lambda number: watched) as place:
         visitor = await place.visit(size="width=160&height=40")
         await visitor.until("at its end")
-        await said(visitor, "\x10", "Search")
-        await said(visitor, "screenshot", "screenshot|hot")
+        await said(visitor, "\x10", "what you want to see")
+        await said(visitor, "screenshot", "Nothing is called")
         await visitor.send("stdin", "\r")
-        await visitor.send("stdin", "\x1b")
-        await said(visitor, "\x10", "Search")
-        await said(visitor, "theme", "all themes")
-        await said(visitor, "\r", "Search for themes")
+        await said(visitor, "\x1b", "Next token")
+        await said(visitor, "\x10", "what you want to see")
+        await said(visitor, "theme", "Have the screen in these colours")
+        await visitor.send("stdin", "\r")
         await visitor.send("stdin", "\x11")
         assert (await visitor.end())[1] == "The program has ended."
     assert not list(empty.iterdir())
