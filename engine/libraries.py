@@ -86,15 +86,6 @@ PRIVATE = (
         "8.2.8",
     ),
     PrivateName(
-        "textual.command.CommandPalette._placeholder",
-        "the palette's own field, with the line of keys below it",
-        "8.2.8",
-    ),
-    PrivateName("textual.command.CommandPalette._stop_busy_countdown", "its clocks end with it", "8.2.8"),
-    PrivateName(
-        "textual.command.CommandPalette._stop_no_matches_countdown", "its clocks end with it", "8.2.8"
-    ),
-    PrivateName(
         "textual.css.stylesheet.Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE",
         "rules are found once for all widgets of a path",
         "8.2.8",

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import constants, events, on
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.driver import Driver
 from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
-from textual.theme import ThemeProvider
 
-from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
@@ -39,7 +36,6 @@ from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import key_table
 from inspector.main.notices import notice
-from inspector.main.palette import KeyCommands, Palette, save_picture
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
@@ -104,7 +100,6 @@ class InspectorApp(App[int]):
 
     TITLE = "inspector"
     CSS_PATH = "inspector.tcss"
-    COMMANDS = {KeyCommands}  # noqa: RUF012
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in the toolkit's own declaration)
         (0, "-tiny"),
         (40, "-narrow"),
@@ -235,21 +230,12 @@ class InspectorApp(App[int]):
         return (*super().get_line_filters(), self._filter)
 
     def action_command_palette(self) -> None:
-        """Show the palette, unless it is open. Without the toolkit's id: the one before may still be going."""
-        if not Palette.is_open(cast(App[object], self)):
-            self.push_screen(Palette())
+        """Show the finder."""
+        self.main.host.find_anything()
 
     def search_themes(self) -> None:
-        """Show the palette with all themes."""
-        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes"))
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """What the toolkit offers in the palette beyond our own actions."""
-        yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
-        if confinement.writes():
-            yield SystemCommand(
-                "Screenshot", "Save a picture of the screen as SVG", partial(save_picture, self)
-            )
+        """Show the finder with all themes."""
+        self.main.host.find_anything("theme ")
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""

@@ -40,7 +40,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "tour": "W", "lessons": "S", "all_lessons": "V", "present": "K", "next_panel": "tab",
         "panel_before": "shift+tab", "alone": "0", "hide": "H", "left_narrower": "shift+left",
         "left_wider": "shift+right", "divider_up": "shift+up", "divider_down": "shift+down", "usual_room": "\\",
-        "enlarge": "f", "theme": "T", "help": "?", "quit": "q",
+        "enlarge": "f", "theme": "T", "finder": ":", "help": "?", "quit": "q",
     },
     "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},
     "list": {"above": "up", "below": "down", "page_up": "pageup", "page_down": "pagedown", "take": "enter"},

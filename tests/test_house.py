@@ -123,6 +123,22 @@ def test_a_circle_is_found_and_a_chain_is_none() -> None:
     assert found == {"inspector.cli.exit", "inspector.keys"}
 
 
+# ---- fields -----------------------------------------------------------------------------------
+
+
+def test_what_is_typed_into_is_shown_and_not_obeyed() -> None:
+    """Textual's own fields draw what was pasted as it is, and take other cells for it than a terminal does."""
+    calls = {
+        f"{path}: {node.func.id}"
+        for path, text in sources().items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("Input", "TextArea")
+    }
+    assert calls == set()
+
+
 # ---- styles -----------------------------------------------------------------------------------
 
 

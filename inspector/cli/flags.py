@@ -105,7 +105,9 @@ def add_trace(to: argparse._ActionsContainer) -> None:
 def add_theme(to: argparse._ActionsContainer) -> None:
     """The flag of the screen's colours."""
     to.add_argument(
-        "--theme", metavar="NAME", help="dark, light or a theme that ctrl+p lists (default: the last one)"
+        "--theme",
+        metavar="NAME",
+        help="dark, light or a theme that the finder (ctrl+p) lists (default: the last one)",
     )
 
 

@@ -25,7 +25,7 @@ _LONGEST = 60
 """Characters of what is wrong that are told."""
 _SUGGESTED = 10
 """Problems for which a similar name is looked for: each takes a millisecond."""
-RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the command palette everywhere"}
+RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the finder everywhere"}
 _PLAIN = frozenset(
     ("space", "enter", "escape", "tab", "shift+tab", "backspace", "insert", "delete", "home", "end", "pageup",
      "pagedown", "up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)))

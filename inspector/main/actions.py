@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from inspector.config.preferences import VIEWS
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.main.arrangement import PanelPlace
+from inspector.main.finder import Findable
+from inspector.main.help_pages import TOPICS
 from inspector.main.opening import no_text
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.steps import StepsPanel
@@ -94,20 +97,23 @@ TRANSPORT = Tool(
         Action("step", "Step",
             "Take the token that the sampler picked; at an older token walk one forward; while running, "
             "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on", group=STEP,
-            synonyms="next token generate one forward", hint="step", worth=12, place=10),
+            synonyms="next token, generate one token, one forward, next step", hint="step", worth=12, place=10),
         Action("run", "Run", "Step on until a stop is reached; again to pause.",
             lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on", group=STEP,
-            synonyms="play continue generate go start pause", hint="run", worth=11, place=20),
+            synonyms="generate, play, continue, go on, start, pause, resume generation", hint="run",
+            worth=11, place=20),
         Action("faster", "Faster",
             "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
             "chunks.", lambda own: own.host.answer(own.controller.transport.change_pace(1)), Needs.SESSION, group=STEP,
-            synonyms="speed pace quick"),
+            synonyms="speed up, pace, run speed, quicker"),
         Action("slower", "Slower", "Run at a slower pace; in a prefill, take smaller chunks.",
             lambda own: own.host.answer(own.controller.transport.change_pace(-1)), Needs.SESSION, group=STEP,
-            synonyms="speed pace slow"),
+            synonyms="slow down, pace, run speed"),
         Action("take_back", "Take back", "Take back the last token of the completion; its branch is kept.",
             lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
-            group=BRANCH, synonyms="delete remove last token backspace", hint="take back", worth=2, place=80),
+            group=BRANCH,
+            synonyms="step back, go back, delete last token, remove last token, backspace, rewind", hint="take back",
+            worth=2, place=80),
     ),
     contexts=(
         ActionTable("While it runs", (
@@ -158,7 +164,8 @@ BRANCHING = Tool(
         Action("choose", "Choose",
             "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
             "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION, group=BRANCH,
-            synonyms="take pick another candidate branch fork", hint="choose", worth=10, place=50),
+            synonyms="take candidate, pick another token, force token, fork, new branch", hint="choose",
+            worth=10, place=50),
         Action("previous_branch", "Branch before", "Go to the branch before at this token.",
             lambda own: own.host.answer(own.controller.navigation.branch(-1)), Needs.DISTRIBUTION, group=BRANCH),
         Action("next_branch", "Next branch", "Go to the next branch at this token.",
@@ -166,18 +173,18 @@ BRANCHING = Tool(
         Action("reroll", "Draw again",
             "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
             lambda own: own.host.answer(own.controller.navigation.reroll()), Needs.DISTRIBUTION | Needs.ENGINE,
-            group=BRANCH, synonyms="redraw resample random again dice seed"),
+            group=BRANCH, synonyms="resample, redraw, regenerate, draw again, roll again, another sample"),
         Action("undo", "Undo",
             "Undo the last deletion, mark, token put in by hand, prompt, draw, hold of interventions, change of "
             "settings or breakpoints; again for the one before.",
             lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION, group=BRANCH,
-            synonyms="revert back"),
+            synonyms="revert, take back a change"),
         Action("redo", "Redo", "Do again what was undone last.",
             lambda own: own.host.answer(own.controller.history.redo()), Needs.DISTRIBUTION, group=BRANCH,
-            synonyms="again forward"),
+            synonyms="undo the undo, again"),
         Action("verify", "Verify", "Recompute the path from nothing and compare it with the KV cache.",
             lambda own: own.host.answer(own.controller.navigation.verify()), Needs.DISTRIBUTION | Needs.ENGINE,
-            group=BRANCH, synonyms="check recompute correct"),
+            group=BRANCH, synonyms="check the cache, recompute, correctness, is the cache right"),
     ),
 )  # fmt: skip
 
@@ -257,20 +264,22 @@ LOOKING = Tool(
         Action("tip", "Tip", "Follow the tip: the token to come; where a session is followed, what comes next.",
             LookActions.tip, Needs.DISTRIBUTION, group=LOOK),
         Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, group=LOOK,
-            synonyms="go to step number", hint=replayed("jump"), worth=2, place=70),
+            synonyms="go to step, go to token number", hint=replayed("jump"), worth=2, place=70),
         Action("recall", "Recompute logits",
             "Compute logits again that were dropped, where the sampler's stages need them.",
             lambda own: own.host.answer(own.controller.setup.recall()),
             Needs.DISTRIBUTION | Needs.ENGINE, group=LOOK),
         Action("metric", "Colour", "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
             lambda own: own.metric(1), group=LOOK,
-            synonyms="color colors heat highlight surprisal probability entropy rank", hint="colour", worth=3,
+            synonyms="colors, colour the text, heat map, highlight, surprisal, entropy, probability colours, rank, "
+            "metric", hint="colour", worth=3,
             place=120),
         Action("metric_back", "Colour back", "Colour the text by the metric before.", lambda own: own.metric(-1),
             group=LOOK),
         Action("tokens", "Tokens",
             "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
-            LookActions.view, group=LOOK, synonyms="ids bytes borders tokenizer tokenization"),
+            LookActions.view, group=LOOK,
+            synonyms="tokenizer, tokenization, token ids, token bytes, token borders, how is the text cut"),
     ),
 )  # fmt: skip
 
@@ -378,8 +387,25 @@ class SetupActions(ToolActions):
             self.controller.setup.give(draft.prompt)
             self.host.answer()
 
-    def open(self) -> None:
-        """Ask for a model; in a replay for the one to go on live with."""
+    def on_disk(self) -> Iterator[Findable]:
+        """The models on the disk of the engine: each opens the dialog with its facts, where enter opens it."""
+        from engine.models_on_disk.places import all_places
+
+        connection = self.controller.connection
+        if connection is not None and connection.far:
+            return
+        keys = key_for("open")
+        for each in all_places(recent=recent_models()):
+            told = f"A model on the disk ({visible(each.source)}): shows its facts, and opens it."
+            yield Findable(f"model {each.name}", visible(each.name), told, "Open model", keys, "model", "open",
+                           partial(self.open, each.name), foreign=True)  # fmt: skip
+
+    def open(self, name: str = "") -> None:
+        """Ask for a model; in a replay for the one to go on live with.
+
+        Args:
+            name: What the field begins with.
+        """
         from inspector.main.dialogs.model import ModelDialog
 
         if why := self.controller.transport.bound:
@@ -397,7 +423,7 @@ class SetupActions(ToolActions):
         connection = self.controller.connection
         elsewhere = connection.now.where if connection is not None and connection.far else ""
         load = self.controller.setup.load
-        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere, room)
+        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere, room, name)
         self.host.open(dialog, self._open)
 
     def _open(self, load: LoadSettings | None) -> None:
@@ -439,13 +465,15 @@ SETTING_UP = Tool(
         Action("prompt", "Prompt",
             "Give another prompt, raw or through the chat template. What is there stays in the tree.",
             SetupActions.prompt, Needs.ENGINE, group=SET_UP,
-            synonyms="text input chat system message template question",
+            synonyms="system prompt, chat template, new prompt, question, input, system message",
             hint=live("prompt"), worth=9, place=140),
         Action("open", "Open model", "Open another model: one of those on the disk, a directory or a hub id.",
-            SetupActions.open, Needs.SESSION, group=SET_UP,
-            synonyms="load change switch model checkpoint hub download"),
+            lambda own: own.open(), Needs.SESSION, group=SET_UP,
+            synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face"),
         Action("facts", "Model facts", "Show what is known of the model.", SetupActions.facts, Needs.MODEL,
-            group=SET_UP, synonyms="architecture config parameters layers details info quantization about"),
+            group=SET_UP,
+            synonyms="model info, parameters, model details, config, number of parameters, context length, "
+            "about the model"),
     ),
     owners=(PROMPT_KEYS, MODEL_KEYS),
 )  # fmt: skip
@@ -454,8 +482,28 @@ SETTING_UP = Tool(
 # ---- the screen itself: panels, stop, help and leaving ------------------------------------------
 
 
+HELP_PAGES = (
+    (
+        "concepts",
+        "What is shown",
+        "what every panel and every number means",
+        "panels explained, concepts, glossary",
+    ),
+    ("lessons", "Writing lessons", "how a lesson of your own is written", "own lesson, author a lesson"),
+    *((f"parts/{name}", title, told, "explained, what is it") for name, title, told in TOPICS),
+)
+"""Place, title and what it tells of each page of the help but that of the keys, and what else it is called."""
+
+
 class ScreenActions(ToolActions):
     """Arranges the screen; nearly all of it is the host's own."""
+
+    def findable(self) -> Iterator[Findable]:
+        """The pages of the help."""
+        keys = key_for("help")
+        for page, label, told, synonyms in HELP_PAGES:
+            yield Findable(f"help {page.rpartition('/')[2]}", label, f"{told[0].upper()}{told[1:]}.", "Help", keys,
+                           synonyms, "help", partial(self.host.help, page=page))  # fmt: skip
 
     def next_panel(self, by: int) -> None:
         """Go so many panels further."""
@@ -475,14 +523,14 @@ HELP_KEYS = dialog_table(
 _FIRST = (
     Action("stop", "Stop",
             "Pause the run, stop the prefill or a look ahead, or leave the enlarged panel; notices go too.",
-            lambda own: own.host.stop(), group=STEP),
+            lambda own: own.host.stop(), group=STEP, synonyms="cancel, abort, interrupt"),
     Action("next_panel", "Next panel", "Go to the next panel.", lambda own: own.next_panel(1), group=SCREEN),
     Action("panel_before", "Panel before", "Go to the panel before.", lambda own: own.next_panel(-1), group=SCREEN),
 )  # fmt: skip
 _LAST = (
     Action("alone", "Text and candidates",
             "Show the text and the candidates alone, as for a projector; again for all panels.",
-            lambda own: own.host.room.show_alone(), group=SCREEN),
+            lambda own: own.host.room.show_alone(), group=SCREEN, synonyms="only the text, hide all panels"),
     Action("hide", "Hide panel", "Hide the current panel; its number key shows it again.",
             lambda own: own.host.room.hide({own.host.arrangement.current}), group=SCREEN),
     Action("left_narrower", "Divider left",
@@ -495,16 +543,22 @@ _LAST = (
     Action("divider_down", "Divider down", "Move the line under the current panel down.",
             lambda own: own.host.room.resize(0, 1), group=SCREEN),
     Action("usual_room", "Usual layout", "Show all panels again, at their usual sizes.",
-            lambda own: own.host.room.usual_layout(), group=SCREEN),
+            lambda own: own.host.room.usual_layout(), group=SCREEN, synonyms="reset layout, show all panels"),
     Action("enlarge", "Enlarge", "Give the current panel the whole screen, or back.",
-            lambda own: own.host.room.enlarge(), group=SCREEN, synonyms="full screen zoom maximize bigger",
+            lambda own: own.host.room.enlarge(), group=SCREEN, synonyms="full screen, zoom, maximize, bigger",
             hint="enlarge", worth=1, place=160),
     Action("theme", "Dark or light", "Switch between the dark and the light theme.",
-            lambda own: own.host.switch_theme(), group=SCREEN, synonyms="dark light colors colours"),
+            lambda own: own.host.switch_theme(), group=SCREEN,
+            synonyms="dark mode, light mode, dark theme, light theme, appearance"),
+    Action("finder", "Find anything",
+            "Find a tool, a setting, a lesson, a page of the help, a model or a session by a word.",
+            lambda own: own.host.find_anything(), group=SCREEN, synonyms="command palette, search, commands",
+            hint="find", worth=12, place=165),
     Action("help", "Help", "Show the keys and what the panels mean.", lambda own: own.host.help(), group=SCREEN,
-            synonyms="keys manual documentation", hint="help", worth=13, place=170),
+            synonyms="keyboard shortcuts, keys, key bindings, manual, documentation, shortcuts", hint="help",
+            worth=13, place=170),
     Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.quit(), group=SCREEN,
-            synonyms="exit leave close", hint="quit", worth=8, place=180),
+            synonyms="exit, leave, close the program, end", hint="quit", worth=8, place=180),
 )  # fmt: skip
 
 
@@ -520,4 +574,4 @@ def screen_tool(panels: Sequence[PanelPlace]) -> Tool:
 
 def _number(digit: int, panel: PanelPlace) -> Action:
     return Action(f"panel_{panel.id}", panel.label, f"Go to {panel.called}.", lambda own: own.host.go_to(panel.id),
-                  group=SCREEN, keys=str(digit))  # fmt: skip
+                  group=SCREEN, keys=str(digit), synonyms=panel.synonyms)  # fmt: skip

@@ -67,9 +67,11 @@ class PanelPlace:
     """For the end of the status line, where one panel is shown at a time."""
     place: Place
     label: str = ""
-    """For its number key in the palette."""
+    """For its number key in the finder."""
     called: str = ""
     """As a sentence calls it: `the tree`."""
+    synonyms: str = ""
+    """What else a person may call it, with commas between."""
 
 
 class Arrangement:

@@ -39,17 +39,19 @@ OWN = ActionTable(
 EVERYWHERE = ActionTable(
     "Everywhere",
     (),
-    "`ctrl+p` opens the command palette: every action by name. `{help}` shows the keys of the screen, `ctrl+q` quits.",
+    "`{finder}` finds anything by a word, in a dialog `ctrl+p` does: actions, settings, lessons, pages of the help, "
+    "models, sessions. `{help}` shows the keys of the screen, `ctrl+q` quits.",
 )
 
 
 PANELS = (
-    PanelPlace("text", "Text", Place.TEXT, "Text", "the text"),
-    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "the candidates"),
-    PanelPlace("steps", "Steps", Place.LOWER, "Steps", "the steps"),
-    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "the KV cache"),
-    PanelPlace("timing", "Time", Place.LOWER, "Time", "the timings"),
-)
+    PanelPlace("text", "Text", Place.TEXT, "Text", "the text", "output, completion, generated text"),
+    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "the candidates",
+               "top candidates, probabilities, distribution, next token probabilities, top tokens"),
+    PanelPlace("steps", "Steps", Place.LOWER, "Steps", "the steps", "list of tokens, logprobs, log"),
+    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "the KV cache", "memory, cache size, bytes of the cache"),
+    PanelPlace("timing", "Time", Place.LOWER, "Time", "the timings", "timings, tokens per second, milliseconds"),
+)  # fmt: skip
 """The panels of every session, in the order of the number keys; those of the tools follow."""
 
 
@@ -111,6 +113,14 @@ class KeyTable:
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
         return self._by_id[id][0]
+
+    def titled(self, id: str) -> str:
+        """The label of the action that opens a tool.
+
+        Args:
+            id: Of the tool.
+        """
+        return next((tool.actions[0].label for tool in self.tools if tool.id == id), "")
 
     def at(self, key: str, owners: Mapping[str, ToolActions]) -> Action | None:
         """The action of a key now.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from textual import events, on
@@ -319,8 +320,13 @@ class MainScreen(KeyedScreen[None]):
             lambda each: available(self.table.get(each.id, each), self.controller),
         )
 
-    async def do(self, id: str) -> None:
-        """Do what an action does, by its id, or say why it can't be done."""
+    async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
+        """Do what an action does, by its id, or say why it can't be done.
+
+        Args:
+            id: Of the action.
+            instead: Done in its place, where it can be done now.
+        """
         (owner, action), (usual_owner, usual) = self.table.now(id, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
         if refused := waits or refusal(usual, self.controller, usual_owner):
@@ -328,7 +334,8 @@ class MainScreen(KeyedScreen[None]):
             return
         for each in self.actions.values():
             each.pressed(id)
-        if action.run is not None and (done := action.run(owner)) is not None:
+        run = instead or (partial(action.run, owner) if action.run is not None else None)
+        if run is not None and (done := run()) is not None:
             await done
 
     async def perform(self, action: Action) -> None:
@@ -544,7 +551,7 @@ class ScreenHost:
         if (actions := self._screen.actions.get(tool)) is not None:
             actions.point(*place)
 
-    def help(self, tool: str = "") -> None:
+    def help(self, tool: str = "", page: str = "keys") -> None:
         """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
@@ -553,9 +560,15 @@ class ScreenHost:
         first = told.help if told is not None else ()
         self.open(
             HelpDialog(
-                keys_markdown(self._table, first) if opened is None else screen_markdown(opened, first)
+                keys_markdown(self._table, first) if opened is None else screen_markdown(opened, first), page
             )
         )
+
+    def find_anything(self, typed: str = "") -> None:
+        """Find anything by a word, over the screen that is on top."""
+        from inspector.main.everything import Everything
+
+        Everything(self._screen).find(typed)
 
     def family(self, tool: str) -> Sequence[Tool]:
         """The tools of the same family as one of them, that one included."""

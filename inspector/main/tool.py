@@ -6,7 +6,7 @@ its actions once, with itself as their host, and knows no tool by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from textual.message import Message
@@ -17,6 +17,7 @@ from engine.frozen import frozen
 from engine.protocol import Candidate, Record
 from inspector.main.arrangement import Arrangement, Place
 from inspector.main.clipboard import Clipboard
+from inspector.main.finder import Findable
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -110,15 +111,23 @@ class Host(Protocol):
     def point(self, tool: str, *place: int) -> None:
         """Choose what a tool's own screen shows, before it is opened: see `ToolActions.point`."""
 
-    def help(self, tool: str = "") -> None:
+    def help(self, tool: str = "", page: str = "keys") -> None:
         """Show the keys and what is shown.
 
         Args:
             tool: Id of the one whose own screen is open; empty for the keys of the main screen.
+            page: The page to begin with, by its place in `help` without the ending.
         """
 
     def family(self, tool: str) -> Sequence[Tool]:
         """The tools that look at the same thing as one of them, that one included, in the order of the registry."""
+
+    def find_anything(self, typed: str = "") -> None:
+        """Find anything by a word.
+
+        Args:
+            typed: What the field begins with.
+        """
 
     def press(self, key: str) -> None:
         """Do what an action of the main screen does, by its id, once this one is on top."""
@@ -174,7 +183,7 @@ class PanelSpec:
     name: str
     """For the end of the status line, where one panel is shown at a time."""
     label: str
-    """For its number key in the palette."""
+    """For its number key in the finder."""
     called: str
     """As a sentence calls it: `the tree`."""
 
@@ -231,6 +240,14 @@ class ToolActions:
         """Escape, where nothing else was to be stopped; returns whether this tool stopped something."""
         return False
 
+    def findable(self) -> Iterable[Findable]:
+        """What a finder has of it beside its actions."""
+        return ()
+
+    def on_disk(self) -> Iterator[Findable]:
+        """The same, of what has to be read from the disk first; called in a thread."""
+        yield from ()
+
     def point(self, *place: int) -> None:
         """Choose what its own screen shows: a layer, a layer and a head, counted from 1."""
 
@@ -247,7 +264,7 @@ class Tool:
 
     id: str
     title: str
-    """As the palette and the layout name it."""
+    """As the finder and the layout name it."""
     make: Callable[[Host], ToolActions] = ToolActions
     actions: tuple[Action, ...] = ()
     """Those of the main screen."""
@@ -255,7 +272,8 @@ class Tool:
     contexts: tuple[ActionTable, ...] = ()
     """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
     owners: tuple[ActionTable, ...] = ()
-    """The actions of its own screens and dialogs, which are imported once they are opened."""
+    """The actions of its own screens and dialogs, which are imported once they are opened. The first action opens the
+    first screen, the second one the second."""
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     family: str = ""

@@ -95,6 +95,29 @@ def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
 
+@frozen
+class PeekedSession:
+    """A session of which the first lines alone were read."""
+
+    path: Path
+    changed: float
+    """When something was last written, in seconds since 1970."""
+    peek: Peek
+
+
+def session_peeks(directory: Path | None = None) -> Iterator[PeekedSession]:
+    """The sessions that can be read, the one last written to first: of each its first lines.
+
+    Args:
+        directory: Where sessions are kept; None for their usual place.
+    """
+    for changed, path in _newest(directory or folder()):
+        try:
+            yield PeekedSession(path, changed, peek(path))
+        except (TraceError, OSError):
+            continue
+
+
 def recent_models() -> list[str]:
     """Directories of the models of the last sessions, the latest first, each once."""
     paths: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The tools that come with the program, a line each: keys, panels, help and palette follow this order."""
+"""The tools that come with the program, a line each: keys, panels, help and finder follow this order."""
 
 from __future__ import annotations
 

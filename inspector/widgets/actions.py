@@ -1,7 +1,7 @@
 """What keys do: an action, and the table of all actions of one owner.
 
 An owner is the main screen, which has the actions of all tools, a tool's own screen, a dialog, or who tells a lesson.
-From its table follow the bindings, the line of keys, the section of the help, the palette, refusals and tooltips. Which
+From its table follow the bindings, the line of keys, the section of the help, the finder, refusals and tooltips. Which
 key an action has stands in `inspector.keys`, where a person's own file may change it.
 """
 
@@ -49,9 +49,9 @@ class Action:
     id: str
     """One of `inspector.keys.KEYS`, or with `keys` one of its own; empty for a `note`."""
     label: str = ""
-    """One or two words, for the palette."""
+    """One or two words, for the finder."""
     help: str = ""
-    """One sentence, for help, palette and tooltip; `{step}` in it is the key of that action. Neighbours with the same
+    """One sentence, for help, finder and tooltip; `{step}` in it is the key of that action. Neighbours with the same
     one share a row of the help."""
     run: Run | None = None
     """What it does. None leaves that to the tables below, or to the widget that has the focus."""
@@ -65,7 +65,7 @@ class Action:
     group: str = ""
     """Of the main screen's help."""
     synonyms: str = ""
-    """What else a person may call it, for the palette."""
+    """What else a person may call it, with commas between, for the finder."""
     moves: Literal["", "on", "back"] = ""
     """Which way it moves on: a transport may be ready for that though no distribution is on show."""
     refusal: str = ""
@@ -177,6 +177,8 @@ class ActionTable:
     """Whether all of them come before what their keys mean to the widget that has the focus."""
     told: bool = True
     """Whether the help has a section for it."""
+    screen: bool = False
+    """Whether it is that of a tool's own screen."""
 
     def __post_init__(self) -> None:
         refuse_doubles(f"in “{self.title}”", ((action.id, action) for action in self.actions))
@@ -242,13 +244,17 @@ def screen_table(title: str, *actions: Action, text: str = "", priority: bool = 
     """
     *own, leave = actions
     given = {each.id for each in actions}
-    shared = (each for each in (THEME, HELP) if each.id not in given)
-    return ActionTable(title, (*own, *shared, leave), text, priority=priority)
+    shared = (each for each in (THEME, FINDER, HELP) if each.id not in given)
+    return ActionTable(title, (*own, *shared, leave), text, priority=priority, screen=True)
 
 
 THEME = Action(
     "theme", "Dark or light", "Switch between the dark and the light theme.", lambda own: own.host.switch_theme(),
     hint="theme", worth=1, place=91,
+)  # fmt: skip
+FINDER = Action(
+    "finder", "Find anything", "Find anything by a word.", lambda own: own.app.action_command_palette(), hint="find",
+    worth=3, place=91, listed=False,
 )  # fmt: skip
 HELP = Action(
     "help", "Help", "Show the keys and what is shown.", lambda own: own.host.help(own.TOOL), hint="help", worth=2,
@@ -276,9 +282,12 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
         told: Whether the help has a section for it.
     """
     given = {each.id for each in actions}
-    return ActionTable(
-        title, (*actions, *(each for each in (applies(), leaves()) if each.id not in given)), told=told
-    )
+    shared = (each for each in (applies(), leaves()) if each.id not in given)
+    return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
+
+
+ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)
+"""The key of the finder where a field takes the other one, in the line of keys."""
 
 
 def list_table(title: str, word: str) -> ActionTable:

@@ -151,7 +151,7 @@ class SafeOptionList(OptionList):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many lines as the options need at this width; of more than the screen has, not how many.
 
-        Each has a line at least. Wrapping a hundred at each width that a layout tries took the palette 30 ms.
+        Each has a line at least. Wrapping a hundred at each width that a layout tries took a palette 30 ms.
         """
         if len(self.options) >= viewport.height:
             return len(self.options)

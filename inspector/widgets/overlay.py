@@ -218,7 +218,7 @@ class Overlay(KeyedScreen[Result]):
         return self.is_mounted and not self.left and super().check_action(action, parameters)
 
     def offers(self, action: Action) -> bool:
-        """Whether an action is offered now, in the line of keys and in the palette."""
+        """Whether an action is offered now, in the line of keys and in the finder."""
         return True
 
     def hints(self) -> Sequence[Hint]:

@@ -37,7 +37,7 @@ ROUNDS = 10
 OPENINGS = 3
 """In each round; all but the first count as later ones."""
 STILL = 0.3
-"""Seconds without a paint after which a thing is whole: the palette's first commands come a quarter of one late."""
+"""Seconds without a paint after which a thing is whole."""
 LOOK = 0.005
 PATIENCE = 20.0
 PROMPT = "Once upon a time, there was a little girl named Lily."
@@ -45,7 +45,7 @@ THINGS: tuple[tuple[str, str, str], ...] = (
     ("s", "s", "sampling"), ("b", "b", "breakpoints"), ("a", "a", "type your own"), ("/", "slash", "find a token"),
     ("p", "p", "prompt"), ("o", "o", "open model"), ("i", "i", "model facts"), ("g", "g", "jump"),
     ("?", "question_mark", "help"), ("N", "N", "name and note"), ("E", "E", "export"), ("^s", "ctrl+s", "save as"),
-    ("^o", "ctrl+o", "recent sessions"), ("^p", "ctrl+p", "palette"), ("w", "w", "sampler"), ("t", "t", "tree"),
+    ("^o", "ctrl+o", "recent sessions"), ("^p", "ctrl+p", "finder"), ("w", "w", "sampler"), ("t", "t", "tree"),
     ("l", "l", "look ahead"), ("f", "f", "enlarge"), ("c", "c", "compare"), ("B", "B", "beams"), ("z", "z", "race"),
     ("P", "P", "costs"), ("Q", "Q", "quantized KV"), ("y", "y", "sweeps"),
 )  # fmt: skip

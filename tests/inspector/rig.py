@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textual.command import Command as PaletteEntry
-from textual.command import CommandList
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.events import Resize
 from textual.geometry import Size
@@ -19,6 +17,8 @@ from engine import protocol
 from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Record, Undeleted
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.keys import textual_name
+from inspector.main.dialogs.finder import FoundList
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
 
@@ -123,15 +123,16 @@ class Rig:
             assert time.monotonic() < end, f"it never came:\n{self.screen_text()}"
             await self.pilot.pause(0.01)
 
-    async def from_palette(self, typed: str, label: str) -> None:
-        """Do what the palette finds first, once it has found it."""
+    async def from_finder(self, typed: str, label: str) -> None:
+        """Do what the finder finds first, once it has found it."""
 
         def found() -> bool:
-            lists = self.app.screen.query(CommandList)
-            first = lists.first().highlighted_option if lists else None
-            return isinstance(first, PaletteEntry) and first.hit.text == label
+            lists = self.app.screen.query(FoundList)
+            first = lists.first().chosen if lists else None
+            return first is not None and first.label == label
 
-        await self.press("ctrl+p", *typed)
+        keys = (textual_name(" ") if each == " " else textual_name(each) for each in typed)
+        await self.press("ctrl+p", *keys)
         await self.until(found)
         await self.press("enter")
 

@@ -62,7 +62,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     assert isinstance(screen, RaceScreen)
     text = rig.screen_text()
     assert "Press g to race to" in text
-    assert text.splitlines()[-1].strip() == "g start  ←f8 length  f2 theme  ? help  esc back"
+    assert text.splitlines()[-1].strip() == "g start  ←f8 length  f2 theme  : find  ? help  esc back"
     last = screen.control.last
     await rig.press("f8")
     await rig.press("right")  # which keeps its meaning

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static, TabbedContent, TabPane
 
 from inspector.main.actions import HELP_KEYS
+from inspector.main.help_pages import PAGES
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
 
@@ -24,12 +25,6 @@ COLUMN = 17
 """Cells for the keys, with a blank before and after them."""
 _PIECES = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|([^`*]+)")
 _KEY, _LABEL, _HEADING, _FAINT = "$text-accent", "bold", "bold $text-primary", "$ink-muted"
-PAGES: tuple[tuple[str, str], ...] = (
-    ("keys", "Keys"),
-    ("concepts", "What is shown"),
-    ("lessons", "Writing lessons"),
-)
-"""File name without its ending, and title."""
 TOPIC_TAB = "parts"
 
 
@@ -119,17 +114,18 @@ class HelpDialog(Dialog[None]):
 
     Args:
         keys: The page of keys, in Markdown.
+        page: The page to begin with, by its place in `help` without the ending.
     """
 
     ACTIONS: ClassVar[ActionTable] = HELP_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = ("_keys",)
+    KEPT: ClassVar[tuple[str, ...]] = ("_keys", "_page")
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
     AUTO_FOCUS = "#help-keys VerticalScroll"
 
-    def __init__(self, keys: str) -> None:
+    def __init__(self, keys: str, page: str = "keys") -> None:
         super().__init__()
-        self._keys = keys
+        self._keys, self._page = keys, page
         self._topics: TopicPages | None = None
 
     def body(self) -> Iterable[Widget]:
@@ -140,15 +136,23 @@ class HelpDialog(Dialog[None]):
             yield TabPane("Explained", id=f"help-{TOPIC_TAB}")
 
     def begin(self) -> None:
-        """Begin at the top of the keys, which another screen may have opened with its own."""
+        """Begin at the top of the page, which another screen may have opened with its own keys."""
         super().begin()
-        self.query_one(TabbedContent).active = "help-keys"
+        self.query_one(TabbedContent).active = f"help-{TOPIC_TAB if self._topic else self._page}"
         for keys in self.query(KeysPage):
             keys.tell(self._keys)
         if self._topics is not None:
-            self._topics.begin()
+            self._topics.begin(self._topic)
+        if self._page != "keys":
+            self.call_after_refresh(self._focus_page)
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
+
+    @property
+    def _topic(self) -> str:
+        """The page on one thing to begin with, empty for another one."""
+        folder, _, name = self._page.rpartition("/")
+        return name if folder == TOPIC_TAB else ""
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:
@@ -158,7 +162,7 @@ class HelpDialog(Dialog[None]):
             if self._topics is None:
                 from inspector.main.dialogs.topics import TopicPages
 
-                self._topics = TopicPages()
+                self._topics = TopicPages(self._topic)
                 message.pane.mount(self._topics)
             return
         place = self.query_one(f"#page-{name}", VerticalScroll)

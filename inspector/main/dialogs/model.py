@@ -56,6 +56,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         downloads: Downloads models; goes on when this is left.
         elsewhere: Where the engine is that opens it, which has its own disk; empty where it is here.
         room: Bytes of memory that the model may take, as MLX reported them; None where it has not.
+        name: What the field begins with.
     """
 
     ACTIONS: ClassVar[ActionTable] = MODEL_KEYS
@@ -70,8 +71,10 @@ class ModelDialog(PickDialog[LoadSettings]):
         downloads: Downloads,
         elsewhere: str = "",
         room: int | None = None,
+        name: str = "",
     ) -> None:
         super().__init__()
+        self._begins = name
         self._elsewhere = elsewhere
         self.set_class(bool(elsewhere), "-elsewhere")
         self.load, self._present, self._recent, self._downloads = load, present, recent, downloads
@@ -85,7 +88,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     def body(self) -> Iterable[Widget]:
         asked = "pocket, a hub id, or a path there" if self._elsewhere else "filter, directory or hub id"
-        yield SafeInput("", asked, id="model-name")
+        yield SafeInput(self._begins, asked, id="model-name")
         yield Remark(WAYS, id="model-remark")
         yield Remark(id="model-download")
         yield ModelList(id="model-list")

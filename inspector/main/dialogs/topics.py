@@ -12,22 +12,9 @@ from textual.content import Content
 from textual.widgets import Button, Markdown
 from textual.widgets.option_list import Option
 
+from inspector.main.help_pages import TOPICS
 from inspector.widgets.lists import SafeOptionList
 
-TOPICS: tuple[tuple[str, str, str], ...] = (
-    ("embedding", "Embedding", "from an id to a list of numbers"),
-    ("position", "Position", "RoPE and others: how a model knows where a token stands"),
-    ("attention", "Attention", "how a token gets something from those before it"),
-    ("key-value", "Query, key and value", "what attention compares, and what a cache keeps"),
-    ("head", "Head", "several attentions side by side, and why they share keys"),
-    ("norm", "Norm", "what keeps the numbers at one scale"),
-    ("mlp", "MLP", "the larger part of a layer, and when it isn't"),
-    ("grammar", "Grammar", "text that must match: digits, a date, JSON"),
-    ("elsewhere", "An engine elsewhere", "the model on one machine, the screen on another"),
-    ("browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
-    ("differences", "Where programs and courses differ", "orders, growth, names"),
-)
-"""File name in `help/parts` without its ending, title, and what the page tells."""
 BACK = "⌫ All pages"
 _NAMES = [name for name, *_ in TOPICS]
 
@@ -49,7 +36,11 @@ def page(name: str) -> str:
 
 
 class TopicPages(Vertical):
-    """The list, or one page in its place."""
+    """The list, or one page in its place.
+
+    Args:
+        first: File name of the page to begin with; empty for the list.
+    """
 
     DEFAULT_CSS = """
     TopicPages { height: 1fr; }
@@ -57,6 +48,10 @@ class TopicPages(Vertical):
     TopicPages #topic-page, TopicPages #topic { height: 1fr; }
     TopicPages #topic-list { width: 100%; content-align: left middle; text-align: left; }
     """
+
+    def __init__(self, first: str = "") -> None:
+        super().__init__()
+        self._first = first
 
     def compose(self) -> ComposeResult:
         options = [
@@ -69,13 +64,19 @@ class TopicPages(Vertical):
             yield VerticalScroll(id="topic")
 
     def on_mount(self) -> None:
-        """Begin in the list."""
-        self.begin()
+        """Begin in the list, or in the page that was asked for."""
+        self.begin(self._first)
         self.focus_shown()
 
-    def begin(self) -> None:
-        """Show the list, without a change of the focus."""
+    def begin(self, first: str = "") -> None:
+        """Show the list, without a change of the focus, or a page.
+
+        Args:
+            first: File name of the page; empty for the list.
+        """
         self._show(False)
+        if first:
+            self.open(first)
 
     def focus_shown(self) -> None:
         """Focus what is shown."""

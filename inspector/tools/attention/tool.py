@@ -276,7 +276,9 @@ ATTENTION = Tool(
     actions=(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
-            group=LOOK, synonyms="heads saliency where looks attention map pattern"),
+            group=LOOK,
+            synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
+            "which words the model looks at, induction head"),
     ),
     owners=(ATTENTION_SCREEN,),
 )  # fmt: skip

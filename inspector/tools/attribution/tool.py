@@ -94,7 +94,8 @@ ATTRIBUTION = Tool(
         Action("attribution", "Contributions",
             "Show what each layer, attention, MLP and head adds to the logit of a token.", AttributionActions.open,
             Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
-            synonyms="direct logit attribution contributions importance saliency heads"),
+            synonyms="direct logit attribution, feature attribution, saliency, importance, which part matters, "
+            "logit difference"),
     ),
     owners=(ATTRIBUTION_SCREEN,),
 )  # fmt: skip

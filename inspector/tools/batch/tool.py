@@ -226,7 +226,8 @@ BATCH = Tool(
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
             BatchActions.open, Needs.MODEL | Needs.ENGINE,
             recorded=lambda own: own.control.batch is not None,
-            group=LOOK, synonyms="several prompts many throughput parallel continuous"),
+            group=LOOK,
+            synonyms="several prompts, many prompts, batch of prompts, continuous batching, parallel prompts"),
     ),
     owners=(BATCH_SCREEN,),
 )  # fmt: skip

@@ -182,7 +182,7 @@ BEAMS = Tool(
             "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None, hint="beams", worth=2, place=110,
             group=BRANCH,
-            synonyms="search hypotheses n best"),
+            synonyms="beams, n best, hypotheses, search for the most probable text"),
     ),
     owners=(BEAM_FORM, BEAM_SCREEN),
 )  # fmt: skip

@@ -82,7 +82,8 @@ COMPARE = Tool(
         Action("compare", "Compare",
             "Set the current path against another branch, token for token: where they part, where they meet "
             "again, and what each is worth.", CompareActions.open, Needs.DISTRIBUTION, hint=replayed("compare"),
-            worth=4, place=130, group=BRANCH, synonyms="diff branches difference two side by side"),
+            worth=4, place=130, group=BRANCH,
+            synonyms="diff, compare branches, difference of two branches, side by side"),
     ),
     owners=(COMPARE_SCREEN,),
 )  # fmt: skip

@@ -37,7 +37,8 @@ CONNECTION = Tool(
     actions=(
         Action("connection", "Engine",
             "Show how it stands with an engine elsewhere: try a lost connection again now, or give it up.",
-            ConnectionActions.open, group=SET_UP, synonyms="remote server connect network"),
+            ConnectionActions.open, group=SET_UP,
+            synonyms="remote, server, connect, remote engine, network, reconnect"),
     ),
     owners=(CONNECTION_KEYS,),
 )  # fmt: skip

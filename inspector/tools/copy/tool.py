@@ -219,7 +219,7 @@ COPY = Tool(
     actions=(
         Action("copy", "Copy",
             "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            CopyActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="clipboard"),
+            CopyActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="clipboard, copy text, copy as json"),
         Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
             CopyActions.selection, group=LOOK),
     ),

@@ -141,11 +141,12 @@ COSTS = Tool(
             "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
             "roofline.", CostActions.parts, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.profiled is not None or own.control.roofline is not None, group=LOOK,
-            synonyms="speed cost costs profiler latency slow time operations roofline flops bandwidth"),
+            synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
+            "cost of a step"),
         Action("compare_kv", "Quantized KV",
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.", CostActions.bits,
             Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.compared is not None, group=LOOK,
-            synonyms="kv cache bits memory quantization quantize"),
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits"),
     ),
     owners=(COST_SCREEN,),
 )  # fmt: skip

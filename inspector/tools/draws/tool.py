@@ -100,7 +100,7 @@ DRAWS = Tool(
             "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.of(Batches).drawn is not None, group=LOOK,
-            synonyms="odds frequency frequencies sample many times statistics random"),
+            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair"),
     ),
     owners=(DRAWS_SCREEN,),
 )  # fmt: skip

@@ -118,6 +118,6 @@ EXPORT = Tool(
         Action("export", "Export",
             "Make a document of the session: a web page to share, Markdown, CSV, plain text, or a picture of the "
             "screen.", ExportActions.open, Needs.DISTRIBUTION, group=SET_UP,
-            synonyms="save share html page markdown csv svg picture report"),
+            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague"),
     ),
 )  # fmt: skip

@@ -154,10 +154,12 @@ FIND = Tool(
         Action("find", "Find a token",
             "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what "
             "is found; {find_in_text} finds in the text.", FindActions.open, Needs.DISTRIBUTION,
-            hint="token", worth=3, place=60, group=BRANCH, synonyms="search vocabulary token"),
+            hint="token", worth=3, place=60, group=BRANCH,
+            synonyms="search vocabulary, search token, find token id, look up a token"),
         Action("find_in_text", "Find in the text",
             "Find a text, an id or bytes in what is there, on this path or in all branches; {find} searches the "
-            "vocabulary.", FindActions.find_in_text, Needs.DISTRIBUTION, group=LOOK, synonyms="search text"),
+            "vocabulary.", FindActions.find_in_text, Needs.DISTRIBUTION, group=LOOK,
+            synonyms="find text, search text, search in the output"),
     ),
     owners=(FIND_KEYS, TEXT_KEYS),
 )  # fmt: skip

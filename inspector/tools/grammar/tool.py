@@ -213,12 +213,13 @@ GRAMMAR = Tool(
         Action("grammar", "Grammar",
             "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
             "it or take it off.", GrammarActions.open, Needs.ENGINE, group=SET_UP,
-            synonyms="json schema regex constrained structured output constraint"),
+            synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
+            "constrained generation, lark"),
         Action("grammar_expects", "What the grammar expects",
             "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
             "Again, or esc, to go back.", lambda own: own.host.toggle("grammar"), Needs.DISTRIBUTION, group=LOOK,
-            synonyms="json schema regex constrained allowed"),
+            synonyms="allowed tokens, token mask, grammar mask"),
     ),
     owners=(GRAMMAR_KEYS,),
-    panel=PanelSpec(GrammarPanel, Place.BELOW, "Grammar", "Grammar", "the grammar"),
+    panel=PanelSpec(GrammarPanel, Place.BELOW, "Grammar", "Grammar panel", "the grammar"),
 )  # fmt: skip

@@ -313,12 +313,14 @@ INTERVENTIONS = Tool(
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
             InterventionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.sweeps.any,
             group=LOOK,
-            synonyms="ablation ablate knock out knockout knock disable zero head layer mlp neuron intervene steering"),
+            synonyms="ablation, ablate, knock-out, steering, disable a head, zero a head, remove a layer, "
+            "intervene, scale a head"),
         Action("patching", "Activation patching",
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
             InterventionsActions.open_patching, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.patched.any, group=LOOK,
-            synonyms="causal tracing patch restore intervention"),
+            synonyms="causal tracing, patch activations, counterfactual prompt, corrupted prompt, restore, "
+            "activations"),
     ),
     owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN),
 )  # fmt: skip

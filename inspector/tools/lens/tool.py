@@ -78,7 +78,7 @@ LENS = Tool(
     actions=(
         Action("lens", "Lens", "Show what each layer would predict, read through the model's own end.",
             LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
-            synonyms="logit lens early exit intermediate layers predictions unembed hidden states"),
+            synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
     ),
     owners=(LENS_SCREEN,),
 )  # fmt: skip

@@ -8,13 +8,13 @@ from typing import ClassVar
 from textual import on
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
 from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import SafeOptionList
 
 HELP = "Each asks before it shows. Nothing of your session is lost: a lesson is a branch of its tree."
@@ -105,13 +105,13 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         self._options, self._votes = tuple(options), tuple(votes)
 
     def body(self) -> Iterable[Widget]:
-        yield Input(" ".join(map(str, self._votes)), id="votes", placeholder="12 5 3")
+        yield SafeInput(" ".join(map(str, self._votes)), "12 5 3", id="votes")
         names = ", ".join(visible(each) for each in self._options)
         yield Remark(f"A number for each: {names}", id="votes-remark")
 
     def apply(self) -> None:
         """Take the numbers, if they are some."""
-        votes = read_votes(self.query_one("#votes", Input).value, len(self._options))
+        votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
         if votes is None:
             advice = f"Type {len(self._options)} whole numbers with spaces between them."
             self.query_one("#votes-remark", Remark).say(advice, wrong=True)

@@ -14,10 +14,11 @@ from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import key_for, names_of
-from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress
+from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
 from inspector.lessons.play import LessonPhase, LessonPlay
 from inspector.lessons.reading import MOST_OPTIONS
 from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
+from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import SCREEN, Host, Tool, ToolActions
@@ -334,6 +335,14 @@ class LessonActions(ToolActions):
             self._go_to(self.play.beat.show, self.play.phase)  # a screen that was opened may show the answer
         self._changed()
 
+    def on_disk(self) -> Iterator[Findable]:
+        """The lessons, where no other session's are on show."""
+        for each in shipped():
+            lesson = each.lesson
+            yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
+                           key_for("all_lessons"), f"lesson, lesson {each.number}, learn", "all_lessons",
+                           partial(self.begin, each))  # fmt: skip
+
     def list(self) -> None:
         """Show all lessons."""
         from inspector.tools.lessons.dialogs import LessonsDialog
@@ -556,13 +565,15 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
         actions=(
             Action("lessons", "Learn",
             "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
-            LessonActions.explore, group=SCREEN, synonyms="lesson teach tutorial course exercise"),
+            LessonActions.explore, group=SCREEN,
+            synonyms="tutorial, course, learning, lesson, how does it work, explain"),
             Action("all_lessons", "All lessons", "Show all lessons; begin another one.", LessonActions.list,
                    group=SCREEN,
-            synonyms="lesson teach tutorial course exercise"),
+            synonyms="lessons, list of lessons, exercises"),
             Action("present", "Present",
             "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
-            lambda own: own.presenting.toggle(), group=SCREEN, synonyms="class teacher projector slides audience"),
+            lambda own: own.presenting.toggle(), group=SCREEN,
+            synonyms="class, teacher, projector, slides, audience, presentation"),
         ),
         owners=(LESSON_KEYS, PRESENTING_KEYS),
     )  # fmt: skip

@@ -217,7 +217,9 @@ def lockstep(against: OpenLockstep | None) -> Tool:
             Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
             LockstepActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.state.opened is not None, group=LOOK,
-            synonyms="two models second model other model compare models quantized adapter lora divergence kl"),
+            synonyms="two models, second model, other model, compare models, quantized model, "
+            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
+            "base against chat model"),
         ),
         owners=(LOCKSTEP_SCREEN,),
     )  # fmt: skip

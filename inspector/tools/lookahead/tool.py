@@ -126,7 +126,8 @@ LOOK_AHEAD = Tool(
         Action("look_ahead", "Look ahead",
             "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
             "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.lines.known, group=BRANCH, synonyms="lookahead future preview greedy"),
+            recorded=lambda own: own.lines.known, group=BRANCH,
+            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens"),
         Action("take_ahead", "Take look-ahead",
             "Take the highlighted candidate and the tokens that look-ahead shows behind it.", LookAheadActions.take,
             Needs.DISTRIBUTION | Needs.ENGINE, group=BRANCH),

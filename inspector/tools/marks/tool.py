@@ -186,7 +186,7 @@ MARKS = Tool(
             group=LOOK),
         Action("marks", "Marks",
             "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
-            "there.", MarkActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="bookmarks notes annotations"),
+            "there.", MarkActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="bookmarks, notes, annotations"),
     ),
     owners=(MARKS_KEYS,),
 )  # fmt: skip

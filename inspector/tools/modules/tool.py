@@ -69,12 +69,11 @@ MODULES = Tool(
         Action("modules", "Modules",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any, group=LOOK,
-            synonyms="architecture layers residual stream mlp network graph diagram embedding hidden states "
-            "activations"),
+            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
         Action("experts", "Experts and states",
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
             ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any,
-            group=LOOK, synonyms="moe mixture router routing state mamba ssm"),
+            group=LOOK, synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
     ),
     owners=(MODULES_SCREEN, EXPERTS_SCREEN),
 )  # fmt: skip

@@ -162,7 +162,7 @@ POSITIONS = Tool(
         Action("positions", "Positions",
             "Show how this token is told its position, and what a wrong offset or no causal mask would do.",
             PositionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
-            synonyms="embedding embeddings rope rotary position encoding"),
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
     ),
     owners=(POSITIONS_SCREEN,),
 )  # fmt: skip

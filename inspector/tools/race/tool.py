@@ -148,7 +148,7 @@ RACE = Tool(
     actions=(
         Action("race", "Race", "Race with the KV cache against without: the same tokens side by side, both measured.",
             RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps),
-            group=LOOK, synonyms="speed benchmark with without kv cache latency"),
+            group=LOOK, synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache"),
     ),
     owners=(RACE_SCREEN,),
 )  # fmt: skip

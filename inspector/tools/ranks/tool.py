@@ -48,7 +48,7 @@ RANKS = Tool(
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", RanksActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.recorded, group=LOOK,
-            synonyms="distributed parallel tensor pipeline processes gpus"),
+            synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus"),
     ),
     owners=(RANKS_SCREEN,),
 )  # fmt: skip

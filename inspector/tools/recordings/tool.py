@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from engine.protocol import ReadLogits
+from inspector.display import visible
 from inspector.keys import key_for
+from inspector.main.finder import Findable
 from inspector.main.tool import SET_UP, Tool, ToolActions, replayed
+from inspector.recordings.sessions import session_peeks
 from inspector.session.client import Request
 from inspector.session.playback import Opening
 from inspector.widgets.actions import Action, ActionTable, Needs
@@ -65,6 +70,18 @@ class RecordingActions(ToolActions):
 
         self.host.open(SessionsDialog(), self._chosen)
 
+    def on_disk(self) -> Iterator[Findable]:
+        """The sessions that are saved: each is shown as a recording."""
+        if self.host.playback is None:
+            return
+        keys = key_for("sessions")
+        for each in session_peeks():
+            when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
+            label = visible(each.peek.user_message or each.peek.prompt) or when
+            told = f"A session of {visible(each.peek.model) or 'no model'}, last written to on {when}."
+            yield Findable(f"session {each.path.name}", label, told, "Recent sessions", keys, "session", "sessions",
+                           partial(self._chosen, each.path), foreign=True)  # fmt: skip
+
     def _chosen(self, path: Path | None) -> None:
         playback = self.host.playback
         if path is None or playback is None:
@@ -88,12 +105,14 @@ RECORDINGS = Tool(
         Action("go_live", "Go on live",
             "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
             RecordingActions.go_live, Needs.SESSION, hint=replayed("go live"), worth=10, place=140, group=SET_UP,
-            synonyms="resume continue replay recording"),
+            synonyms="replay, resume a recording, continue live"),
         Action("save_as", "Save as",
             "Save the session, with its kept logits if you like, or what is on show of a recording, to a file.",
-            RecordingActions.save_as, Needs.SESSION, group=SET_UP, synonyms="save session trace recording file"),
+            RecordingActions.save_as, Needs.SESSION, group=SET_UP,
+            synonyms="save, save session, write to a file, trace, recording"),
         Action("sessions", "Recent sessions", "Look at a recent session, and go on with it.",
-            RecordingActions.sessions, group=SET_UP, synonyms="open load recent history recordings resume"),
+            RecordingActions.sessions, group=SET_UP,
+            synonyms="history, resume, open session, load session, saved sessions, recordings, continue a session"),
     ),
     contexts=(
         ActionTable("In a replay", (

@@ -98,11 +98,12 @@ class SamplingDialog(Dialog[Settings]):
         look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
         at: Number of the older step from which they will be applied, None at the tip.
         above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
+        first: Name of the field to begin with; empty for the first one.
     """
 
     ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
     KEPT: ClassVar[tuple[str, ...]] = (
-        "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed", "_above",
+        "settings", "vocabulary", "presets", "_attempt", "_look", "_at", "_typed", "_doomed", "_above", "_field",
     )  # fmt: skip
     HEADING: ClassVar[str] = "Sampling"
     APPLY: ClassVar[str] = "Apply"
@@ -117,9 +118,10 @@ class SamplingDialog(Dialog[Settings]):
         look: Callable[[str, int], None] = lambda _, __: None,
         at: Callable[[], int | None] = lambda: None,
         above: int = 0,
+        first: str = "",
     ) -> None:
         super().__init__()
-        self._above = above
+        self._above, self._field = above, first or FIELDS[0].name
         self.settings, self.vocabulary, self.presets = settings, vocabulary, presets or Presets()
         self._attempt, self._look, self._at = attempt, look, at
         self._typed = settings
@@ -143,13 +145,13 @@ class SamplingDialog(Dialog[Settings]):
             yield SafeInput("", "a name, then ⏎", id="preset-name")
 
     def begin(self) -> None:
-        """Begin in the first field."""
+        """Begin in the field that was asked for."""
         super().begin()
         box, keys = self.query_one("#dialog"), {hint.word: hint.keys for hint in self.hints()}
         told = f"{self.HEADING} · {keys['token']} walk · {keys['difference']} next difference"
         box.border_title = Content(told)
         box.styles.margin = (0, 0, self._free, 0)
-        self.set_focus(self.query_one(f"#field-{FIELDS[0].name}", SafeInput))
+        self.set_focus(self.query_one(f"#field-{self._field}", SafeInput))
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
         self._relabel()

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from engine.settings import Settings
-from inspector.keys import with_keys
+from collections.abc import Iterator
+from functools import partial
+
+from engine.settings import FIELDS, Settings
+from inspector.keys import key_for, with_keys
 from inspector.main.arrangement import Place
+from inspector.main.finder import Findable
 from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions, live
 from inspector.tools.sampler.panel import SamplerPanel
 from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, fields, leaves, note
 
+SYNONYMS = {
+    "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",
+    "top_p": "topp, nucleus sampling, nucleus",
+    "top_k": "topk",
+    "min_p": "minp",
+    "seed": "random seed, reproducible, same result again",
+    "max_tokens": "length, max new tokens, num predict, longer text",
+    "min_tokens": "minimum length, forbid the end",
+    "stop": "stop sequence, stop word, stop text",
+    "candidates": "number of candidates, more candidates, top logprobs",
+    "repetition_penalty": "repeat penalty, repeats itself, avoid repetition",
+    "logit_bias": "ban a token, bias a token, forbid a token",
+    "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
+}
+"""What else settings are called, with commas between."""
 TRIED = "Recorded: the settings were tried, and can't be gone on with. {go_live} goes on live from here"
 
 
@@ -22,8 +41,20 @@ class SamplerActions(ToolActions):
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
 
-    def sampling(self) -> None:
-        """Ask for sampling settings, and show what they would have picked as they are typed."""
+    def findable(self) -> Iterator[Findable]:
+        """The settings: each opens the dialog at its field."""
+        keys = key_for("sampling")
+        for each in FIELDS:
+            label = f"{each.label[0].upper()}{each.label[1:]}"
+            yield Findable(f"setting {each.name}", label, f"{each.help[0].upper()}{each.help[1:]}.", "Sampling", keys,
+                           SYNONYMS.get(each.name, ""), "sampling", partial(self.sampling, each.name))  # fmt: skip
+
+    def sampling(self, field: str = "") -> None:
+        """Ask for sampling settings, and show what they would have picked as they are typed.
+
+        Args:
+            field: Name of the one to begin with; empty for the first.
+        """
         from inspector.tools.sampler.dialog import SamplingDialog
 
         timeline, setup = self.timeline, self.controller.setup
@@ -35,6 +66,7 @@ class SamplerActions(ToolActions):
             look=self._look,
             at=lambda: setup.applies_at,
             above=card.outer_size.height if (card := self.host.card) is not None and card.display else 0,
+            first=field,
         )
         self.host.open(dialog, self._end)
         self.host.answer()
@@ -108,12 +140,12 @@ SAMPLER = Tool(
         Action("why", "Why this token",
             "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
             lambda own: own.host.toggle("sampler"), Needs.DISTRIBUTION, hint="why", worth=6, place=90, group=LOOK,
-            synonyms="sampler stages explain reason chosen draw"),
+            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw"),
         Action("sampling", "Sampling",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
-            "have picked.", SamplerActions.sampling, Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
+            "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
             hint=live("sampling"), worth=4, place=130, group=SET_UP,
-            synonyms="temperature settings top p top k min p seed penalty penalties preset random greedy creative"),
+            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters"),
     ),
     panel=PanelSpec(SamplerPanel, Place.SIDE, "Why this token", "Sampler", "the sampler"),
     owners=(SAMPLING_KEYS,),

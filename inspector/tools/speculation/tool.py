@@ -146,7 +146,7 @@ SPECULATION = Tool(
             "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
             SpeculationActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.control.state.latest is not None, group=STEP,
-            synonyms="speculative decoding draft speed assisted"),
+            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup"),
     ),
     owners=(SPECULATION_SCREEN,),
 )  # fmt: skip

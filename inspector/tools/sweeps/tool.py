@@ -118,7 +118,8 @@ SWEEP = Tool(
             "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
             "the batch, and what inspection costs.", SweepActions.open, Needs.MODEL | Needs.ENGINE,
             refusal="There is no model to measure yet", recorded=lambda own: own.control.swept is not None, group=LOOK,
-            synonyms="speed benchmark lengths throughput latency measure"),
+            synonyms="benchmark, throughput, time to first token, time per token, prompt length, scaling, ttft, "
+            "tokens a second"),
     ),
     owners=(SWEEP_SCREEN,),
 )  # fmt: skip

@@ -161,7 +161,7 @@ TOUR = Tool(
             "Show a stranger around: what each panel answers.",
             TourActions.begin,
             group=SCREEN,
-            synonyms="guide introduction welcome",
+            synonyms="guide, introduction, welcome, getting started, show me around",
         ),
     ),
     owners=(TOUR_KEYS,),

@@ -102,7 +102,7 @@ TURNS = Tool(
         Action("reply", "Reply",
             "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
             "runs again.", TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE, hint=live("reply"), worth=1, place=150,
-            group=SET_UP, synonyms="chat answer message conversation turn"),
+            group=SET_UP, synonyms="chat, answer, conversation, next message, turn, multi-turn"),
     ),
     owners=(TURN_KEYS,),
 )  # fmt: skip

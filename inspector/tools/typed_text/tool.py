@@ -118,7 +118,7 @@ TYPED_TEXT = Tool(
             "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
             "and the status line says what the model thought of it.", TypedTextActions.open,
             Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70, group=BRANCH,
-            synonyms="write insert force edit"),
+            synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
     ),
     owners=(OWN_TEXT_KEYS,),
 )  # fmt: skip

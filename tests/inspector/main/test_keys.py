@@ -1,4 +1,4 @@
-"""The table of keys is the truth: bindings, palette and help agree with it."""
+"""The table of keys is the truth: bindings, finder and help agree with it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from textual.content import Content
 from engine.protocol import Ended
 from inspector import main, tools
 from inspector.keys import KEYS
-from inspector.main.dialogs.help import PAGES
-from inspector.main.dialogs.topics import TOPICS, page
+from inspector.main.dialogs.topics import page
+from inspector.main.help_pages import PAGES, TOPICS
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
 from inspector.main.tool import GROUPS, Tool
 from inspector.main.tool_screen import ToolScreen
@@ -110,7 +110,7 @@ def test_no_key_is_aliased_by_terminals():
     assert not ALIASED & {name for action in actions if action.id for name in action.names}
 
 
-def test_the_palette_reads_the_texts_as_they_are():
+def test_markup_reads_the_texts_as_they_are():
     for action in TABLE.actions:
         for text in (action.label, f"{action.shown} · {action.told}"):
             assert Content.from_markup(text).plain == text
@@ -122,7 +122,8 @@ async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
     assert [(hint.keys, hint.word) for hint in whole] == [
         ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
         ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
-        ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), ("?", "help"), ("q", "quit"),
+        ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), (":", "find"), ("?", "help"),
+        ("q", "quit"),
     ]  # fmt: skip
     narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
     assert narrow[:2] == ["step", "run"]

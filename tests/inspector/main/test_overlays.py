@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from textual.app import App, ComposeResult
-from textual.command import CommandPalette
 from textual.events import Key
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Measuring, Recalled, Record, Tokenized, TokensFound
 from engine.settings import LoadSettings
+from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
@@ -137,14 +137,14 @@ async def test_q_quits_where_nothing_was_left(rig: Rig) -> None:
     await rig.until(lambda: rig.app._exit)
 
 
-@pytest.mark.parametrize("way", ["palette", "click"])
-async def test_quitting_by_palette_and_click_asks_nothing(rig: Rig, way: str) -> None:
+@pytest.mark.parametrize("way", ["finder", "click"])
+async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> None:
     await branched(rig)
     await rig.press("question_mark")
     burst(rig, "q")
     await rig.until(lambda: len(rig.app.screen_stack) == 1)
-    if way == "palette":
-        await rig.from_palette("quit", "Quit")
+    if way == "finder":
+        await rig.from_finder("quit", "Quit")
     else:
         keys = rig.screen_text().splitlines()
         await rig.pilot.click(offset=(keys[-1].index("q quit"), len(keys) - 1))
@@ -179,7 +179,7 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
         await rig.press("ctrl+p")
         asking.dismiss(4)
         await rig.pilot.pause()
-        assert isinstance(rig.app.screen, CommandPalette)
+        assert isinstance(rig.app.screen, FinderDialog)
         await rig.press("escape")
         assert rig.app.screen is rig.app.main
 
@@ -187,7 +187,7 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
     assert results == [4]
 
 
-async def test_a_search_goes_on_where_its_logits_come_under_the_palette(rig: Rig) -> None:
+async def test_a_search_goes_on_where_its_logits_come_under_the_finder(rig: Rig) -> None:
     await rig.ready()
     await rig.press("left", "slash")
     assert isinstance(rig.app.screen, FindDialog)

@@ -14,8 +14,8 @@ from engine.settings import LoadSettings, Settings
 from engine.thread import WITHOUT_MLX
 from inspector.app import InspectorApp
 from inspector.main.arrangement import Arrangement, Layout, layout_for
+from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.key_table import PANELS
-from inspector.main.palette import Palette
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
@@ -464,24 +464,24 @@ async def test_a_terminal_that_is_too_small_is_told_so(rig: Rig) -> None:
     assert len(shown(rig)) == 5
 
 
-# ---- palette, theme ---------------------------------------------------------------------------
+# ---- finder, theme ----------------------------------------------------------------------------
 
 
-async def test_the_palette_opens_while_the_one_before_is_going(rig: Rig) -> None:
+async def test_the_finder_opens_while_the_one_before_is_going(rig: Rig) -> None:
     await rig.ready()
     for _ in range(3):
         rig.app.action_command_palette()
-        palette = rig.app.screen
-        assert isinstance(palette, Palette)
-        await rig.until(lambda palette=palette: palette.query("CommandList"))
-        palette.dismiss()
+        finder = rig.app.screen
+        assert isinstance(finder, FinderDialog)
+        await rig.until(lambda finder=finder: finder.query("FoundList"))
+        finder.dismiss()
     rig.app.action_command_palette()
-    await rig.until(lambda: isinstance(rig.app.screen, Palette) and rig.app.screen.query("CommandList"))
+    await rig.until(lambda: isinstance(rig.app.screen, FinderDialog) and rig.app.screen.query("FoundList"))
 
 
-async def test_the_palette_finds_actions_by_name(rig: Rig) -> None:
+async def test_the_finder_finds_actions_by_name(rig: Rig) -> None:
     await rig.ready()
-    await rig.from_palette("verify", "Verify")
+    await rig.from_finder("verify", "Verify")
     await rig.until(lambda: rig.engine.names == ["Verify"])
 
 
@@ -520,11 +520,11 @@ async def test_the_line_of_keys_has_those_of_what_is_on_top(rig: Rig) -> None:
     for keys, words in (
         (
             ("s",),
-            "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ctrl+s apply  esc discard",
+            "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ctrl+s apply  esc discard  ctrl+p find",
         ),
-        (("g",), "ctrl+s jump  esc cancel"),
-        (("question_mark",), "←→ other page  ↑↓ scroll  ⏎ open  esc close"),
-        (("ctrl+p",), "↑↓ choose  ⏎ do it  esc leave"),
+        (("g",), "ctrl+s jump  esc cancel  ctrl+p find"),
+        (("question_mark",), "←→ other page  ↑↓ scroll  ⏎ open  esc close  ctrl+p find"),
+        (("ctrl+p",), "↑↓ choose  ⏎ do it  esc cancel"),
     ):
         await rig.press(*keys)
         assert last() == words

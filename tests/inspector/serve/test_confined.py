@@ -20,6 +20,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
+from inspector.main.everything import beyond_keys
 from inspector.serve.home import absolute, confinement_of
 
 pytest.importorskip("textual_serve")
@@ -227,13 +228,12 @@ def test_models_are_offered_by_the_host_and_pocket_always(
 
 
 @pytest.mark.parametrize(("rights", "offered"), [(None, True), ("", False), ("/x", True)])
-def test_a_watchers_palette_takes_no_picture(
+def test_a_watchers_finder_takes_no_picture(
     rights: str | None, offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confinement, "_now", rights if rights is None else Confinement(rights))
     app = InspectorApp(LoadSettings(), Settings(), begins=Preferences())
-    names = [command.title for command in app.get_system_commands(app.get_default_screen())]
-    assert ("Screenshot" in names) is offered
+    assert ("screenshot" in [each.id for each in beyond_keys(app)]) is offered
 
 
 def files(folder: Path) -> set[str]:
@@ -258,7 +258,7 @@ async def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> 
         await said(visitor, "\x13", "Save as")
         await said(visitor, f"\x01\x0b{evil}\r", "outside")
         await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")
-        await said(visitor, "\x10", "Search")
+        await said(visitor, "\x10", "what you want to see")
         await said(visitor, "screenshot", "picture of the screen")
         await visitor.send("stdin", "\r")
         folder = parent / "visitor-1"
@@ -318,13 +318,13 @@ async def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
     async with serving(command=command, home=lambda number: watched) as place:
         visitor = await place.visit(size="width=160&height=40")
         await visitor.until("at its end")
-        await said(visitor, "\x10", "Search")
-        await said(visitor, "screenshot", "screenshot|hot")
+        await said(visitor, "\x10", "what you want to see")
+        await said(visitor, "screenshot", "Nothing is called")
         await visitor.send("stdin", "\r")
-        await visitor.send("stdin", "\x1b")
-        await said(visitor, "\x10", "Search")
-        await said(visitor, "theme", "all themes")
-        await said(visitor, "\r", "Search for themes")
+        await said(visitor, "\x1b", "Next token")
+        await said(visitor, "\x10", "what you want to see")
+        await said(visitor, "theme", "Have the screen in these colours")
+        await visitor.send("stdin", "\r")
         await visitor.send("stdin", "\x11")
         assert (await visitor.end())[1] == "The program has ended."
     assert not list(empty.iterdir())

@@ -148,7 +148,7 @@ def test_it_follows_the_steps() -> None:
     run(test)
 
 
-def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
+def test_the_finder_the_help_and_the_line_of_keys_know_it() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready()
         assert ") words" in rig.screen_text()
@@ -158,7 +158,7 @@ def test_the_palette_the_help_and_the_line_of_keys_know_it() -> None:
         assert "Count words. Show how often each word was said." in rig.screen_text()
         assert "Words. Go to the words." in rig.screen_text()
         await rig.press("escape")
-        await rig.from_palette("count words", "Count words")
+        await rig.from_finder("count words", "Count words")
         await rig.until(lambda: drawn(rig))
 
     run(test, (140, 220))

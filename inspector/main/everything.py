@@ -1,0 +1,192 @@
+"""Everything that can be found over the screen on top, and how it is done from there.
+
+What is done on that screen stays on it; for anything else whatever lies over the main screen is left first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+from textual.app import App
+
+from engine import confinement
+from inspector.display import visible
+from inspector.keys import key_for
+from inspector.main.dialogs.finder import FinderDialog
+from inspector.main.finder import Findable, Index
+from inspector.main.key_table import available
+from inspector.main.tool import Tool
+from inspector.main.tool_screen import ToolScreen
+from inspector.widgets.actions import Action, ActionTable
+from inspector.widgets.dialog import Dialog
+from inspector.widgets.overlay import Overlay
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+FIRST = (
+    "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
+    "interventions", "patching", "tree", "compare", "beams", "lockstep", "batch", "profile", "race", "compare_kv",
+    "sweep", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons", "tour", "help",
+)  # fmt: skip
+"""Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
+MOVES = frozenset(
+    ("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "shift+tab", "escape")
+)
+"""Keys that go about on a tool's own screen: elsewhere nobody looks for them."""
+SCREEN = "Screen"
+
+
+class Everything:
+    """What can be found over the screen on top.
+
+    Args:
+        main: The main screen.
+    """
+
+    def __init__(self, main: MainScreen) -> None:
+        self._main = main
+        self._top = main.app.screen
+
+    def find(self, typed: str = "") -> None:
+        """Show the finder.
+
+        Args:
+            typed: What its field begins with.
+        """
+        things = list(self._things())
+        first = sorted(things, key=self._place)
+        dialog = FinderDialog(Index(things), first, self._on_disk, self._possible, typed)
+        self._main.host.open(dialog, self._chosen)
+
+    def _place(self, thing: Findable) -> int:
+        """Where a thing stands before anything was typed: those of the screen on top come first."""
+        if thing.stays and thing.keys:
+            return -1
+        return FIRST.index(thing.id) if thing.id in FIRST else len(FIRST)
+
+    def _possible(self, thing: Findable) -> bool:
+        """Whether it can be done now."""
+        action = thing.action
+        return not action or available(self._main.table[action], self._main.controller)
+
+    # ---- what there is ----------------------------------------------------------------------
+
+    def _things(self) -> Iterator[Findable]:
+        main = self._main
+        here = list(self._here(self._top)) if isinstance(self._top, Overlay) else []
+        yield from here
+        told = {each.id for each in here} | {"finder"}
+        for action in main.table.actions:
+            if action.id not in told and action.label:
+                yield _findable(action, action.group, action.shown)
+        for actions in main.actions.values():
+            yield from actions.findable()
+        for tool in main.table.tools:
+            yield from self._inside(tool)
+        yield from beyond_keys(self._main.app)
+
+    def _here(self, top: Overlay[Any]) -> Iterator[Findable]:
+        """What keys do on the screen on top."""
+        where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else _heading(top)
+        for table in top.tables:
+            for action in table.actions if table.when(top) else ():
+                if action.label and action.run and top.offers(action) and action.id != "finder":
+                    yield _findable(action, where, action.shown, partial(top.perform, action), stays=True)
+
+    def _inside(self, tool: Tool) -> Iterator[Findable]:
+        """What keys do on the screens that a tool opens, without those that only go about there."""
+        screens = (table for table in tool.owners if table.screen)
+        for opening, table in zip(tool.actions, screens, strict=False):
+            if isinstance(self._top, ToolScreen) and table in self._top.tables:
+                continue
+            for action in table.actions[:-1]:
+                if (
+                    action.label
+                    and action.run
+                    and action.id not in self._main.table
+                    and not MOVES & {*action.names[:1]}
+                ):
+                    keys = f"{opening.shown} {action.shown}"
+                    run = partial(self._open_and_do, opening, table, action)
+                    yield _findable(action, opening.label, keys, run, opening.id)
+
+    def _on_disk(self) -> Iterator[Findable]:
+        """What has to be read first; called in a thread."""
+        for actions in self._main.actions.values():
+            yield from actions.on_disk()
+
+    # ---- doing it -------------------------------------------------------------------------------
+
+    def _chosen(self, thing: Findable | None) -> None:
+        if thing is None:
+            return
+        if not thing.stays:
+            self._leave()
+        self._main.call_later(self._do, thing)
+
+    def _leave(self) -> None:
+        """Leave what lies over the main screen."""
+        app = self._main.app
+        while isinstance(top := app.screen, Dialog | ToolScreen):
+            top.leave()
+            if app.screen is top:  # it has something to say first
+                return
+
+    async def _do(self, thing: Findable) -> None:
+        if not thing.stays and thing.action:
+            await self._main.do(thing.action, thing.run)
+        elif thing.run is not None and (done := thing.run()) is not None:
+            await done
+
+    async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:
+        """Open a tool's screen, and do there what one of its keys does."""
+        await self._main.do(opening.id)
+        top = self._main.app.screen
+        if isinstance(top, ToolScreen) and table in top.tables and top.offers(action):
+            top.call_after_refresh(partial(top.perform, action))
+
+
+def beyond_keys(app: App[Any]) -> Iterator[Findable]:
+    """What an application has beyond keys: a picture of the screen, where it may write, and the themes."""
+    if confinement.writes():
+        yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
+                       synonyms="picture, image, capture, svg, print screen", stays=True,
+                       run=partial(save_picture, app))  # fmt: skip
+    for name in app.available_themes:
+        yield Findable(f"theme {name}", f"Theme {name}", "Have the screen in these colours.", SCREEN,
+                       synonyms="colours, color scheme, appearance", stays=True, minor=True,
+                       run=partial(setattr, app, "theme", name))  # fmt: skip
+
+
+def _findable(
+    action: Action, where: str, keys: str, run: Any = None, opening: str = "", stays: bool = False
+) -> Findable:
+    needs = "" if stays else opening or action.id
+    return Findable(
+        action.id, action.label, action.told, where, keys, action.synonyms, needs, run, stays, bool(opening)
+    )
+
+
+def _heading(top: Overlay[Any]) -> str:
+    return top.HEADING if isinstance(top, Dialog) else ""
+
+
+def save_picture(app: App[Any]) -> None:
+    """Save a picture of the screen as SVG, in the folder for downloads or else in the current one, and say where.
+
+    A visitor's goes to the visitor's own folder.
+    """
+    downloads = platformdirs.user_downloads_path()
+    try:
+        folder = confinement.folder() or str(downloads if downloads.is_dir() else Path.cwd())
+        path = app.save_screenshot(path=folder)
+    except OSError as error:
+        text = f"{error.strerror or error}. {key_for('export')} writes a picture where you choose."
+        app.notify(visible(text), title="No picture was saved", severity="error", markup=False)
+    else:
+        app.notify(visible(path), title="Saved a picture of the screen", markup=False)
