@@ -1,13 +1,14 @@
-"""Bars, areas and stairs of block characters: pure functions from numbers to text, all from a zero line."""
+"""Bars and areas of block characters: pure functions from numbers to text, all from a zero line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
-FREE = "░"
-"""Fills what is allocated and not used."""
+OPENS = "┌"
+"""Marks where a value begins to hold."""
 
 
 def bar(share: float, cells: int) -> str:
@@ -42,26 +43,21 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
     return ["".join(HEIGHTS[_clamp(level - 8 * row)] for level in levels) for row in reversed(range(height))]
 
 
-def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
-    """An area of what is used, on a lighter one of what is allocated.
+def held_values(values: Sequence[int], label: Callable[[int], str]) -> str:
+    """A line over a chart: `┌ 2 MiB ╌╌╌╌┌ 4 MiB ╌╌`, where a value begins to hold, and what it is.
 
     Args:
-        used: One column a value.
-        allocated: As many, none below what is used.
-        height: Lines; the largest allocation fills them.
+        values: One a column.
+        label: The words for a value; they are left out where they don't fit before the next value.
 
     Returns:
-        The lines, the highest first: block characters are used, `░` is allocated and free.
+        A text of as many cells.
     """
-    top = max((*allocated, *used), default=0.0)
-    below = area(used, height, top)
-    above = [_eighths(value, height, top) for value in allocated]
-    return [
-        "".join(
-            FREE if char == " " and edge > 8 * row else char for char, edge in zip(line, above, strict=True)
-        )
-        for row, line in zip(reversed(range(height)), below, strict=True)
-    ]
+    line = ""
+    for value, columns in groupby(values):
+        cells, words = len(list(columns)), f"{OPENS} {label(value)}"
+        line += (f"{words} " if len(words) <= cells else OPENS).ljust(cells, "╌")[:cells]
+    return line
 
 
 def axis(first: str, last: str, cells: int, name: str = "") -> str:

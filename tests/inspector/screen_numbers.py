@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from tests.inspector.painting import Terminal
 Row = npt.NDArray[np.float64]
 Item = Step | PromptToken
 COUNT = r"\d{1,3}(?:\u2009\d{3})+|\d+"
+BLOCKS = " ▁▂▃▄▅▆▇█"
 PERCENT = r"(?<![\d.<>])[<>]?[\d.]+ %"
 STEP_CELLS = {"p": 9, "bits": 7, "entropy": 9, "rank": 7, "ms": 7, "KV": 10}
 SAMPLER_CELLS = {"logit": 8, "model %": 8, "final %": 8, "taken %": 8}
@@ -419,6 +421,33 @@ class ScreenNumbers:
         if shown := re.search(r"█ (\S+ \S+) used +. (\S+ \S+) allocated", lines[1]):
             sizes = scales.size(kv.used_bytes), scales.size(kv.allocated_bytes)
             self._same((shown[1], shown[2]), sizes, lines[1])
+        if shown := re.search(rf"allocated +({PERCENT}) full", lines[1]):
+            self._equal(shown[1], kv.used_bytes / kv.allocated_bytes * 100, lines[1])
+        self._growth(lines, [self._told.kv_at[node] for node in path if node in self._told.kv_at])
+
+    def _growth(self, lines: Sequence[str], readings: Sequence[KVReading]) -> None:
+        """The columns of the chart, where each token has as many, are what was used; the line over it, all that was
+        allocated, each from the token on that needed it."""
+        at = next((n for n, line in enumerate(lines) if re.match(r". ┌[^u]*$", line)), None)
+        if at is None or not readings:
+            return
+        over = lines[at][2:-1].rstrip()
+        wide, rest = divmod(len(over), len(readings))
+        if rest:
+            return
+        before: int | None = None
+        for n, reading in enumerate(readings):
+            allocated, here = reading.allocated_bytes, over[n * wide : (n + 1) * wide]
+            self._same("┌" in here, allocated != before, (n, over))
+            begun = over[n * wide :].split("┌")[1] if allocated != before else ""
+            if found := re.match(r" (\S+ [^\s╌]+)", begun):
+                self._same(found[1], scales.size(allocated), (n, over))
+            before = allocated
+        bars = list(takewhile(lambda line: not line.strip(BLOCKS), (line[2:-1] for line in lines[at + 1 :])))
+        top = max(reading.used_bytes for reading in readings)
+        for n, reading in enumerate(readings):
+            eighths = sum(BLOCKS.index(line[n * wide]) for line in bars)
+            self._same(eighths, max(1, round(reading.used_bytes / top * 8 * len(bars))), (n, bars))
 
     def _steps(self, path: Sequence[int]) -> None:
         lines = self.lines(StepsPanel)

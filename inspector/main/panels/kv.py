@@ -1,4 +1,8 @@
-"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move."""
+"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move.
+
+The chart is as high as what is used: a session's first tokens take a hundredth of the block that is allocated for them.
+What is allocated is a line over it, with a mark where a block was added.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.color import Color, blend_rgb
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
@@ -20,7 +22,7 @@ from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
-from inspector.widgets.charts import FREE, axis, bar, sample, stairs
+from inspector.widgets.charts import OPENS, area, axis, bar, held_values, sample
 from inspector.widgets.fact_table import NAME, fact_rows
 from inspector.widgets.inks import panel_css
 
@@ -207,10 +209,10 @@ _MOST_CHART = 6
 _DEEP = (56, 15)
 """Cells and lines from which on the panel shows all that it knows."""
 _LEAST_CHART = 3
+_LEAST_MARKED = 3
+"""Lines of a chart from which on one of them is what is allocated."""
 _TALLEST = 20
 """Lines of a large chart at most."""
-_DITHER = 0.25
-"""How much of a cell `░` fills."""
 _WIDEST = 4
 """Columns that a token takes at most in a large chart."""
 
@@ -240,7 +242,7 @@ class KVPanel(Canvas, can_focus=True):
         told = chart > _LEAST_CHART  # then an axis has room, and tells what a token takes
         drawn = self._chart(timeline, width, chart - told, _WIDEST)
         axis = [self._axis(timeline, drawn, slope(timeline))] if told else []
-        return [self._summary(timeline, kv, not told), *drawn, *axis, *below]
+        return [self._summary(timeline, kv, width, not told), *drawn, *axis, *below]
 
     def _entitle(self, timeline: Timeline | None, kv: KVReading | None) -> None:
         if timeline is None or kv is None or not kv.offset:
@@ -254,16 +256,26 @@ class KVPanel(Canvas, can_focus=True):
         ends = " · ".join(filter(None, (over, of)))
         self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(ends))
 
-    def _summary(self, timeline: Timeline, kv: KVReading, per_token: bool = True) -> Row:
-        """Used and allocated, each in the colour it has in the chart; and what a token takes by the model's shape."""
+    def _summary(self, timeline: Timeline, kv: KVReading, width: int, per_token: bool = True) -> Row:
+        """Used and allocated, each with its sign in the chart, where they share no scale: so how full that is, too.
+
+        Args:
+            timeline: What is shown.
+            kv: The reading.
+            width: Cells; how full it is gives way first.
+            per_token: Whether to tell what a token takes by the model's shape.
+        """
         muted = self.ink("muted")
+        full = f"  {scales.percent(kv.used_bytes / kv.allocated_bytes)} full" if kv.allocated_bytes else ""
         row = [
             Segment("█ ", self.data()), Segment(scales.size(kv.used_bytes), self.ink("strong")),
-            Segment(" used  ", muted), Segment(f"{FREE} ", muted),
+            Segment(" used  ", muted), Segment(f"{OPENS} ", muted),
             Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
         ]  # fmt: skip
         of_model = timeline.facts.kv_bytes_per_token if timeline.facts and per_token else None
-        return [*row, Segment(f"  {scales.size(of_model)} a token", muted)] if of_model else row
+        each = f"  {scales.size(of_model)} a token" if of_model else ""
+        fits = Segment.get_line_length(row) + len(full + each) <= width
+        return [*row, Segment(full + each if fits else each, muted)]
 
     # ---- with room --------------------------------------------------------------------------
 
@@ -288,7 +300,7 @@ class KVPanel(Canvas, can_focus=True):
         chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))
         drawn = self._chart(timeline, width, chart, _WIDEST)
         axis = self._axis(timeline, drawn, slope(timeline))
-        return [self._summary(timeline, kv), *drawn, axis, *below][:height]
+        return [self._summary(timeline, kv, width), *drawn, axis, *below][:height]
 
     def _axis(self, timeline: Timeline, drawn: Sequence[Row], slope: float | None) -> Row:
         """The tokens that the chart goes over, and how steep it is at the token that is looked at."""
@@ -322,12 +334,12 @@ class KVPanel(Canvas, can_focus=True):
     # ---- growth -----------------------------------------------------------------------------
 
     def _chart(self, timeline: Timeline, width: int, height: int, widest: int = 1) -> list[Row]:
-        """Used bytes over the tokens of the path, on the stairs of what was allocated.
+        """Used bytes over the tokens of the path; above them, from three lines on, where what is allocated changed.
 
         Args:
             timeline: What is shown.
             width: Cells.
-            height: Lines.
+            height: Lines; the most that was used fills those of the bytes.
             widest: Columns that a token takes at most, where there is room.
         """
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
@@ -335,15 +347,18 @@ class KVPanel(Canvas, can_focus=True):
         slots = [slot for slot in sample(held, width) for _ in range(wide)]
         read = [(slot, reading) for slot in slots if (reading := reading_of(timeline, slot))]
         slots = [slot for slot, _ in read]
-        used = [float(reading.used_bytes) for _, reading in read]
-        allocated = [float(reading.allocated_bytes) for _, reading in read]
+        used = [reading.used_bytes for _, reading in read]
         prompt, decoded = self.data(0.0), self.data(0.5)
         inks = [decoded if isinstance(timeline.items[slot], Step) else prompt for slot in slots]
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
-        free = self.ink("track")
-        return [_coloured(line, inks, free) for line in stairs(used, allocated, height)]
+        above: list[Row] = []
+        if height >= _LEAST_MARKED:
+            allocated = held_values([reading.allocated_bytes for _, reading in read], scales.size)
+            above = [[Segment(allocated, self.ink("muted"))]]
+        lines = area(used, height - len(above), max(used, default=0))
+        return [*above, *(list(map(Segment, line, inks)) for line in lines)]
 
     # ---- kinds and bill ---------------------------------------------------------------------
 
@@ -433,30 +448,6 @@ def _reading_before(timeline: Timeline, slot: int) -> KVReading | None:
 def reading_at(timeline: Timeline) -> KVReading | None:
     """The cache at the selected token, at the tip while following."""
     return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
-
-
-def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
-    """One line of the chart: what is used in the ink of its column, what is free in its own.
-
-    A cell that is used in part shows what is free above it as its background.
-    """
-    above = Style(bgcolor=_dithered(free))
-    return [
-        Segment(char, free if char == FREE else ink if char in " █" else ink + above)
-        for char, ink in zip(line, inks, strict=True)
-    ]
-
-
-def _dithered(free: Style) -> Color | None:
-    """The even colour that looks like `░` does."""
-    if (
-        free.color is None
-        or free.bgcolor is None
-        or free.color.triplet is None
-        or free.bgcolor.triplet is None
-    ):
-        return free.bgcolor
-    return Color.from_triplet(blend_rgb(free.bgcolor.triplet, free.color.triplet, _DITHER))
 
 
 def _without(kv: KVReading | None) -> tuple[str, str] | None:

@@ -38,7 +38,7 @@ from inspector.tools.batch.tool import BATCH_SCREEN, BatchControl
 from inspector.tools.batch.words import compared_words, difference_words, ending, held_words, totals_words
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.charts import FREE, bar
+from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fact_table import fact_rows
 from inspector.widgets.inks import panel_css
@@ -55,6 +55,7 @@ ABOUT = (
     "or runs on for nothing until all have ended, if the batch is static.",
     "",
 )
+PADDING = "░"
 MOST_PADDING = 12
 """Cells of padding that are drawn at most: its number stands behind them."""
 LEAST_TEXT = 8
@@ -131,7 +132,7 @@ class LaneList(Canvas):
 
     def _parts(self, lane: LaneSoFar) -> list[tuple[str, Style]]:
         """Padding, prompt and what was decoded, the last token of a lane that goes on by itself."""
-        padding = FREE * min(lane.padding, MOST_PADDING)
+        padding = PADDING * min(lane.padding, MOST_PADDING)
         padding += f"{lane.padding} " if lane.padding > MOST_PADDING else ""
         prompt, said = visible(lane.opened.text), visible(lane.text)
         if self.shown_batch is not None and self.shown_batch.opened.node is not None:

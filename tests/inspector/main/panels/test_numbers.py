@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 from rich.cells import cell_len
+from textual.pilot import Pilot
 
-from engine.protocol import KVGroup, KVReading, StepTimes
+from engine.protocol import KVGroup, KVReading, Step, StepTimes
 from engine.settings import Settings
 from engine.timing import tpot
 from inspector.main.panels.header import HeaderLine
@@ -15,6 +18,7 @@ from inspector.main.panels.kv import KVPanel, reading_at, slope
 from inspector.main.panels.steps import Series, StepMs
 from inspector.main.panels.timing import TimingPanel, split
 from inspector.state.timeline import Timeline
+from inspector.widgets.charts import HEIGHTS
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import PROMPT, Session, long_timeline, session
 from tests.inspector.panels_app import lines, on_screen, screen, shown
@@ -115,7 +119,7 @@ async def test_the_cache_in_tokens_bytes_and_share_of_the_window() -> None:
         text = screen(pilot)
         assert "KV cache · 16 tokens" in text
         assert "128 KiB used" in text
-        assert "2 MiB allocated" in text
+        assert "2 MiB allocated  6.25 % full" in text
         assert "8 KiB a token" in text
         assert "3.12 % of the window of 512" in text
         assert "8 layers" in text
@@ -140,6 +144,71 @@ async def test_the_axis_of_the_chart_tells_its_slope() -> None:
         assert slope(timeline) == 12 * 1024
         timeline.select(1)
         assert slope(timeline) == 8 * 1024
+
+
+def chart(pilot: Pilot[None]) -> list[str]:
+    """The chart of the growth: the line of what is allocated, and those of what is used."""
+    rows = [line[2:-2].rstrip() for line in lines(pilot)]
+    at = next(n for n, row in enumerate(rows) if row.startswith(("┌ ", "┌╌")))
+    return [rows[at], *takewhile(lambda row: row and not row.strip(HEIGHTS), rows[at + 1 :])]
+
+
+def heights(rows: Sequence[str], columns: int) -> list[int]:
+    """Eighths of a line that each column of a chart fills."""
+    return [sum(HEIGHTS.index(row.ljust(columns)[n]) for row in rows) for n in range(columns)]
+
+
+@on_screen
+async def test_the_first_tokens_fill_the_chart_and_each_step_rises_above_the_one_before() -> None:
+    made = Session()
+    made.load(), made.open()
+    async with shown(KVPanel(), (60, 8)) as (panel, pilot):
+        for steps in range(1, 5):
+            made.step()
+            panel.show(made.timeline())
+            await pilot.pause()
+            allocated, *used = chart(pilot)
+            held = len(PROMPT) + steps
+            assert allocated == "┌ 2 MiB ".ljust(4 * held, "╌")
+            columns = heights(used, 4 * held)
+            assert max(columns) == columns[-1] == 8 * len(used)
+            assert columns[-4 * steps :: 4] == sorted(set(columns[-4 * steps :: 4]))
+            assert "█" in used[0]
+            assert "░" not in screen(pilot)
+
+
+@on_screen
+async def test_a_block_that_is_added_is_a_mark_with_its_size_over_the_token_that_needed_it() -> None:
+    async with shown(KVPanel(), (304, 8)) as (panel, pilot):
+        panel.show(long_timeline(295))
+        await pilot.pause()
+        allocated, *used = chart(pilot)
+        assert allocated == "┌ 2 MiB ".ljust(256, "╌") + "┌ 4 MiB ".ljust(44, "╌")
+        columns = heights(used, 300)
+        assert columns == sorted(columns)
+        assert "4 MiB allocated  58.59 % full" in screen(pilot)
+
+
+@on_screen
+async def test_a_ring_that_is_full_and_a_cache_that_became_smaller_are_drawn_as_they_are() -> None:
+    made = session(6)
+    timeline = made.timeline()
+    sizes = ((100, 128), (120, 128), (128, 128), (128, 128), (32, 64), (40, 64))
+    for slot, (used, allocated) in zip(timeline.step_slots, sizes, strict=True):
+        step = timeline.items[slot]
+        assert isinstance(step, Step)
+        timeline.items[slot] = replace(
+            step, kv=replace(step.kv, used_bytes=used << 10, allocated_bytes=allocated << 10)
+        )
+    for node, reading in timeline.prompts.kv.items():
+        timeline.prompts.kv[node] = replace(reading, used_bytes=64 << 10, allocated_bytes=128 << 10)
+    async with shown(KVPanel(), (60, 8)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        allocated, *used = chart(pilot)
+        assert allocated == "┌ 128 KiB ".ljust(36, "╌") + "┌ 64 KiB"
+        steps = heights(used, 44)[-24::4]
+        assert steps == [round(size / 128 * 8 * len(used)) for size, _ in sizes]
 
 
 @on_screen
