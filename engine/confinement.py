@@ -12,9 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import site
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,8 +100,19 @@ def check(path: Path | str) -> None:
     """
     if _now is None:
         return
-    if not _below(_real(path), (_now.folder, *_now.readable, *(_now.models or {}).values(), *_PACKAGES)):
+    if not _below(_real(path), (_now.folder, *_now.readable, *(_now.models or {}).values())):
         raise _refusal(path)
+
+
+def check_home(text: str) -> None:
+    """Refuse a path that begins with another person's home, before the system is asked who there is.
+
+    Raises:
+        PermissionError: It does.
+    """
+    home = text.partition("/")[0]
+    if _now is not None and home.startswith("~") and home != "~":
+        raise _refusal(text)
 
 
 # ---- the second wall --------------------------------------------------------------------------
@@ -111,6 +120,9 @@ def check(path: Path | str) -> None:
 
 def _hook(now: Confinement) -> Callable[[str, tuple[Any, ...]], None]:
     """What Python calls at each of its audit events."""
+    import site
+    import sysconfig  # few processes are confined
+
     places = {*sys.path, sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), *_SYSTEM,
               site.getusersitepackages(), *sysconfig.get_paths().values()}  # fmt: skip
     own = tuple(f"/proc/{os.getpid()}/{name}" for name in _OF_PROCESS)

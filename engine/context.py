@@ -140,6 +140,19 @@ class Capability:
         """Drop the state of the current tree, which is about to end; with `model`, that of the model too."""
 
 
+NO_SECOND = "There is no second model.", "Open one to compare with."
+"""The refusal of what needs one, and what to do."""
+
+
+def no_second(node: int | None, stopped: Stopped) -> Session:
+    """Refuse what is asked of a second model.
+
+    Raises:
+        StepError: There is none.
+    """
+    raise StepError(*NO_SECOND)
+
+
 class EngineContext:
     """One model and one session at a time.
 
@@ -165,6 +178,8 @@ class EngineContext:
         """Makes what computes in a model's place under interventions, for a session that is restored."""
         self.spread: Callable[[LoadSettings], Divider | None] = lambda settings: None
         """What divides a model among processes, for settings that ask for it; None for others."""
+        self.second: Callable[[int | None, Stopped], Session] = no_second
+        """The session's path up to a node in the second model; without a node for what is asked of the model itself."""
         self.capabilities: Sequence[Capability] = ()
         self._steps = 0
         """That were emitted, for the garbage collector."""

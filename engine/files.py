@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -52,6 +51,7 @@ def typed(text: str) -> Path:
         PathError: No file can have that name, or it can't be looked for.
     """
     try:
+        confinement.check_home(text)
         path = Path(text).expanduser()
         confinement.check(path)
         path.stat()
@@ -65,11 +65,13 @@ def typed(text: str) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        raise PathError(*told(text, error)) from error
+        raise PathError(*message_and_hint(text, error)) from error
     return path
 
 
-def told(path: Path | str, error: OSError, done: Literal["read", "written"] = "read") -> tuple[str, str]:
+def message_and_hint(
+    path: Path | str, error: OSError, done: Literal["read", "written"] = "read"
+) -> tuple[str, str]:
     """Message and hint of an error of the operating system, each one line.
 
     Args:
@@ -134,7 +136,7 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     except OSError as error:
         mode = 0
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise PathError(*told(path, error, "written")) from error
+            raise PathError(*message_and_hint(path, error, "written")) from error
     if stat.S_ISDIR(mode):
         raise PathError(f"{name} is a directory.", "Give the name of a file.")
     if not os.path.isdir(path.parent):
@@ -149,7 +151,9 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     if mode and not force:
         raise PathError(f"{name} is there already.", other)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PathError(*told(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "written"))
+        raise PathError(
+            *message_and_hint(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "written")
+        )
     return path
 
 
@@ -166,7 +170,7 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
         PathError: It can't be written.
     """
     target = Path(os.path.realpath(free(path, force)))
-    aside = target.with_name(f".{secrets.token_hex(8)}.part")
+    aside = target.with_name(f".{os.urandom(8).hex()}.part")
     try:
         with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             if target.exists():
@@ -180,9 +184,9 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
     except FileExistsError:
         raise PathError(f"{shorter(path)} is there already.", OTHER) from None
     except OSError as error:
-        raise PathError(*told(path, error, "written")) from error
+        raise PathError(*message_and_hint(path, error, "written")) from error
     finally:
-        with suppress(OSError):  # what is told is why it could not be written
+        with suppress(OSError):  # the error that is shown is why it could not be written
             aside.unlink(missing_ok=True)
 
 

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib import metadata
 from inspect import isfunction
 from itertools import filterfalse
 from pathlib import Path
@@ -82,7 +81,7 @@ PRIVATE = (
     PrivateName("textual.app.App._filters", "how dim colours are made readable", "8.2.8"),
     PrivateName(
         "textual.app.App._handle_exception",
-        "an error of the screen is told in a few lines, and where its trace is",
+        "an error of the screen is shown in a few lines, and where its trace is",
         "8.2.8",
     ),
     PrivateName(
@@ -212,6 +211,8 @@ def unsupported(error: BaseException) -> tuple[str, str] | None:
 
 def _wanted(name: str) -> tuple[str, str, bool] | None:
     """The version of a library that is installed, the requirement of it, and whether the one fits the other."""
+    from importlib import metadata  # slow to import, and only wanted here
+
     try:
         from packaging.requirements import Requirement
 

@@ -1,4 +1,4 @@
-"""How much memory there is for a model, and how much this process has, as the operating system tells it: no MLX."""
+"""How much memory there is for a model, and how much this process has, as the operating system reports it: no MLX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 CUDA = ("mlx-cuda-12", "mlx-cuda-13")
@@ -16,7 +15,7 @@ WIRED_SHARE = 2 / 3
 """Of a Mac's memory, what Metal recommends at most at the least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as
 people report it; not measured here, and MLX gives the figure itself once it runs."""
 SECONDS = 5
-"""A program that tells of memory is given at most."""
+"""A program that reports memory is given at most."""
 
 
 def memory_available() -> int | None:
@@ -55,6 +54,8 @@ def memory_for_models() -> int | None:
 
 
 def _has(distribution: str) -> bool:
+    from importlib import metadata  # slow to import, and only wanted here
+
     try:
         return bool(metadata.version(distribution))
     except metadata.PackageNotFoundError:
@@ -65,14 +66,14 @@ def _on_cuda() -> int | None:
     """Bytes free on the GPU that MLX takes, the first that is visible; None where its driver doesn't tell."""
     device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
     asked = ("--query-gpu=memory.free", "--format=csv,noheader,nounits", f"--id={device}")
-    told = _output("nvidia-smi", *asked).strip()
-    return int(told) * 2**20 if told.isdecimal() else None
+    output = _output("nvidia-smi", *asked).strip()
+    return int(output) * 2**20 if output.isdecimal() else None
 
 
-def _on_a_mac(told: str) -> int | None:
+def _on_a_mac(output: str) -> int | None:
     """Bytes that are free or can be taken from what isn't in use, from what `vm_stat` prints."""
-    page = re.search(r"page size of (\d+) bytes", told)
-    pages = re.findall(r"^Pages (?:free|inactive|speculative):\s+(\d+)\.$", told, re.MULTILINE)
+    page = re.search(r"page size of (\d+) bytes", output)
+    pages = re.findall(r"^Pages (?:free|inactive|speculative):\s+(\d+)\.$", output, re.MULTILINE)
     return int(page[1]) * sum(map(int, pages)) if page is not None and len(pages) == 3 else None
 
 

@@ -60,7 +60,7 @@ class Field:
     choices: Mapping[str, Any] = dataclass_field(default_factory=dict)
     """Values by their names: all that there are of a word and of numbers that have any, programs' orders of stages."""
     says: str = ""
-    """The range in words, where it isn't told from the bounds."""
+    """The range in words, where it doesn't follow from the bounds."""
     group: str = ""
     """Of the form, or of the flags."""
     before: str = ""

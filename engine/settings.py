@@ -25,6 +25,7 @@ KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
 SHARDS = ("auto", "tensor", "pipeline")
 MOST_RANKS = 64
+MOST_BLAS_THREADS = 64
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
 MLX_LM = (*_SHAPES, "top-p", "min-p", "xtc", "top-k", "temperature")
@@ -109,7 +110,7 @@ class Settings:
         stage=SamplerStage(
             "logit-bias", "logits", "bias", lambda on: f"{len(on.logit_bias)} id{'s' * (len(on.logit_bias) != 1)}"
         ),
-        brief=lambda on: f"bias {len(on.logit_bias):,}".replace(",", "\u2009"),
+        brief=lambda on: f"bias {len(on.logit_bias):,}",
     )  # fmt: skip
     repetition_penalty: float = setting(
         0.0, "divides recent tokens' logits; 0 is off", 0, 100, least=LEAST_PENALTY, group=PENALTIES,
@@ -187,21 +188,26 @@ class LoadSettings:
     )
     """None adapts the chunk so that a cancel takes effect within about 150 ms."""
     float32_scales: bool | None = setting(
-        None, "compute a quantized model with float32 scales (default: on the CPU, where it is faster)",
+        None, "compute a quantized model, packed, with float32 scales (default: on the CPU, where it is faster)",
         kind="choice", group=MODEL,
     )  # fmt: skip
-    """None: on the CPU backend, where it is 7 to 40 times faster."""
+    """None: on the CPU backend, where it is 7 to 40 times faster, of weights that `dtype` leaves packed."""
     dtype: str = setting(
         "auto", "compute in file, float32, bfloat16 or float16, or dequantized (quantized weights unpacked); auto (the "
-        "default) is float32 on a CPU with a fast BLAS where memory allows it, else the file's",
+        "default) is float32 on a CPU with a fast BLAS, quantized weights unpacked, where they take half of the free "
+        "memory at most; else the file's",
         kind="word", choices=_named(DTYPES), group=MODEL, metavar="TYPE",
     )  # fmt: skip
-    """`dequantized` unpacks quantized weights into float32."""
+    """`dequantized` unpacks quantized weights into float32; `auto` does where `float32_scales` is None."""
     blas: str = setting(
         "auto", "what multiplies float32 matrices on a Linux CPU: auto (the default) for OpenBLAS or BLIS where one is "
         "installed, bundled for what MLX brings, or a library's path",
         choices=_named(("auto", "bundled")), group=MODEL, metavar="WHICH",
         says="auto, bundled or the path of a library",
+    )  # fmt: skip
+    blas_threads: int = setting(
+        1, "threads of that BLAS; more are for idle machines: on a busy one steps take several times as "
+        "long", 1, MOST_BLAS_THREADS, label="BLAS threads", group=MODEL,
     )  # fmt: skip
     kept_logits_mib: int = setting(
         64, "memory for kept rows of logits", 0, group=MEMORY, says="a whole number of MiB from 0 up"

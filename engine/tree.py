@@ -6,18 +6,18 @@ part of it: a word spelled by two odd pieces stays two odd pieces, through every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Protocol
 
+from engine.frozen import slotted
 from engine.protocol import Origin
 
 ROOT = 0
 """The node before the first token."""
 
 
-@dataclass(slots=True)
+@slotted
 class Node:
     """One token after one path."""
 
@@ -225,6 +225,26 @@ class TokenTree(TokenPaths):
 def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:
     """How many elements two paths, or two texts, have in common at the beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def facing(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
+    """How the tokens of two paths face each other: the common beginning and the common end; all where they are as long.
+
+    Args:
+        one: The tokens of one path.
+        other: Those of the other.
+
+    Returns:
+        The first position where they differ, and the number of tokens at the end that face each other. What lies
+        between them faces none.
+    """
+    first, short = common_prefix(one, other), min(len(one), len(other))
+    if len(one) == len(other):
+        return first, len(one) - first
+    first = max(
+        0, min(first, short - 1)
+    )  # where one is the beginning of the other, their ends may be the same
+    return first, min(common_prefix(reversed(one), reversed(other)), short - first)
 
 
 # ---- which tokens of a path the model ran in chunks: a few kinds of cache give other numbers for another cut ----

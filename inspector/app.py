@@ -30,7 +30,7 @@ from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
 from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
-from inspector.driver import TerminalDriver, TerminalGone
+from inspector.driver import ControlFilter, TerminalDriver, TerminalGone
 from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
@@ -47,7 +47,6 @@ from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.tools.registry import TOOLS
 from inspector.version import program
-from inspector.widgets.fields import ControlFilter
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.painting import RememberingStylesheet
@@ -63,6 +62,8 @@ NOTES_SECONDS = 12.0
 """How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
 MOST_PROBLEMS = 8
 """With the person's own keys that a notice tells, a line each."""
+PROBLEM_LINES, AROUND_PROBLEMS = 3, 8
+"""Rows of one in a narrow terminal, and of the notice and the screen around them."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
     "The system gives the program no further thread. "
@@ -145,7 +146,7 @@ class InspectorApp(App[int]):
         self.inbox = RecordInbox(
             self._receive,
             lambda records: self.main.show_changes(records),
-            lambda: self.main.is_attached,
+            lambda: self._takes_records,
             self.call_later,
         )
         self.engine = EngineThread(self.inbox.emit) if engine is None else engine
@@ -284,8 +285,9 @@ class InspectorApp(App[int]):
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
         if problems := [*map(visible, self._own_keys.problems)]:
-            more = [f"{len(problems) - MOST_PROBLEMS} more: `inspector keys` tells all"]
-            text = "\n".join(problems if len(problems) <= MOST_PROBLEMS else problems[:MOST_PROBLEMS] + more)
+            most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
+            more = [f"{len(problems) - most} more: `inspector keys` tells all"]
+            text = "\n".join(problems if len(problems) <= most else problems[:most] + more)
             self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
@@ -303,13 +305,18 @@ class InspectorApp(App[int]):
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
         self.keys.look()
-        if self.main.is_attached:
+        if self._takes_records:
             self.inbox.tick()
             self.playback.tick()
             if self.controller.connection is not None:
                 self.controller.connection.tick()
             waits = self.inbox.waiting or self.keys.busy
             self._ahead.tick(self.controller.resting and not waits)
+
+    @property
+    def _takes_records(self) -> bool:
+        """Whether records are taken in: not while the program is being left, when widgets go one by one."""
+        return self.main.is_attached and not self._exit
 
     def _receive(self, record: Record) -> None:
         self.controller.client.receive(record)

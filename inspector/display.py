@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -97,6 +97,8 @@ def hex_bytes(raw: bytes) -> str:
 
 def unfinished(raw: bytes) -> bytes:
     """The bytes at a token's end that begin a character which the next tokens may finish; empty where none do."""
+    if raw.isascii():
+        return b""
     for size in range(1, min(3, len(raw)) + 1):
         if raw[-size] >= 0xC0:
             begun = codecs.getincrementaldecoder("utf-8")("replace").decode(raw[-size:]) == ""
@@ -162,6 +164,17 @@ def truncate(text: str, cells: int) -> str:
     return "".join(kept) + "…"
 
 
+def truncate_words(text: str, cells: int) -> str:
+    """Cut as `truncate` does, but between words: none is cut where one has room, and no number."""
+    cut = truncate(text, cells)
+    if cut in (text, ""):
+        return cut
+    kept = cut[:-1]
+    if not text[len(kept)].isspace():
+        kept = kept.rpartition(" ")[0] or kept
+    return f"{kept.rstrip(' ,;:·')}…"
+
+
 def truncate_middle(text: str, cells: int) -> str:
     """Cut a display text to at most `cells` cells in its middle: words that begin alike stay apart by their ends."""
     if cell_len(text) <= cells or cells < 5:
@@ -185,6 +198,32 @@ def pad(text: str, cells: int, right: bool = False) -> str:
     text = truncate(text, cells)
     space = " " * (cells - cell_len(text))
     return space + text if right else text + space
+
+
+def truncate_start(text: str, cells: int) -> str:
+    """The end of a display text in at most `cells` cells, from the beginning of a word on; `…` marks the cut."""
+    if cell_len(text) <= cells:
+        return text
+    rest = text
+    while " " in rest.strip(" "):
+        rest = rest.lstrip(" ").partition(" ")[2]
+        if cell_len(rest) + 2 <= cells:
+            return f"… {rest}"
+    start = len(text)
+    while start and cell_len(text[start - 1 :]) < cells:
+        start -= 1
+    return "…" + text[start:] if cells > 0 else ""
+
+
+def joined_to_fit(parts: Iterable[str], cells: int) -> str:
+    """As many of several texts, from the first on, as fit with ` · ` between them: none is cut, and empty ones go."""
+    row = ""
+    for part in filter(None, parts):
+        more = f"{row} · {part}" if row else part
+        if row and cell_len(more) > cells:
+            break
+        row = more
+    return truncate(row, cells)
 
 
 # ---- bytes of tokens ----------------------------------------------------------------------------

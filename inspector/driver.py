@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import selectors
 import termios
 from codecs import getincrementaldecoder
@@ -11,10 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from textual import constants, events
 from textual._xterm_parser import XTermParser
 from textual.app import App
+from textual.color import Color
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
 from textual.message import Message
 
 _GONE = frozenset({errno.EIO, errno.ENXIO, errno.EBADF, errno.EPIPE})
@@ -224,3 +229,27 @@ class TerminalDriver(LinuxDriver):
             if error.errno in _GONE:
                 return b""
             raise
+
+
+# ---- what is written to the terminal ----------------------------------------------------------------
+
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_SHOWN = "�"
+"""For each cell of what a terminal would obey."""
+
+
+class ControlFilter(LineFilter):
+    """Takes control characters out of every line that goes to the terminal, whichever widget drew it.
+
+    Panels draw through `visible()` and never need it; pasted text in an editor of the toolkit may.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments with nothing in them that a terminal obeys; their widths stay."""
+        if not _OBEYED.search("".join([text for text, _, _ in segments])):
+            return segments
+        return [Segment(_harmless(text), style, control) for text, style, control in segments]
+
+
+def _harmless(text: str) -> str:
+    return _OBEYED.sub(lambda match: _SHOWN * cell_len(match[0]), text)

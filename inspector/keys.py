@@ -13,35 +13,53 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-_BY_PLACE: Mapping[str, Mapping[str, str]] = {
+TABS: Mapping[str, str] = {
+    "1": "Next", "2": "Why", "3": "Inside", "4": "What if", "5": "Cost", "6": "Learn",
+}  # fmt: skip
+"""The questions about a token, by the key of their tab."""
+_BY_TAB: Mapping[str, Mapping[str, str]] = {
     "": {
-        # step and run
-        "step": "space", "run": "r", "faster": "+ =", "slower": "-", "skip": "n", "breakpoints": "b",
-        "speculation": "!", "stop": "escape",
-        # branch
-        "take_back": "backspace", "above": "up", "below": "down", "choose": "enter", "previous_branch": "[",
-        "next_branch": "]", "reroll": "d", "undo": "u", "redo": "U", "verify": "v", "find": "/", "own_text": "a",
-        "compare": "c", "beams": "B", "look_ahead": "l", "take_ahead": "L", "bookmark": "*", "name": "N",
-        "delete": "x delete",
-        # look around
-        "earlier": "left", "later": "right", "ten_earlier": "pageup", "ten_later": "pagedown", "first": "home",
-        "tip": "end", "jump": "g", "recall": "ctrl+r", "metric": "m", "metric_back": "M", "tokens": "e",
-        "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
-        "find_in_text": "ctrl+f", "lockstep": "h", "race": "z", "batch": "Z", "draws": "#", "profile": "P",
-        "compare_kv": "Q", "ranks": "$", "sweep": "y", "attention": "A", "lens": "I", "attribution": "D",
-        "interventions": "X", "patching": "%", "positions": "Y", "modules": "O", "experts": "&", "why": "w",
-        "tree": "t",
-        "filter": "F", "grammar_expects": ";", "previous_mark": "{", "next_mark": "}", "marks": "k", "copy": "C",
-        "copy_selection": "ctrl+c super+c",
-        # set up
-        "prompt": "p", "open": "o", "facts": "i", "reply": "R", "sampling": "s", "grammar": "J", "export": "E",
-        "go_live": "G", "save_as": "ctrl+s", "sessions": "ctrl+o", "connection": "@",
-        # screen
-        "tour": "W", "lessons": "S", "all_lessons": "V", "present": "K", "next_panel": "tab",
-        "panel_before": "shift+tab", "alone": "0", "hide": "H", "left_narrower": "shift+left",
-        "left_wider": "shift+right", "divider_up": "shift+up", "divider_down": "shift+down", "usual_room": "\\",
-        "enlarge": "f", "theme": "T", "finder": ":", "help": "?", "quit": "q",
+        "step": "space", "run": "r", "take_back": "backspace", "choose": "enter", "stop": "escape",
+        "above": "up", "below": "down", "earlier": "left", "later": "right",
+        "ten_earlier": "pageup", "ten_later": "pagedown", "first": "home", "tip": "end",
+        "undo": "u", "redo": "U", "prompt": "p", "sampling": "s", "enlarge": "f",
+        "next_view": "tab", "view_before": "shift+tab",
+        "copy_selection": "ctrl+c super+c", "go_live": "G", "finder": ":", "help": "?", "quit": "q",
+        **{f"tab_{digit}": digit for digit in TABS},
     },
+    "1": {
+        "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
+        "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
+        "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
+        "tokens": "e", "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
+    },
+    "2": {"why": "w", "other_model": "j"},
+    "12": {"recall": "ctrl+r"},
+    "3": {
+        "modules": "O", "attention": "A", "lens": "I", "attribution": "D", "positions": "Y", "experts": "E",
+        "facts": "i", "open": "o",
+    },
+    "4": {
+        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
+        "batch": "Z", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
+        "next_mark": "}", "marks": "k", "reply": "R",
+    },
+    "14": {"previous_branch": "[", "next_branch": "]"},
+    "5": {
+        "kv": "k", "timing": "t", "race": "z", "profile": "P", "compare_kv": "Q", "sweep": "y", "speculation": "S",
+        "ranks": "R", "verify": "v", "connection": "e",
+    },
+    "6": {
+        "learn": "g",
+        "lessons": "S", "all_lessons": "V", "tour": "W", "present": "K", "export": "E", "copy": "C",
+        "save_as": "ctrl+s", "sessions": "ctrl+o", "alone": "0", "hide": "H", "left_narrower": "shift+left",
+        "left_wider": "shift+right", "divider_up": "shift+up", "divider_down": "shift+down", "usual_room": "\\",
+        "theme": "T",
+    },
+}  # fmt: skip
+"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere."""
+_BY_PLACE: Mapping[str, Mapping[str, str]] = {
+    "": {id: key for keys in _BY_TAB.values() for id, key in keys.items()},
     "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},
     "list": {"above": "up", "below": "down", "page_up": "pageup", "page_down": "pagedown", "take": "enter"},
     "prompt": {"read_file": "ctrl+o"},
@@ -50,11 +68,15 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "delete_preset": "delete", "token_before": "shift+up", "next_token": "shift+down",
         "difference_before": "pageup", "next_difference": "pagedown", "recall": "ctrl+r",
     },
+    "sampler": {"cooler": "-", "warmer": "+ =", "apply": "enter"},
     "breakpoints": {"clear": "ctrl+d"},
     "grammar": {"take_off": "ctrl+d"},
     "connection": {"try_now": "t", "give_up": "x"},
     "tour": {"next": "space enter", "right": "right", "back": "left backspace"},
-    "help": {"next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace", "close": "@help q"},
+    "help": {
+        "filter": "/", "next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace",
+        "close": "@help q",
+    },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
         "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
@@ -65,69 +87,68 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "more": "right +", "verify": "v", "anew": "c", "leave": "escape @speculation q",
     },
     "lockstep": {
-        "four_bits": "4", "eight_bits": "8", "follow_first": "space", "follow_second": "b", "ways": "w",
-        "branch": "enter", "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g",
-        "leave": "escape @lockstep q",
+        "open": "o", "stop": "x", "follow_first": "space", "follow_second": "b", "ways": "w", "branch": "enter",
+        "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g", "why_first": "y", "why_second": "Y",
+        "inside_first": "i", "inside_second": "I", "leave": "escape @lockstep q",
     },
     "race": {
         "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape @race q",
     },
     "batch": {
         "step": "space", "run": "r", "above": "up", "below": "down", "open": "enter", "add": "a", "take_out": "x",
-        "alone": "v", "new": "n", "static": "s", "fewer": "left", "more": "right", "turn": "tab",
+        "alone": "v", "new": "n", "static": "m", "fewer": "left", "more": "right", "turn": "l",
         "leave": "escape @batch q",
     },
     "beams": {
         "step": "space", "run": "r", "above": "up", "below": "down", "go": "enter", "step_before": "left",
         "next_step": "right", "ten_before": "pageup", "ten_after": "pagedown", "first": "home", "last": "end",
-        "next_view": "tab", "view_before": "shift+tab", "new": "n", "leave": "escape @beams q",
+        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape @beams q",
         "start": "enter", "field_above": "up", "field_below": "down",
     },
     "draws": {
-        "go": "space r enter", "fewer": "left", "more": "right", "longer": "up", "shorter": "down", "turn": "tab",
+        "go": "space r enter", "fewer": "left", "more": "right", "longer": "up", "shorter": "down", "turn": "v",
         "leave": "escape @draws q",
     },
     "costs": {
-        "next_page": "tab right", "page_before": "left shift+tab", "parts": "1", "layers": "2", "roofline": "3",
-        "bits": "4 @compare_kv", "again": "r space", "leave": "escape @profile q",
+        "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape @profile q",
     },
     "ranks": {"measure": "r space", "leave": "escape @ranks q"},
     "sweeps": {
-        "go": "space r enter", "ttft": "1", "tpot": "2", "batch": "3", "inspection": "4", "blas": "5",
+        "go": "space r enter", "ttft": "a", "tpot": "d", "batch": "b", "inspection": "i", "blas": "l",
         "shorter": "left", "longer": "right", "leave": "escape @sweep q",
     },
     "compare": {
         "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
-        "next_meeting": "n", "meeting_before": "N", "other_side": "tab shift+tab", "left": "left", "right": "right",
-        "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
+        "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",
+        "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
     },
-    "inside": {"next_view": "tab", "view_before": "shift+tab", "leave": "escape q"},
+    "inside": {"leave": "escape q"},
     "attention": {
-        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "s",
+        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
         "triangle": "a",
     },
     "lens": {
-        "layer_above": "up", "layer_below": "down", "follow": "f", "measure": "m", "ten_above": "pageup",
+        "layer_above": "up", "layer_below": "down", "follow": "t", "measure": "m", "ten_above": "pageup",
         "ten_below": "pagedown",
     },
     "attribution": {
         "part_before": "up", "next_part": "down", "ten_before": "pageup", "ten_after": "pagedown", "heads": "enter",
-        "all_heads": "h", "sort": "s", "next_token": "f", "token_before": "F", "compare": "c", "compare_back": "C",
-        "alone": "o",
+        "all_heads": "h", "sort": "o", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
+        "alone": "d",
     },
     "interventions": {
         "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
-        "together": "space", "clear": "c", "less": "-", "more": "+", "scope": "s", "measure": "m", "hold": "h",
-        "release": "r", "patch": "p",
+        "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
+        "release": "x",
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "units": "p",
+        "part": "m", "edit": "e",
     },
     "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
     "modules": {
         "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "open": "enter", "fold": "left",
-        "unfold": "right", "experts": "e",
+        "unfold": "right",
     },
 }  # fmt: skip
 """Keys by the name of the place where they hold, empty for the main screen, and by what they do there; separated by
@@ -139,6 +160,8 @@ KEYS: Mapping[str, str] = {
     for name, keys in own.items()
 }
 """The same by the ids of all actions: `step`, `race.shorter`."""
+TABS_OF: Mapping[str, str] = {id: tabs for tabs, keys in _BY_TAB.items() for id in keys}
+"""The tabs in which the actions of the main screen hold, empty for all."""
 FIXED = frozenset(
     (
         "up",
@@ -159,6 +182,8 @@ FIXED = frozenset(
 _own: Mapping[str, Sequence[str]] = {}
 _added: Mapping[str, str] = {}
 """The person's own keys, and those of tools from outside, by action: see `use`."""
+_tab = ""
+"""The tab that is open: see `go_to`."""
 
 
 def use(own: Mapping[str, Sequence[str]], added: Mapping[str, str] | None = None) -> None:
@@ -170,6 +195,16 @@ def use(own: Mapping[str, Sequence[str]], added: Mapping[str, str] | None = None
     """
     global _own, _added
     _own, _added = own, added or {}
+
+
+def go_to(tab: str) -> None:
+    """Have sentences name keys as they are reached from a tab: those of another one with its key before.
+
+    Args:
+        tab: Its key; empty where there is no screen.
+    """
+    global _tab
+    _tab = tab
 
 
 def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
@@ -190,7 +225,17 @@ def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = 
 
 
 def key_for(id: str) -> str:
-    """The key of an action as a sentence names it.
+    """The key of an action as a sentence names it: `E`, or `6 E` where that holds in another tab than the open one.
+
+    Args:
+        id: Of the action: one of `KEYS`.
+    """
+    key, tabs = shown(names_of(id)[0]), TABS_OF.get(id, "")
+    return key if not tabs or _tab in [*tabs] else f"{tabs[0]} {key}"
+
+
+def bare_key_for(id: str) -> str:
+    """The key of an action as it is in its own tab: after one that a sentence names with its tab.
 
     Args:
         id: Of the action: one of `KEYS`.
@@ -209,7 +254,7 @@ def with_keys(text: str) -> str:
 
 def _key_at(place: re.Match[str]) -> str:
     key = key_for(place[1][0].lower() + place[1][1:])
-    return key.capitalize() if place[1][0].isupper() and len(key) > 1 else key
+    return key.capitalize() if place[1][0].isupper() and key.isalpha() and len(key) > 1 else key
 
 
 _PLACE = re.compile(r"\{([A-Za-z][a-z_]*(?:\.[a-z_0-9]+)?)\}")
@@ -228,6 +273,7 @@ _SIGNS: Mapping[str, str] = {
 """What Textual calls the signs that have a longer name in Unicode."""
 
 
+@cache
 @cache
 def textual_name(key: str) -> str:
     """A key as Textual names it.

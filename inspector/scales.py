@@ -29,8 +29,8 @@ _ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
 
 
 def count(value: int) -> str:
-    """A whole number, thin spaces between its thousands: `4 086`."""
-    return f"{value:,}".replace(",", "\u2009")
+    """A whole number, commas between its thousands, as everywhere: `4,086`."""
+    return f"{value:,}"
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -80,6 +80,11 @@ def milliseconds(value: float) -> str:
     if value >= 999.5:
         return f"{value / 1000:.2f} s" if value < 100_000 else f"{value / 1000:.0f} s"
     return f"{ms(value)} ms"
+
+
+def clock(seconds: float) -> str:
+    """A time as a clock writes it: `3:07`."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def ms(value: float) -> str:
@@ -159,7 +164,8 @@ class Metric:
         """The heat step of a value: 0 calm (or not known) to 5."""
         if value is None:
             return 0
-        return sum(1 for edge in self.steps if (value < edge if self.falling else value >= edge))
+        falling = self.falling
+        return sum(1 for edge in self.steps if (value < edge if falling else value >= edge))
 
     def level(self, value: float | None) -> float:
         """The heat of a value, 0 to 1, in steps."""

@@ -70,14 +70,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
 
 
-hypothesis.settings.register_profile("quick", max_examples=40)
+# On a busy machine a test may take its time: only what it finds counts.
+_PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("patient", _PATIENT)
+hypothesis.settings.register_profile("quick", _PATIENT, max_examples=40)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile what all workers and the programs of the tests are about to import: else each would, where the
     environment forbids it to write what it compiled."""
-    if config.getoption("markexpr") == "not slow":  # the slow suite has hypothesis' own 100 for each property
-        hypothesis.settings.load_profile("quick")
+    quick = (
+        config.getoption("markexpr") == "not slow"
+    )  # the slow suite has hypothesis' own 100 for each property
+    hypothesis.settings.load_profile("quick" if quick else "patient")
     if not hasattr(config, "workerinput"):
         for package in ("engine", "inspector"):
             compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)

@@ -95,11 +95,11 @@ SCHEMA = Grammar(
     '{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"]}',
 )
 RARE = sampled(2, temp=0.9, top_p=0.98)
-RARE_STEP: Walk = ("r", "g", *typed("51"), "enter", "w")
+RARE_STEP: Walk = ("r", "g", *typed("51"), "enter", "2")
 LONG = sampled(7, max_tokens=100)
 FORKED: Walk = (
     "r", "g", *typed("11"), "enter", "down", "enter", *["space"] * 3, "g", *typed("12"), "enter", "down", "enter",
-    "space", "space", "*", "p", "ctrl+a", *typed("Once upon a hill"), "ctrl+s", "r", "t",
+    "space", "space", "4", "b", "p", "ctrl+a", *typed("Once upon a hill"), "ctrl+s", "r", "f",
 )  # fmt: skip
 DRAW = "the-draw"
 REVEALED: Walk = (Seen("Which token did it fall on?"), "2", "space", Seen("next"))
@@ -117,39 +117,50 @@ PICTURES: Mapping[str, Picture] = {
     "sampler-80x24": Picture(RARE_STEP, settings=RARE, size=(80, 24)),
     "what-if": Picture((*RARE_STEP, "s", *typed("0.6")), settings=RARE, size=(100, 40)),
     "grammar": Picture(
-        (*["space"] * 9, "g", "2", "enter", ";"), settings=sampled(3, top_p=1.0, grammar=SCHEMA)
+        (*["space"] * 9, "g", "2", "enter", "j"), settings=sampled(3, top_p=1.0, grammar=SCHEMA)
     ),
     "tree": Picture(FORKED, settings=sampled(7, max_tokens=14)),
     "chat": Picture(
-        ("r", "R", *typed("Why?"), "ctrl+s", "r", "R", *typed("And the cat?"), "ctrl+s", "r"),
+        ("r", "4", "R", *typed("Why?"), "ctrl+s", "r", "R", *typed("And the cat?"), "ctrl+s", "r", "1"),
         prompt=DOG,
         chat=True,
         settings=sampled(3, max_tokens=24),
     ),
     "tokens": Picture(("r", "e", "e")),
     "prompt": Picture(("p", Seen("20 tokens")), prompt=DOG, chat=True, settings=sampled(3)),
-    "beams": Picture((*["space"] * 4, "B", "enter", *["space"] * 9), settings=LONG),
-    "speculation": Picture(("!", *["space"] * 8, "v"), speculation=SpeculationSettings("self-4bit")),
+    "beams": Picture((*["space"] * 4, "4", "B", "enter", *["space"] * 9), settings=LONG),
+    "speculation": Picture(("5", "S", *["space"] * 8, "v"), speculation=SpeculationSettings("self-4bit")),
     "batch": Picture(
-        ("Z", "n", "ctrl+end", "ctrl+n", *typed("Lily had a red ball. She liked"), "ctrl+s", *["space"] * 14),
+        (
+            "4",
+            "Z",
+            "n",
+            "ctrl+end",
+            "ctrl+n",
+            *typed("Lily had a red ball. She liked"),
+            "ctrl+s",
+            *["space"] * 6,
+        ),
         settings=sampled(3),
     ),
-    "draws": Picture(("#", "space"), prompt="Once upon a time, there was a"),
-    "lockstep": Picture(("r", "h", "4", Seen("mean KL"), "g")),
-    "attention": Picture(("A",), prompt=NAMED),
-    "contributions": Picture(("D",), prompt=NAMED),
-    "switch-off": Picture(("X",), prompt=NAMED),
-    "lens": Picture(("I",), prompt=NAMED),
-    "triangle": Picture(("A", "a"), prompt=KITE),
-    "modules": Picture(("O",)),
+    "draws": Picture(("o", "space"), prompt="Once upon a time, there was a"),
+    "lockstep": Picture(
+        ("r", "4", "h", "o", Seen("this model in 4 bits"), "down", "enter", Seen("mean KL"), "g")
+    ),
+    "attention": Picture(("3", "A"), prompt=NAMED),
+    "contributions": Picture(("3", "D"), prompt=NAMED),
+    "switch-off": Picture(("4", "X"), prompt=NAMED),
+    "lens": Picture(("3", "I"), prompt=NAMED),
+    "triangle": Picture(("3", "A", "a"), prompt=KITE),
+    "modules": Picture(("3",)),
     "replay": Picture(("1", "J", "2"), recording=DEMONSTRATION),
-    "ranks": Picture((*["space"] * 12, "$", "r"), load=LoadSettings(ranks=2)),
-    "race": Picture(("z", "space")),
-    "costs": Picture(("P",)),
-    "kv": Picture(("r", "4", "f")),
-    "kv-80x24": Picture(("r", "4", "f"), settings=LONG, size=(80, 24)),
-    "time": Picture(("r", "5", "f")),
-    "time-80x24": Picture(("r", "5", "f"), settings=LONG, size=(80, 24)),
+    "ranks": Picture((*["space"] * 12, "5", "R", "r"), load=LoadSettings(ranks=2)),
+    "race": Picture(("5", "z", "space")),
+    "costs": Picture(("5", "P")),
+    "kv": Picture(("r", "5", "f")),
+    "kv-80x24": Picture(("r", "5", "f"), settings=LONG, size=(80, 24)),
+    "time": Picture(("r", "5", "t", "f")),
+    "time-80x24": Picture(("r", "5", "t", "f"), settings=LONG, size=(80, 24)),
 }
 """By the name of the file, in the order in which README shows them."""
 

@@ -19,6 +19,9 @@ from textual.css.model import SelectorType
 from textual.css.parse import parse_selectors
 from textual.dom import DOMNode
 
+from inspector.tools.exports import EXPORTS
+from inspector.tools.registry import TOOLS
+
 TOP = Path(__file__).parents[1]
 
 
@@ -113,6 +116,25 @@ def test_modules_import_each_other_in_no_circle() -> None:
     modules = frozenset(map(_module, sources()))
     imports = {_module(path): set(imported(path, text, modules)) for path, text in sources().items()}
     assert circles(imports) == set()
+
+
+def test_the_exporter_knows_no_tool() -> None:
+    """Not at the beginning, not inside functions, and by no name: each tool hands its own part out."""
+    here = "inspector/tools/export/"
+    own = {path: text for path, text in sources().items() if path.as_posix().startswith(here)}
+    named = {
+        (path.name, name)
+        for path, text in own.items()
+        for name in re.findall(r"inspector\.tools\.(\w+)", text)
+        if name != "export"
+    }
+    assert (named, len(own) > 5) == (set(), True)
+
+
+def test_the_parts_without_a_screen_are_those_of_the_tools() -> None:
+    assert [part for tool in TOOLS for part in tool.exports()] == list(EXPORTS)
+    names = [part.name for part in EXPORTS]
+    assert len(names) == len(set(names))
 
 
 def test_a_circle_is_found_and_a_chain_is_none() -> None:

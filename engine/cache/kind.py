@@ -134,6 +134,10 @@ class Kind:
         """Whether a cache can certainly be trimmed to fewer tokens once it has taken in `offset`."""
         return False
 
+    def goes_ahead(self, cache: Any, offset: int) -> bool:
+        """Whether the token that makes it hold `offset` can certainly be removed, without a copy made before."""
+        return self.trims_at(cache, offset)
+
     def trim_refusal(self, cache: Any, offset: int) -> str:
         """Why a cache can't be trimmed to `offset` tokens now; empty where it can."""
         if not (hasattr(cache, "trim") and cache.is_trimmable()):

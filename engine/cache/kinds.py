@@ -231,6 +231,10 @@ class Recurrent(Kind):
         cache.cache = list(saved.references)
         return saved.nbytes
 
+    def goes_ahead(self, cache: Any, offset: int) -> bool:
+        """See `Kind`: the arrays before it are kept."""
+        return self.can_snapshot(cache)
+
     def record_undo(self, cache: Any) -> Snapshot:
         return self.snapshot(cache, 0, 0)
 
@@ -321,6 +325,10 @@ class Composite(Kind):
     def restore(self, cache: Any, saved: Parts, at: int, end: int) -> int:
         pairs = zip(self._inner(cache), saved.parts, strict=True)
         return sum(kind.restore(inner, part, at, end) for (kind, inner), part in pairs)
+
+    def goes_ahead(self, cache: Any, offset: int) -> bool:
+        """See `Kind`; where all inner caches do."""
+        return all(kind.goes_ahead(inner, offset) for kind, inner in self._inner(cache))
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
         """See `Kind`; the first reason of an inner cache."""

@@ -198,6 +198,13 @@ class KV:
         following = self.offset + 1
         return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
 
+    def can_go_ahead(self) -> bool:
+        """Whether one more token can be added before it is known, and taken back, with no copy of an array."""
+        following = self.offset + 1
+        return self.quantized_at(self.offset) == self.quantized_at(following) and all(
+            kind_of(cache).goes_ahead(cache, following) for cache in self.caches
+        )
+
     def undo_records(self) -> tuple[Snapshot, ...] | None:
         """One record a cache to undo the next single token, for where trimming can't; None where not all have one."""
         undo_records = [kind_of(cache).record_undo(cache) for cache in self.caches]

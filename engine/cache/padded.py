@@ -1,12 +1,13 @@
 """mlx_lm's caches of several rows of their own lengths: padding on the left of each, which masks hide.
 
 All that this program knows of them: they begin empty with the padding of each prompt; `extend` joins the rows of
-others, `filter` keeps some. What they hold of a row is told from its length, since their own counts are arrays.
+others, `filter` keeps some. What they hold of a row is known from its length, since their own counts are arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -83,20 +84,19 @@ def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
         rows: The caches, with as many rows as there are lengths.
         lengths: Tokens of each row that went through the model.
     """
-    parts = [part for cache in rows for part in _parts(cache)]
+    parts, count = [part for cache in rows for part in _parts(cache)], len(lengths)
     columns = max((_columns(part) for part in parts), default=0)
-    return [_row(parts, length, len(lengths), columns) for length in lengths]
-
-
-def _row(parts: Sequence[Any], length: int, count: int, columns: int) -> LaneKV:
-    used = padding = 0
+    fixed = sum(part.nbytes // count for part in parts if type(part) is caches.ArraysCache)
+    bytes_by_width: Counter[int] = Counter()  # of a column of one row, of the caches with so many columns
     for part in parts:
-        if type(part) is caches.ArraysCache:
-            used += part.nbytes // count
-            continue
-        wide, each = _columns(part), column_bytes(part) // count
-        used += each * min(length, wide)
-        padding += each * max(0, wide - length)
+        if type(part) is not caches.ArraysCache:
+            bytes_by_width[_columns(part)] += column_bytes(part) // count
+    return [_row(fixed, bytes_by_width, length, columns) for length in lengths]
+
+
+def _row(fixed: int, bytes_by_width: Mapping[int, int], length: int, columns: int) -> LaneKV:
+    used = fixed + sum(each * min(length, wide) for wide, each in bytes_by_width.items())
+    padding = sum(each * max(0, wide - length) for wide, each in bytes_by_width.items())
     return LaneKV(length, columns, used, padding)
 
 

@@ -1,8 +1,10 @@
-"""Runs: steps at a pace, or back to back with the forward of one overlapping the inspection of the one before.
+"""Runs: steps at a pace, or back to back with the forward of one overlapping the readings of the one before.
 
-Back to back, the graph of the next forward is built while this one is evaluated, before its token is known: the
-token's slot in it is an array that is written once the token is known. No token is guessed and the records are those
-of single steps; a run that ends early discards only one graph that was never evaluated.
+Back to back, the next forward begins while this one is evaluated: on the token that the device guesses from the row
+(`guess.py`), so that it never waits for the host. The host reads the row in its shadow and its sampler decides: the
+forward of another token is taken back, and that of the right one run. Where nothing guesses, the next graph is built
+ahead with a slot for the token. The records are those of single steps either way. A run that a breakpoint or a cancel
+ends discards one forward.
 
 Breakpoints are evaluated after each of the steps. Figures of the distribution are computed from the step's logits, only
 where a condition needs them. Text is searched as it grows: a step costs the end of the text, not all of it.
@@ -20,6 +22,7 @@ import numpy as np
 import regex
 
 from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, percent
+from engine.decoding.guess import guess_of, pays
 from engine.errors import SettingsError
 from engine.frozen import frozen
 from engine.logits.node_sampler import NodeLogits, entropy_bits
@@ -314,18 +317,17 @@ class _PendingStep:
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
-    """Steps for as long as the caches can undo a token that turns out to be unwanted."""
+    """Steps for as long as the caches can take a token back that turns out to be unwanted."""
     session.prepare_step()
-    pipeline = PipelinedForward(session.runner)
+    guess = guess_of(session.settings) if pays(session.settings) else None
+    pipeline = PipelinedForward(session.runner, guess)
     before, reader = session.position, session.node_reader
     try:
         pipeline.prepare()
         step: _PendingStep | None = _launch(session, pipeline, before.node_logits)
         while step is not None:
             ends = stop_reached(session, step.node, breaking.most) is not None
-            more = not stopped() and not ends and session.can_pipeline
-            if more:
-                pipeline.prepare()
+            more = not stopped() and not ends and session.can_pipeline and pipeline.prepare()
             row = pipeline.collect()
             forward_ms = (time.perf_counter() - step.launched) * 1000
             node_logits = reader.sample(step.node, row, session.settings)
@@ -348,8 +350,11 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
 def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep:
     """Begin the forward of the token that the sampler picked after a node."""
     stalls = stall_times()
-    launched = time.perf_counter()  # before: on the CPU backend the call itself waits for most of the forward
+    launched = (
+        time.perf_counter()
+    )  # before: on the CPU backend the launch itself waits for most of the forward
     pipeline.launch(node_logits.sampled.picked)
     origin: Origin = "greedy" if node_logits.sampled.draw is None else "sampled"
     node = session.node_reader.add_token(node_logits.node, node_logits.sampled.picked, origin)
+    session.mover.record_step(node, pipeline.undo)
     return _PendingStep(node, origin, session.kv_reading(), memory(), launched, stalls)

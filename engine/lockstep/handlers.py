@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import count
 
 import mlx.core as mx
 
 from engine import protocol
-from engine.context import Capability, EngineContext, Handler, collect_all
+from engine.context import NO_SECOND, Capability, EngineContext, Handler, collect_all
 from engine.errors import Cancelled, PromptError, StepError
+from engine.lockstep.looked import SecondSession, SecondSource
 from engine.lockstep.paths import PathReader
 from engine.lockstep.second import Second, open_second
 from engine.lockstep.spans import (
@@ -26,6 +28,7 @@ from engine.lockstep.spans import (
     one_by_one,
     windows,
 )
+from engine.logits.questions import explain
 from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
@@ -309,6 +312,9 @@ class LockstepCommands(Capability):
     def __init__(self, context: EngineContext) -> None:
         super().__init__(context)
         self._paths: PathReader | None = None
+        self._looked: SecondSession | None = None
+        """The present tree on the second model, once its inside was looked at."""
+        context.second = self._second
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -317,12 +323,14 @@ class LockstepCommands(Capability):
             protocol.CloseLockstep: self._close,
             protocol.DiffText: self._diff,
             protocol.ReadLockstep: self._read,
+            protocol.ExplainSecond: self._explain,
             protocol.FollowSecond: self._follow,
             protocol.PartWays: self._part,
         }
 
     def forget(self, model: bool) -> None:
         """Drop the second model with the first, which it is compared with; with the tree what was read of that."""
+        self._looked = None
         if model:
             self._paths = None
         elif self._paths is not None:
@@ -336,10 +344,30 @@ class LockstepCommands(Capability):
             StepError: There is no second one.
         """
         if self._paths is None:
-            raise StepError("There is no second model.", "Open one to compare with.")
+            raise StepError(*NO_SECOND)
         return self._paths
 
+    def _session(self) -> SecondSession:
+        """The present tree on the second model.
+
+        Raises:
+            StepError: There is no second one.
+        """
+        session = self._context.session
+        if self._looked is None or self._looked.tree is not session.tree:
+            self._looked = SecondSession(session, self._both)
+        return self._looked
+
+    def _second(self, node: int | None, stopped: Stopped) -> Session:
+        """See `EngineContext.second`."""
+        second = self._session()
+        if node is not None:
+            second.go_to(self._context.session, node, stopped)
+        return second
+
     def _open(self, command: protocol.OpenLockstep, task: Task) -> None:
+        if self._paths is not None:
+            self._context.emit(LockstepClosed(self._paths.second.title))
         self.forget(model=True)
         collect_all()  # its memory is free before the next one takes more
         first = self._context.model
@@ -357,6 +385,15 @@ class LockstepCommands(Capability):
     def _read(self, command: protocol.ReadLockstep, task: Task) -> None:
         session = self._context.session
         self._context.emit_all(self._both.read(session, command.node, command.candidates, task.stopped))
+
+    def _explain(self, command: protocol.ExplainSecond, task: Task) -> None:
+        session, second = self._context.session, self._session()
+        row = second.go_to(session, command.node, task.stopped)
+        source = SecondSource(
+            session.tree, session.node, second.facts, second.tokens, session.settings, session.settings_at,
+            session.pending, second.node_reader, row,
+        )  # fmt: skip
+        self._context.emit(replace(explain(source, command.node), model=second.title))
 
     def _follow(self, command: protocol.FollowSecond, task: Task) -> None:
         both, session = self._both, self._context.session

@@ -104,6 +104,14 @@ class SecondRows:
             self.runner.kv.rewind(shared)
         self._ids, self._chunks, self._stopped = list(ids), chunks, stopped
 
+    def go_on(self, stopped: Stopped) -> None:
+        """Follow the same path for another command.
+
+        Args:
+            stopped: Polled before each chunk from here on.
+        """
+        self._before, self._run, self._stopped = self.ms, None, stopped
+
     def after(self, place: int) -> Row:
         """See `RowSource`.
 
@@ -148,12 +156,50 @@ class PathReader:
     def __init__(self, first: Loaded, second: Second) -> None:
         self._first, self.second = first, second
         self.rows = SecondRows(second.loaded)
-        self._told = Paths([], [], [], [])
+        self._sent = Paths([], [], [], [])
         """As far as it was read."""
+        self._nodes: list[int] = []
+        """The path that the rows follow, in the session's tree."""
 
     def forget(self) -> None:
         """Tell the next path from its beginning: the tree is another one."""
-        self._told = Paths([], [], [], [])
+        self._sent, self._nodes = Paths([], [], [], []), []
+
+    def follow(self, session: Session, node: int, stopped: Stopped) -> list[int]:
+        """Have the rows follow the path to a node, or a longer one that it is the beginning of.
+
+        Args:
+            session: Doesn't change.
+            node: Of its tree.
+            stopped: Polled before each chunk from here on.
+
+        Returns:
+            The nodes of the path that they follow.
+
+        Raises:
+            StepError: There is no such node, it was computed under interventions, or the second model has other tokens
+                there, or no positions for the path.
+        """
+        session.check_node(node)
+        session.held.refuse(node, "a second model is looked into")
+        paths = self.paths(session, node)
+        if paths.other_ids != paths.ids:
+            raise StepError(
+                f"{self.second.loaded.facts.name} reads other tokens than the session's model here, so it has no "
+                "such token.",
+                "Open it as the session's model to look inside it.",
+            )
+        ends = session.tree[node].depth
+        if self._nodes[:ends] == paths.nodes:
+            self.rows.go_on(stopped)
+        else:
+            self._follow(session, paths, stopped)
+        return self._nodes
+
+    def _follow(self, session: Session, paths: Paths, stopped: Stopped) -> None:
+        alike = session.tree.chunks(paths.nodes[-1]) if paths.other_ids == paths.ids else None
+        self.rows.follow(paths.other_ids, alike, stopped)
+        self._nodes = paths.nodes
 
     def read(self, session: Session, node: int, candidates: int, stopped: Stopped) -> Iterator[LockstepRead]:
         """What was not read of the path to a node, and both distributions after it.
@@ -173,9 +219,8 @@ class PathReader:
         session.held.refuse(node, "two models are compared")
         paths = self.paths(session, node)
         same = self._same(paths)
-        self._told = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
-        alike = session.tree.chunks(node) if paths.other_ids == paths.ids else None
-        self.rows.follow(paths.other_ids, alike, stopped)
+        self._sent = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
+        self._follow(session, paths, stopped)
         mine, begun = FirstRows(session, paths, stopped), self.rows.ms
         compared = self.second.compared(self._first)
         reader = SpanReader(
@@ -194,7 +239,7 @@ class PathReader:
                 yield LockstepRead(
                     node, since, tuple(taken), span.end, total, mine.ms - spent, self.rows.ms - begun
                 )
-                self._told.spans.extend(left[: len(taken)])
+                self._sent.spans.extend(left[: len(taken)])
                 left = left[len(taken) :]
                 taken, since, spent, begun = [], span.end, mine.ms, self.rows.ms
         end = Span(total, total, len(paths.other_ids), len(paths.other_ids))
@@ -203,22 +248,22 @@ class PathReader:
         yield LockstepRead(
             node, since, tuple(taken), total, total, mine.ms - spent, self.rows.ms - begun, ahead, pick
         )
-        self._told.spans.extend(left)
+        self._sent.spans.extend(left)
 
     def _same(self, paths: Paths) -> int:
-        """How many of a path's spans were told as they are."""
-        told = self._told
-        nodes, other = common_prefix(told.nodes, paths.nodes), common_prefix(told.other_ids, paths.other_ids)
+        """How many of a path's spans were sent as they are."""
+        sent = self._sent
+        nodes, other = common_prefix(sent.nodes, paths.nodes), common_prefix(sent.other_ids, paths.other_ids)
 
         def known(pair: tuple[Span, Span]) -> bool:
             one, two = pair
             return one == two and one.end <= nodes and one.other_end <= other
 
-        return sum(1 for _ in takewhile(known, zip(told.spans, paths.spans, strict=False)))
+        return sum(1 for _ in takewhile(known, zip(sent.spans, paths.spans, strict=False)))
 
     def pick(self, session: Session, node: int) -> int:
         """The token that the sampler takes from the second model's row after a node whose path was read."""
-        row = self.rows.after(len(self._told.other_ids) - 1)
+        row = self.rows.after(len(self._sent.other_ids) - 1)
         return session.node_reader.sample(node, row, session.settings).sampled.picked
 
     # ---- the second model's path --------------------------------------------------------------

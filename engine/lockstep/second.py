@@ -13,9 +13,10 @@ from engine.errors import Cancelled, LoadError, PromptError
 from engine.frozen import frozen
 from engine.lockstep.spans import first_difference
 from engine.model import directory, source
-from engine.model.directory import read_header
-from engine.model.load import Loaded, Quantization, float32_scales, load
-from engine.model.weights import free_bytes
+from engine.model.directory import read_entries
+from engine.model.load import Loaded, Quantization, float32_scales, load, unpacked_by_itself
+from engine.model.weights import free_bytes, unpacks
+from engine.models_on_disk.facts import stored_weights
 from engine.protocol import (
     NO_OPTIONS,
     Alignment,
@@ -47,7 +48,7 @@ class Second:
     template: str | None
     """The chat template that it gets in the place of its own."""
     title: str
-    """What tells it from the first."""
+    """In what it differs from the first."""
 
     @property
     def prompted(self) -> bool:
@@ -123,8 +124,7 @@ def _check(first: Loaded, command: OpenLockstep) -> None:
             f"Bits are {', '.join(map(str, BITS))}, group sizes {', '.join(map(str, GROUP_SIZES))}.",
         )
     same = command.against.model == first.settings.model
-    if same and (first.facts.quantization or "bit" in first.facts.stored):
-        how = first.facts.quantization or first.facts.stored
+    if same and (how := first.facts.quantized):
         raise LoadError(
             f"The weights of {first.facts.name} are quantized already ({how}).",
             "Open the model that it was made from, and compare that one.",
@@ -132,7 +132,7 @@ def _check(first: Loaded, command: OpenLockstep) -> None:
 
 
 def _try_template(second: Second) -> None:
-    """Fill the template that was given once, so that a wrong one is told of now and not at the first token.
+    """Fill the template that was given once, so that a wrong one fails now and not at the first token.
 
     Raises:
         LoadError: It is wrong.
@@ -151,10 +151,10 @@ def _try_template(second: Second) -> None:
 
 
 def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
-    """What tells the second model from the first."""
+    """In what the second model differs from the first."""
     parts = [loaded.facts.name]
-    if loaded.facts.quantization and loaded.facts.quantization != first.facts.quantization:
-        parts.append(loaded.facts.quantization.removesuffix(", affine"))
+    if loaded.facts.quantized and loaded.facts.quantized != first.facts.quantized:
+        parts.append(loaded.facts.quantized.removesuffix(", affine"))
     if command.against.adapter_path is not None:
         parts.append(f"adapter {Path(command.against.adapter_path).name}")
     if command.system is not None:
@@ -212,8 +212,12 @@ def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
         config = directory.read_object(path / "config.json")
         packed = "quantization" in config or "quantization_config" in config
         doubled = wide == 4 and not packed and config.get("torch_dtype", config.get("dtype")) != "float32"
+        if packed and first.facts.blas and unpacked_by_itself(command.against):
+            entries = {name: each for file in files for name, each in read_entries(file).items()}
+            parameters = stored_weights(entries, config).parameters
+            return 4 * parameters if unpacks(parameters) else held
         return held * 2 if doubled and command.against.dtype == "auto" else held
-    shapes = [shape for file in files for shape in read_header(file).values()]
+    shapes = [entry.shape for file in files for entry in read_entries(file).values()]
     if float32_scales(command.against):
         wide = 4
     matrix = command.bits / 8 + 2 * wide / command.group_size

@@ -17,7 +17,7 @@ from engine.logits.node_sampler import RowReader
 from engine.model.forward import Runner
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
-from engine.sampling.ranking import Row, rank_of, sum_of_products
+from engine.sampling.ranking import Row, rank_of, ranked, sum_of_products
 from engine.task import Stopped
 from engine.tree import Chunks, chunk_end, chunks_go_on
 
@@ -145,7 +145,7 @@ def logprobs_of(logits: Row) -> LogProbs:
 def kl_nats(one: LogProbs, other: LogProbs) -> float:
     """KL(P||Q) of two distributions, in nats: the sum of p (ln p - ln q).
 
-    Rounding may leave it some 1e-17 below 0, which is told as 0. It is infinite where Q gives 0 to what P doesn't.
+    Rounding may leave it some 1e-17 below 0, which is given as 0. It is infinite where Q gives 0 to what P doesn't.
 
     Args:
         one: Of P.
@@ -312,7 +312,9 @@ class Side:
         if not count or reading.logits is None or reading.logprobs is None:
             return ()
         logprobs = reading.logprobs.astype(reading.logits.dtype)
-        return self._reader.candidates(reading.logits, logprobs, count, self._pending, None)
+        return self._reader.candidates(
+            reading.logits, logprobs, ranked(reading.logits, count), self._pending, None
+        )
 
 
 class SpanReader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,12 +19,23 @@ from engine.frozen import frozen
 from engine.grammar.states import GrammarState, GrammarStates
 from engine.protocol import Candidate, Distribution, GrammarReading, PromptToken
 from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
-from engine.sampling.ranking import Row, checked_logprobs, log_softmax, rank_of, ranked, sum_of_products
+from engine.sampling.ranking import (
+    Row,
+    blocks,
+    checked_logprobs,
+    log_softmax,
+    rank_of,
+    ranked,
+    ranked_rows,
+    sum_of_products,
+)
 from engine.sampling.stages import Context
 from engine.settings import Settings
 from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths
 
+Wide = npt.NDArray[np.float64]
+"""Probabilities or log-probabilities, float64, shape (vocabulary,)."""
 LN2 = math.log(2)
 SAMPLERS_BEST = 5
 """Candidates that a grammar's distribution has besides the model's own: as a rule it cuts all of these but one or two.
@@ -33,20 +44,19 @@ On a vocabulary of 150,000 that takes 0.6 to 0.8 ms where up to 3,000 tokens are
 
 def entropy_bits(logprobs: Row) -> float:
     """Shannon entropy of a distribution given by its log-probabilities (vocabulary,), in bits: -sum p log2 p."""
-    return _entropy_bits(np.exp(logprobs, dtype=np.float64), logprobs)
+    return _entropy_bits(np.exp(logprobs, dtype=np.float64), logprobs, logprobs.astype(np.float64))
 
 
-def _entropy_bits(probs: npt.NDArray[np.float64], logprobs: Row) -> float:
-    wide = logprobs.astype(np.float64)
-    if wide.min() == -np.inf:
-        live = wide > -np.inf
-        probs, wide = probs[live], wide[live]
+def _entropy_bits(probs: Wide, logprobs: Row, wide: Wide) -> float:
+    if logprobs.min() == -np.inf:
+        live = logprobs > -np.inf
+        probs, wide = probs.compress(live), wide.compress(live)
     return max(0.0, -sum_of_products(probs, wide) / LN2)
 
 
-def entropy_of(probs: npt.NDArray[np.float64]) -> float:
+def entropy_of(probs: Wide) -> float:
     """Shannon entropy of a distribution given by its probabilities, shape (vocabulary,), in bits."""
-    left = probs[probs > 0]
+    left = probs.compress(probs > 0)
     return max(0.0, -sum_of_products(left, np.log(left)) / LN2)
 
 
@@ -58,6 +68,17 @@ def _ranks(values: list[float]) -> list[int]:
     return ranks
 
 
+@frozen
+class RowReading:
+    """What is read of a row, whatever is made of it."""
+
+    best: npt.NDArray[np.intp]
+    """Ids of the most probable tokens, best first."""
+    probs: Wide
+    """Probabilities; the array is written again by the next reading."""
+    entropy_bits: float
+
+
 class RowReader:
     """Turns rows into records with the text of one model's tokens.
 
@@ -67,21 +88,49 @@ class RowReader:
 
     def __init__(self, tokens: TokenTexts) -> None:
         self._tokens = tokens
+        self._wide = np.empty((2, 0, 0))
+
+    def read(self, logits: Sequence[Row], logprobs: Sequence[Row], k: int) -> Iterator[RowReading]:
+        """Read rows, as many at once as stay in the processor's cache.
+
+        Probabilities are computed in arrays that are kept: the system may take new ones of this size back each time,
+        and to get them again then costs as much as what is computed in them.
+
+        Args:
+            logits: The model's, float32, each of shape (vocabulary,).
+            logprobs: Their log-softmax.
+            k: Most probable tokens of each.
+        """
+        for rows, given in zip(blocks(logits), blocks(logprobs), strict=True):
+            count, size = rows.shape
+            if self._wide.shape[1] < count or self._wide.shape[2] != size:
+                self._wide = np.empty((2, count, size))
+            probs, wide = self._wide[:, :count]
+            np.exp(given, out=probs, dtype=np.float64)
+            wide[:] = given
+            best = ranked_rows(rows, min(k, size))
+            for ids, row_probs, row, row_wide in zip(best, probs, given, wide, strict=True):
+                yield RowReading(ids, row_probs, _entropy_bits(row_probs, row, row_wide))
 
     def candidates(
-        self, logits: Row, logprobs: Row, k: int, pending: bytes, sampled: Sampled | None, best: int = 0
+        self,
+        logits: Row,
+        logprobs: Row,
+        ids: npt.NDArray[np.intp],
+        pending: bytes,
+        sampled: Sampled | None,
+        best: int = 0,
     ) -> tuple[Candidate, ...]:
-        """The k most probable tokens, best first; then the sampler's best and the picked one, where they are others.
+        """The most probable tokens, best first; then the sampler's best and the picked one, where they are others.
 
         Args:
             logits: The model's, float32, shape (vocabulary,).
             logprobs: Their log-softmax, same shape and dtype.
-            k: How many; more than the vocabulary means all.
+            ids: The most probable.
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn (in the prompt).
             best: Most probable tokens of the sampler's that are listed too.
         """
-        ids = ranked(logits, min(k, logits.size))
         listed = ids.tolist()
         values = logprobs[ids].tolist()
         ranks = _ranks(logits[ids].tolist())
@@ -90,8 +139,7 @@ class RowReader:
                 listed.append(token)
                 values.append(float(logprobs[token]))
                 ranks.append(rank_of(logits, token))
-        final, cuts = _after(sampled, listed, values)
-        return tuple(map(self._candidate, listed, values, ranks, final, cuts, [pending] * len(listed)))
+        return self._as_candidates(listed, values, ranks, pending, sampled)
 
     def chosen(
         self, logits: Row, logprobs: Row, ids: npt.NDArray[np.intp], pending: bytes, sampled: Sampled | None
@@ -105,25 +153,20 @@ class RowReader:
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn.
         """
-        listed, values = ids.tolist(), logprobs[ids]
         above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
-        final, cuts = _after(sampled, listed, values.tolist())
-        return tuple(
-            map(
-                self._candidate, listed, values.tolist(), (above + 1).tolist(), final, cuts,
-                [pending] * len(listed),
-            )
-        )  # fmt: skip
+        return self._as_candidates(
+            ids.tolist(), logprobs[ids].tolist(), (above + 1).tolist(), pending, sampled
+        )
 
-    def _candidate(
-        self, token: int, logprob: float, rank: int, final: float, cut: str | None, pending: bytes
-    ) -> Candidate:
+    def _as_candidates(
+        self, ids: list[int], logprobs: list[float], ranks: list[int], pending: bytes, sampled: Sampled | None
+    ) -> tuple[Candidate, ...]:
         tokens = self._tokens
-        text = tokens.text(token, pending)[0]
-        special = tokens.is_special(token)
-        return Candidate(
-            token, text, tokens.raw(token), special, logprob, math.exp(logprob), rank, final, cut
-        )  # positional arguments: this runs for every candidate of every step
+        texts = [tokens.text(token, pending)[0] for token in ids]
+        raws, special, probs = map(tokens.raw, ids), map(tokens.is_special, ids), map(math.exp, logprobs)
+        final, cuts = _after(sampled, ids, logprobs)
+        # positional arguments and no function of our own: this runs for every candidate of every step
+        return tuple(map(Candidate, ids, texts, raws, special, logprobs, probs, ranks, final, cuts))
 
     def distribution(
         self,
@@ -136,20 +179,35 @@ class RowReader:
         pending: bytes,
         reroll: int,
         grammar: GrammarReading | None = None,
+        read: RowReading | None = None,
     ) -> Distribution:
-        """The model's distribution after a node, and what the sampler makes of it."""
+        """The model's distribution after a node, and what the sampler makes of it.
+
+        Args:
+            node: The node.
+            position: Of the token after it.
+            logits: The model's, float32, shape (vocabulary,).
+            logprobs: Their log-softmax, same shape and dtype.
+            sampled: The sampler's result.
+            k: Candidates; more than the vocabulary means all.
+            pending: Bytes of a character that the text before left unfinished.
+            reroll: The re-roll count of the draw.
+            grammar: What the grammar allows.
+            read: The row's reading, with k of the most probable tokens or more; None to read it here.
+        """
         best = min(k, SAMPLERS_BEST) if grammar is not None else 0
-        candidates = self.candidates(logits, logprobs, k, pending, sampled, best)
-        probs = np.exp(logprobs, dtype=np.float64)
+        read = next(self.read([logits], [logprobs], k)) if read is None else read
+        candidates = self.candidates(logits, logprobs, read.best[:k], pending, sampled, best)
+        drawn = sampled.draw is not None  # greedy leaves one token, a candidate
         return Distribution(
             node=node,
             position=position,
             candidates=candidates,
-            entropy_bits=_entropy_bits(probs, logprobs),
-            sampler_entropy_bits=entropy_of(sampled.probs),
+            entropy_bits=read.entropy_bits,
+            sampler_entropy_bits=entropy_of(sampled.probs) if drawn else 0.0,
             others=logits.size - len(candidates),
-            others_prob=_others_mass(probs, candidates),
-            others_sampler_prob=_others_mass(sampled.probs, candidates),
+            others_prob=_others_mass(read.probs, candidates),
+            others_sampler_prob=_others_mass(sampled.probs, candidates) if drawn else 0.0,
             stages=sampled.readings,
             picked=sampled.picked,
             draw=sampled.draw,
@@ -159,27 +217,30 @@ class RowReader:
             grammar=grammar,
         )
 
-    def echo(self, token: PromptToken, logits: Row, k: int, pending: bytes) -> PromptToken:
-        """A prompt token with the model's readings of it.
+    def echoes(
+        self, tokens: Sequence[tuple[PromptToken, bytes]], logits: Sequence[Row], k: int
+    ) -> Iterator[PromptToken]:
+        """Prompt tokens with the model's readings of them.
 
         Args:
-            token: The token, without readings.
-            logits: The model's at its position, float32, shape (vocabulary,).
+            tokens: The tokens, without readings, each with the bytes that the text before left unfinished.
+            logits: The model's at their positions, float32, each of shape (vocabulary,).
             k: Candidates to record.
-            pending: Bytes that the text before left unfinished.
         """
-        logprobs = log_softmax(logits)
-        probs, logprob = np.exp(logprobs, dtype=np.float64), float(logprobs[token.id])
-        candidates = self.candidates(logits, logprobs, k, pending, None)
-        return replace(
-            token,
-            logprob=logprob,
-            prob=math.exp(logprob),
-            rank=rank_of(logits, token.id),
-            entropy_bits=_entropy_bits(probs, logprobs),
-            candidates=candidates,
-            others_prob=_others_mass(probs, candidates),
-        )
+        logprobs = [row for block in blocks(logits) for row in log_softmax(block)]
+        rows = zip(tokens, logits, logprobs, self.read(logits, logprobs, k), strict=True)
+        for (token, pending), row, given, read in rows:
+            logprob = float(given[token.id])
+            candidates = self.candidates(row, given, read.best, pending, None)
+            yield replace(
+                token,
+                logprob=logprob,
+                prob=math.exp(logprob),
+                rank=rank_of(row, token.id),
+                entropy_bits=read.entropy_bits,
+                candidates=candidates,
+                others_prob=_others_mass(read.probs, candidates),
+            )
 
 
 def _samplers(sampled: Sampled, best: int) -> list[int]:
@@ -198,7 +259,7 @@ def _after(
     return sampled.probs[ids].tolist(), [names[cut] for cut in sampled.cut[ids].tolist()]
 
 
-def _others_mass(probs: npt.NDArray[np.float64], candidates: tuple[Candidate, ...]) -> float:
+def _others_mass(probs: Wide, candidates: tuple[Candidate, ...]) -> float:
     """What the tokens beyond the candidates have together: summed, since 1 less the sum of these is mostly rounding."""
     ids = [candidate.id for candidate in candidates]
     own = probs[ids]
@@ -235,6 +296,11 @@ class Position:
     node_logits: NodeLogits
     next: Distribution
 
+    def rank(self, token: int) -> int:
+        """A token's rank among the model's, as `rank_of` has it: that of a candidate is known already."""
+        known = (each.rank for each in self.next.candidates if each.id == token)
+        return next(known, 0) or rank_of(self.node_logits.row, token)
+
 
 class NodeSampler:
     """Samples after the nodes of one tree.
@@ -253,7 +319,13 @@ class NodeSampler:
         self.grammars = GrammarStates(tokens, tree)
 
     def sample(
-        self, node: int, row: Row, settings: Settings, watch: OnStage | None = None, reroll: int | None = None
+        self,
+        node: int,
+        row: Row,
+        settings: Settings,
+        watch: OnStage | None = None,
+        reroll: int | None = None,
+        logprobs: Row | None = None,
     ) -> NodeLogits:
         """Sample what follows a node.
 
@@ -263,16 +335,17 @@ class NodeSampler:
             settings: The sampler's.
             watch: Receives the run after each stage.
             reroll: The re-roll count of the draw; None for the node's current one.
+            logprobs: The checked log-softmax of the row; None to compute it here.
 
         Raises:
             StepError: The row holds no numbers, or the grammar became too complex here.
             SettingsError: The grammar can't be used.
         """
-        at, logprobs = self._tree[node], checked_logprobs(row)
+        at, logprobs = self._tree[node], checked_logprobs(row) if logprobs is None else logprobs
         begun = time.perf_counter()
         grammar = self.grammars.at(settings.grammar, node)
         count = at.reroll if reroll is None else reroll
-        draw = uniform(settings.seed, at.depth, count)
+        draw = uniform(settings.seed, at.depth, count) if settings.temp else 0.0  # greedy uses none
         context = self.context(node, settings, count, grammar)
         sampled = sample(row, logprobs, settings, draw, context, watch)
         return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
@@ -283,27 +356,32 @@ class NodeSampler:
         short = at.depth - at.start < settings.min_tokens
         complete = grammar is not None and grammar.complete  # then nothing else may follow
         return Context(
-            path=tuple(self._tree.tail(node, _reach(settings))),
+            path=tuple(self._tree.tail(node, reach)) if (reach := _reach(settings)) else (),
             barred=self._tokens.eos_ids if short and not complete else (),
             spared=self._tokens.spared if settings.xtc_probability else (),
             chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
             allowed=grammar.allowed if grammar is not None else None,
         )
 
-    def position(self, logits: NodeLogits, candidates: int) -> Position:
-        """Read candidates, entropies and ranks off the logits of a node."""
-        at = self._tree[logits.node]
-        pending = self._pending.get(logits.node, b"")
+    def position(self, logits: NodeLogits, candidates: int, read: RowReading | None = None) -> Position:
+        """Read candidates, entropies and ranks off the logits of a node.
+
+        Args:
+            logits: Of the node.
+            candidates: How many of the best.
+            read: What `row_reader.read` gave for its row, where several rows were read at once; None to read it here.
+        """
         distribution = self.row_reader.distribution(
             logits.node,
-            at.depth,
+            self._tree[logits.node].depth,
             logits.row,
             logits.logprobs,
             logits.sampled,
             candidates,
-            pending,
+            self._pending.get(logits.node, b""),
             logits.reroll,
             logits.grammar.reading(logits.logprobs) if logits.grammar is not None else None,
+            read,
         )
         return Position(logits, distribution)
 

@@ -106,10 +106,10 @@ class RecordedSource:
     # ---- entries ----------------------------------------------------------------------------
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry tells of this tree.
+        """Take in what an entry says of this tree.
 
         Raises:
-            LookupError: It tells of a node that no entry before it told.
+            LookupError: It names a node that no entry before it has.
         """
         match value:
             case ModelVocabulary():
@@ -184,7 +184,7 @@ class RecordedLogits:
         """What was taken in since something was asked last: where no row comes, no tree is built of it."""
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry tells, in the order of the trace."""
+        """Take in what an entry says, in the order of the trace."""
         match value:
             case ModelFacts():
                 self._rows, self._complete = set(), False

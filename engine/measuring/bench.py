@@ -25,6 +25,7 @@ import mlx.core as mx
 from mlx_lm.generate import generate_step
 
 from engine.decoding.run import run
+from engine.frozen import frozen
 from engine.model import synthetic
 from engine.model.load import Loaded, load
 from engine.protocol import Step
@@ -102,11 +103,24 @@ def alternate(loops: Sequence[Callable[[], float]], rounds: int) -> list[list[fl
     return seconds
 
 
-def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[float, float]:
-    """Measure, print the table, and return two ratios to mlx_lm's rate: of a run, and of single steps.
+@frozen
+class BenchFigures:
+    """Medians of one model."""
 
-    Each is the median of the ratios within a round, whose loops ran within seconds of each other.
-    """
+    of_run: float
+    """A run's rate against mlx_lm's, of the ratios within a round, whose loops ran within seconds of each other."""
+    of_steps: float
+    """The same of single steps."""
+    step_ms: float
+    """Of a run."""
+    first_ms: float
+    """Until the first token of a prompt of `PROMPT_TOKENS`."""
+    first_with_ms: float
+    """With prompt logprobs."""
+
+
+def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> BenchFigures:
+    """Measure and print the table."""
     ids = loaded.tokens.encode(PROMPT)
     loops = {
         "mlx_lm generate_step": lambda: mlx_lm_seconds(loaded, ids, steps),
@@ -123,11 +137,12 @@ def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> tuple[fl
         rates = sorted(steps / elapsed for elapsed in times)
         print(f"  {name:24} {statistics.median(rates):8.1f} steps/s   ({rates[0]:.1f} to {rates[-1]:.1f})")
     theirs, of_run, of_steps = seconds
-    _report_prompt(loaded, (ids * (PROMPT_TOKENS // len(ids) + 1))[:PROMPT_TOKENS], rounds)
-    return _ratio(theirs, of_run), _ratio(theirs, of_steps)
+    first = _report_prompt(loaded, (ids * (PROMPT_TOKENS // len(ids) + 1))[:PROMPT_TOKENS], rounds)
+    step_ms = statistics.median(of_run) / steps * 1000
+    return BenchFigures(_ratio(theirs, of_run), _ratio(theirs, of_steps), step_ms, *first)
 
 
-def _report_prompt(loaded: Loaded, ids: list[int], rounds: int) -> None:
+def _report_prompt(loaded: Loaded, ids: list[int], rounds: int) -> tuple[float, float]:
     read: list[float] = []
 
     def with_logprobs() -> float:
@@ -136,11 +151,12 @@ def _report_prompt(loaded: Loaded, ids: list[int], rounds: int) -> None:
         return first
 
     loops = (lambda: first_token_seconds(loaded, ids, echo=False)[0], with_logprobs)
-    without, with_them = map(statistics.median, alternate(loops, rounds))
+    without, with_them = (statistics.median(seconds) * 1000 for seconds in alternate(loops, rounds))
     print(
-        f"  prompt of {len(ids)} tokens: first token after {without * 1000:.0f} ms, with prompt logprobs "
-        f"{with_them * 1000:.0f} ms, which are read in {statistics.median(read) * 1000:.0f} ms more"
+        f"  prompt of {len(ids)} tokens: first token after {without:.0f} ms, with prompt logprobs "
+        f"{with_them:.0f} ms, which are read in {statistics.median(read) * 1000:.0f} ms more"
     )
+    return without, with_them
 
 
 def _ratio(theirs: Sequence[float], mine: Sequence[float]) -> float:
@@ -164,9 +180,9 @@ def main(argv: list[str] | None = None) -> int:
         if spec in MADE:
             spec = str(synthetic.write(Path(directory) / f"llama-{spec}", MADE[spec], dtype=mx.bfloat16))
         loaded = load(LoadSettings(model=spec))
-        of_run, of_steps = report(loaded, arguments.rounds, arguments.steps, arguments.candidates)
-    print(f"single steps: ratio {of_steps:.3f}")
-    print(f"ratio {of_run:.3f}")
+        measured = report(loaded, arguments.rounds, arguments.steps, arguments.candidates)
+    print(f"single steps: ratio {measured.of_steps:.3f}")
+    print(f"ratio {measured.of_run:.3f}")
     return 0
 
 

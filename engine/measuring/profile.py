@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
@@ -18,7 +18,7 @@ import mlx.nn as nn
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, SettingsError
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
 from engine.protocol import Measuring, Profiled, ProfilePart, Role
@@ -130,7 +130,7 @@ def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
     return role if role == "norm" else "other"
 
 
-@dataclass(slots=True)
+@slotted
 class Fences:
     """Measures the parts of one model.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.errors import Cancelled, StepError
+from engine.frozen import slotted
 from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.protocol import Measuring, RaceEnded, RaceOpened, RaceStep
@@ -74,7 +75,7 @@ def _check(session: Session, first: int, last: int) -> None:
         )
 
 
-@dataclass(slots=True)
+@slotted
 class _Sums:
     """Sums over the steps so far."""
 

@@ -7,6 +7,7 @@ model. What an evaluation of nothing takes, some 0.2 ms on a Mac and 40 us on CU
 
 from __future__ import annotations
 
+import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx_lm.models import cache as caches
 from mlx_lm.models import switch_layers
 
@@ -138,6 +140,37 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
         [rate / 1e9 for rate in rates],
         f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats",
     )
+
+
+SLOW_EXPONENTIALS = 4.0
+"""Times as long as numpy's from which on it is said: 27 with MLX's wheel for x86."""
+BOUND = (
+    "An exponential takes {:.1f} ns in MLX here and {:.1f} in numpy: MLX's wheel for x86 is built without FMA. Softmax "
+    "and activations bound a prefill as much as the matrices do (39 % of the bundled model's); no setting changes that."
+)
+NUMBERS = 2**18
+
+
+def exponentials() -> tuple[float, float]:
+    """Nanoseconds of an exponential in MLX and in numpy, the best of some measurements."""
+    array = mx.random.uniform(-4, 4, (NUMBERS,), key=mx.random.key(0))
+    mx.eval(array)
+    same = np.array(array)
+    ours = min(_seconds(lambda: [mx.exp(array)]) for _ in range(5))
+    theirs = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        np.exp(same)
+        theirs.append(time.perf_counter() - begun)
+    return ours / NUMBERS * 1e9, min(theirs) / NUMBERS * 1e9
+
+
+def bound(facts: ModelFacts) -> tuple[str, ...]:
+    """What to know of a prefill that MLX's own build bounds: one sentence or two, or none."""
+    if facts.backend != "cpu" or platform.machine() != "x86_64":
+        return ()
+    ours, theirs = exponentials()
+    return (BOUND.format(ours, theirs),) if ours >= SLOW_EXPONENTIALS * theirs else ()
 
 
 def _best(rates: list[float], how: str) -> Rate:
@@ -309,7 +342,7 @@ PREFILL_MS = 1000.0
 """Estimated time of one prefill at most, as if its tokens took as long as decode steps: it is faster."""
 NO_HEADS = "The attention heads aren't known: the operations of attention are not counted."
 NOISY = 1.25
-"""Median over best from which on a person is told: on quiet machines 1.02 to 1.15 was seen."""
+"""Median over best from which on it is said: on quiet machines 1.02 to 1.15 was seen."""
 BUSY = (
     "The machine was busy: half of the measurements of {} took {:.1f} times as long as the best or longer. "
     "The figures are of the best; measure again when nothing else runs."
@@ -363,7 +396,7 @@ def roofline(
         how=(
             HOW.format(REPEATS) + (HOW_PREFILL.format(prefill.tokens, repeats) if prefill else "") + WORK_HOW
         ),
-        notes=(*run.notes(), *_busy(decode, prefill, bandwidth, matmul)),
+        notes=(*run.notes(), *bound(loaded.facts), *_busy(decode, prefill, bandwidth, matmul)),
         ms=(time.perf_counter() - begun) * 1000,
     )
     yield replace(measured, notes=(*measured.notes, *_above(measured)))

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from importlib import metadata
 from itertools import islice
 
 import mlx.core as mx
@@ -24,6 +23,7 @@ from engine.decoding.lookahead import look_ahead
 from engine.errors import Cancelled, LoadError
 from engine.frozen import frozen
 from engine.measuring import bench
+from engine.measuring.roofline import bound
 from engine.memory import memory_available, memory_installed
 from engine.model import blas
 from engine.model.load import Loaded, load
@@ -69,7 +69,7 @@ class Matrices:
         settings, facts = self._loaded.settings, self._loaded.facts
         wished = "auto" if settings.blas == "bundled" else settings.blas
         with self._kept():
-            served = blas.install(wished)
+            served = blas.install(wished, settings.blas_threads)
         if not served.fast:
             raise ValueError("there is no fast BLAS here")
         free = memory_available()
@@ -79,7 +79,7 @@ class Matrices:
         if window is not None and PROMPT + self._steps + TOKENS > window:
             raise ValueError(f"its context window holds no {PROMPT} tokens and the steps after them")
         held = facts.stored or facts.quantization or facts.dtype
-        larger = "dequantized" if facts.quantization or "-bit" in held else "float32"
+        larger = "dequantized" if facts.quantized else "float32"
         as_filed = [_Way(f"{held}, bundled BLAS", "file", "bundled")] if held != larger else []
         return [
             *as_filed,
@@ -108,7 +108,7 @@ class Matrices:
         way = self._ways[place]
         with self._kept():
             loaded = self._model(way.dtype)
-            blas.install(way.blas)
+            blas.install(way.blas, self._loaded.settings.blas_threads)
             session = Session(loaded, Settings(max_tokens=10**9))
             *_, prefilled = session.prefill("", self._ids, echo=False, stopped=self._stopped)
             steps = [session.step() for _ in range(self._steps)]
@@ -135,7 +135,7 @@ class Matrices:
         try:
             yield
         finally:
-            blas.install(self._loaded.settings.blas)
+            blas.install(self._loaded.settings.blas, self._loaded.settings.blas_threads)
 
 
 # ---- sweeps ------------------------------------------------------------------------------------
@@ -184,6 +184,8 @@ def sweep(loaded: Loaded, settings: SweepSettings, stopped: Stopped) -> Iterator
     at = _SweepPoints(loaded, settings, stopped)
     places = at.places()
     total, facts = (settings.rounds + 1) * len(places), loaded.facts
+    if "ttft" in settings.sweeps:
+        taken.notes += bound(facts)
     swept = Swept(
         machine(facts), facts.name, facts.family, facts.parameters, facts.dtype, facts.quantization,
         settings.rounds, (), tuple((name, HOW[name]) for name in HOW if name in settings.sweeps), (), 0.0, False,
@@ -354,6 +356,8 @@ def _doubling(first: int, last: int) -> list[int]:
 
 def machine(facts: ModelFacts) -> Machine:
     """This machine, and the versions that matter."""
+    from importlib import metadata  # slow to import, and only wanted here
+
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         processor=_processor(),

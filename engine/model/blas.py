@@ -44,8 +44,6 @@ BUNDLED = "the BLAS that MLX brings"
 MISSING = "no fast one is installed (pip install scipy-openblas32)"
 VARIABLE = "INSPECTOR_BLAS"
 """An environment variable that says what `auto` is: for a machine where a library misbehaves."""
-THREADS = 1
-"""A second thread brought nothing reliable for matrices of decode steps, and takes a core from the screen."""
 _SGEMM = ctypes.CFUNCTYPE(
     None, *[ctypes.c_int] * 6, ctypes.c_float, *[ctypes.c_void_p, ctypes.c_int] * 2, ctypes.c_float,
     ctypes.c_void_p, ctypes.c_int,
@@ -74,12 +72,13 @@ class Blas:
         return bool(self.name)
 
 
-def install(choice: str = "auto") -> Blas:
+def install(choice: str = "auto", threads: int = 1) -> Blas:
     """Have MLX's matrix products on the CPU computed by a fast library; from the thread that owns MLX.
 
     Args:
         choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, or for what
             the environment says, `bundled` for what MLX brings, or the path of a library.
+        threads: That it computes in. More take cores from the screen, and wait for one another on a busy machine.
 
     Returns:
         What serves MLX from now on.
@@ -98,13 +97,13 @@ def install(choice: str = "auto") -> Blas:
         try:
             if given:
                 confinement.check(path)
-            return Blas(_serve(path))
+            return Blas(_serve(path, threads))
         except (BlasError, ElfError) as error:
             reasons.append(f"{path}: {error}")
         except OSError as error:  # what the linker says begins with the path
             reasons.append(str(error))
-    told = "; ".join(reasons) or MISSING
-    return Blas(notes=(f"Matrices are multiplied by {BUNDLED}, which is slow: {told}.",))
+    causes = "; ".join(reasons) or MISSING
+    return Blas(notes=(f"Matrices are multiplied by {BUNDLED}, which is slow: {causes}.",))
 
 
 def candidates() -> Iterator[str]:
@@ -133,14 +132,11 @@ def _concerned() -> bool:
 # ---- serving ----------------------------------------------------------------------------------
 
 
-def _serve(path: str) -> str:
+def _serve(path: str, threads: int) -> str:
     """Point the slots at a library, check it, and name it; at any doubt they are as they were."""
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", str(THREADS)
-    )  # read when it is loaded: else it starts threads
     library = ctypes.CDLL(path)
     functions, prefix = _functions(library)
-    name = _describe(library, prefix, path)
+    name = _describe(library, prefix, path, threads)
     gemv = getattr(library, f"{prefix}cblas_sgemv", None)
     if gemv is not None:
         one_row = forwarded(functions["cblas_sgemm"], ctypes.cast(gemv, ctypes.c_void_p).value or 0)
@@ -166,23 +162,24 @@ def _functions(library: ctypes.CDLL) -> tuple[dict[str, int], str]:
     raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
 
 
-def _describe(library: ctypes.CDLL, prefix: str, path: str) -> str:
-    """Name and version of a library; one with integers of 64 bits is refused."""
+def _describe(library: ctypes.CDLL, prefix: str, path: str, threads: int) -> str:
+    """Set the number of threads of a library, and name it; one with integers of 64 bits is refused."""
+    several = f", {threads} threads" if threads > 1 else ""
     config = getattr(library, f"{prefix}openblas_get_config", None)
     if config is None:
         wide = getattr(library, "bli_info_get_blas_int_type_size", None)
         if wide is not None and wide() == 64:
             raise BlasError("its integers have 64 bits, MLX's have 32")
-        if (threads := getattr(library, "bli_thread_set_num_threads", None)) is not None:
-            threads(ctypes.c_int64(THREADS))
-        return Path(path).name
+        if (set_threads := getattr(library, "bli_thread_set_num_threads", None)) is not None:
+            set_threads(ctypes.c_int64(threads))
+        return Path(path).name + several
     config.restype = ctypes.c_char_p
     words = (config() or b"").decode("ascii", "replace").split()
     if "USE64BITINT" in words:
         raise BlasError("its integers have 64 bits, MLX's have 32")
-    if (threads := getattr(library, f"{prefix}openblas_set_num_threads", None)) is not None:
-        threads(THREADS)
-    return " ".join(words[:2]) or Path(path).name
+    if (set_threads := getattr(library, f"{prefix}openblas_set_num_threads", None)) is not None:
+        set_threads(threads)
+    return (" ".join(words[:2]) or Path(path).name) + several
 
 
 class _Slots:
@@ -267,7 +264,7 @@ def _check_overwriting(gemm: int) -> None:
     """Refuse a library that lets through what the memory of a result held: MLX hands it over as it comes.
 
     CBLAS says that with beta 0 it is not read. Libraries that multiplied it by 0 instead left NaN where NaN was; some
-    did so in the product of a matrix and a vector alone. Called directly, since MLX's choice of memory can't be told.
+    did so in the product of a matrix and a vector alone. Called directly, since MLX's choice of memory isn't known.
 
     Args:
         gemm: Address of its `cblas_sgemm`.
@@ -294,12 +291,11 @@ def _error(found: mx.array, a: np.ndarray, b: np.ndarray, c: np.ndarray | float 
 
 
 def _numbers(shape: tuple[int, ...], dtype: type, seed: int) -> np.ndarray:
-    """Numbers between -1 and 1 that both types hold exactly."""
-    draw = np.random.default_rng(seed)
-    values = draw.integers(-64, 65, shape) / 64.0
-    if dtype is np.complex64:
-        values = values + 1j * draw.integers(-64, 65, shape) / 64.0
-    return values + 0.0
+    """Numbers between -1 and 1 that both types hold exactly, none of them 0; MLX's, as numpy's take 10 ms to import."""
+    parts = (2,) if dtype is np.complex64 else ()
+    drawn = mx.random.randint(-64, 64, (*parts, *shape), key=mx.random.key(seed))
+    values = (2.0 * np.array(drawn) + 1) / 128
+    return np.asarray(values[0] + 1j * values[1]) if parts else values
 
 
 def _plain(dtype: type) -> float:

@@ -31,7 +31,6 @@ from engine.model.source import Emit
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.model.weights import (
     arrays_of,
-    dtype_of,
     keep_in_memory,
     quantization_of,
     quantize,
@@ -247,14 +246,18 @@ def prepare(
         mx.disable_compile()
     if settings.trust_remote_code and confinement.confined():
         raise LoadError("Visitors can't run code that comes with a model.", "Open another one.")
-    served = blas.install(settings.blas)
+    served = blas.install(settings.blas, settings.blas_threads)
     path = source.resolve(settings.model, emit, cancel or Event())
     model, config = _model(path, settings)
     _adapt(model, settings)
-    stored, own = weights_in(model), dtype_of(model)
+    stored, packed = weights_in(model), quantization_of(model)
     if quantization is not None:
         quantize(model, quantization.bits, quantization.group_size)
-    notes = (*served.notes, *_float32_scales(model, settings), *set_dtype(model, settings.dtype, served.fast))
+    kept = quantization_of(model) is not None and (
+        quantization is not None or not unpacked_by_itself(settings)
+    )
+    wanted = "file" if kept and settings.dtype == "auto" else settings.dtype
+    notes = (*served.notes, *set_dtype(model, wanted, served.fast), *_float32_scales(model, settings))
     keep_in_memory()
     mx.eval(
         mx.random.state
@@ -262,7 +265,8 @@ def prepare(
     whole = whole_of(model, config)
     dtype = settings.dtype
     if dtype == "auto":
-        dtype = "file" if whole.quantization or whole.dtype == own else whole.dtype
+        computed = "dequantized" if packed else whole.dtype
+        dtype = "file" if whole.quantization or whole.weights == stored else computed
     return Prepared(path, model, config, whole, stored, dtype, served.name, notes)
 
 
@@ -410,7 +414,12 @@ def float32_scales(settings: LoadSettings) -> bool:
     wanted = settings.float32_scales
     if wanted is None:
         wanted = mx.default_device() == mx.Device(mx.cpu)
-    return wanted and settings.dtype != "dequantized"
+    return wanted and settings.dtype in ("auto", "file")
+
+
+def unpacked_by_itself(settings: LoadSettings) -> bool:
+    """Whether quantized weights may be unpacked without being asked for: not if something was said of their scales."""
+    return settings.dtype == "auto" and settings.float32_scales is None
 
 
 def _float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:

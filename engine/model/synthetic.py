@@ -28,6 +28,21 @@ LLAMA_100M: Mapping[str, Any] = {
     "tie_word_embeddings": True,
 }
 """A llama of 103 million parameters."""
+QWEN3_600M: Mapping[str, Any] = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": True,
+}
+"""The shape of Qwen3-0.6B."""
 
 
 def wide(vocabulary: int) -> Mapping[str, Any]:
@@ -39,7 +54,12 @@ def wide(vocabulary: int) -> Mapping[str, Any]:
 
 
 def write(
-    directory: Path, config: Mapping[str, Any], *, dtype: mx.Dtype = mx.float32, quantize: int | None = None
+    directory: Path,
+    config: Mapping[str, Any],
+    *,
+    dtype: mx.Dtype = mx.float32,
+    quantize: int | None = None,
+    group_size: int = 32,
 ) -> Path:
     """Write a model of random weights, with the pocket model's tokenizer, where mlx_lm can load it.
 
@@ -48,6 +68,7 @@ def write(
         config: A config.json that mlx_lm knows the model type of.
         dtype: Of the weights.
         quantize: Bits of the weights, None for plain ones.
+        group_size: Weights of a scale, where they are quantized.
 
     Returns:
         The directory.
@@ -61,7 +82,7 @@ def write(
     model.set_dtype(dtype)
     written = dict(config)
     if quantize is not None:
-        model, written = utils.quantize_model(model, written, group_size=32, bits=quantize)
+        model, written = utils.quantize_model(model, written, group_size=group_size, bits=quantize)
     mx.eval(model.parameters())
     utils.save_model(directory, model)
     (directory / "config.json").write_text(json.dumps(written), encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Any, cast
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 from mlx_lm.utils import dequantize_model, maybe_set_recommended_wired_limit
 
 from engine.errors import LoadError
@@ -83,6 +84,8 @@ def _modules(model: Any) -> list[Any]:
 MEMORY_SHARE = 0.5
 """Of the memory that is free, what the weights may take in a larger type without being asked for."""
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+_UNPACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
+"""The layers that mlx_lm dequantizes."""
 
 
 def dtype_of(model: Any) -> str:
@@ -114,7 +117,8 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
 
     Args:
         model: Its weights are lazy.
-        wanted: One of `engine.settings.DTYPES`; `auto` is float32 where `fast_blas`, as far as memory allows it.
+        wanted: One of `engine.settings.DTYPES`; `auto` is float32 where `fast_blas`, with quantized weights unpacked,
+            as far as memory allows it.
         fast_blas: Whether a fast BLAS multiplies float32 matrices.
 
     Returns:
@@ -126,13 +130,19 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
     own = dtype_of(model)
     if wanted == "dequantized":
         return _dequantize(model)
-    if wanted == "file" or (wanted == "auto" and (not fast_blas or quantization_of(model))):
-        return ()  # of quantized weights only the scales have that type, and another setting is about them
+    if wanted == "file" or (wanted == "auto" and not fast_blas):
+        return ()
+    if wanted == "auto" and (packed := quantization_of(model)) is not None:
+        return _unpack_where_it_fits(model, packed)
     computed = "float32" if wanted == "auto" else wanted
     if computed == own:
         return ()
-    if wanted == "auto" and (refused := _too_large(model, own, computed)):
-        return (refused,)
+    needed = sum(array.nbytes for array in _floating(model)) * _BYTES[computed] // _BYTES[own]
+    if wanted == "auto" and (free := _short_of(needed)):
+        return (
+            f"Computed in {own}: {computed} would be faster, but its weights would take more than half of the "
+            f"{free / 2**30:.1f} GiB that are free. --dtype {computed} asks for it all the same.",
+        )
     model.set_dtype(getattr(mx, computed))
     return ()
 
@@ -177,16 +187,37 @@ def _dequantize(model: Any) -> tuple[str, ...]:
     return ()
 
 
-def _too_large(model: Any, own: str, computed: str) -> str:
-    """Why a larger type is not taken without being asked for, empty where it may be."""
-    free = memory_available()
-    needed = sum(array.nbytes for array in _floating(model)) * _BYTES[computed] / _BYTES[own]
-    if free is None or needed <= MEMORY_SHARE * free:
-        return ""
+def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
+    """Unpack quantized weights that are all of kinds which can be, where memory allows it; else they stay packed."""
+    if not all(isinstance(module, _UNPACKED) for module in _modules(model) if is_packed(module)):
+        return ()
+    before, needed = bytes_of(model), _BYTES["float32"] * parameters_of(model)
+    if free := _short_of(needed):
+        return (
+            f"Computed as they are, in {packed}: unpacked to float32 the weights would be multiplied several times "
+            f"faster, but would take more than half of the {free / 2**30:.1f} GiB that are free. --dtype dequantized "
+            "asks for it all the same.",
+        )
+    _dequantize(model)
     return (
-        f"Computed in {own}: {computed} would be faster, but its weights would take more than half of the "
-        f"{free / 2**30:.1f} GiB that are free. --dtype {computed} asks for it all the same."
+        f"The weights, {packed} in the files, are unpacked to float32: several times faster on the CPU, and "
+        f"{_size(needed)} in place of {_size(before)}. --dtype file keeps them packed.",
     )
+
+
+def unpacks(parameters: int) -> bool:
+    """Whether `auto` unpacks so many quantized weights, on a CPU with a fast BLAS and the memory that is free now."""
+    return not _short_of(_BYTES["float32"] * parameters)
+
+
+def _short_of(needed: int) -> int:
+    """The bytes that are free, where so many may not be taken without being asked for; 0 where they may."""
+    free = memory_available()
+    return free if free is not None and needed > MEMORY_SHARE * free else 0
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _floating(model: Any) -> list[mx.array]:
@@ -209,18 +240,18 @@ def keep_in_memory() -> None:
 
 
 def free_bytes() -> int | None:
-    """Bytes that new arrays may take where MLX computes; None where neither the framework nor the system tells.
+    """Bytes that new arrays may take where MLX computes; None where neither the framework nor the system says.
 
     On CUDA what is free on the GPU. On Metal, which shares the machine's memory, what is left of what it recommends to
     wire, and no more than what the system has free. On a CPU what the system has free.
     """
-    told, used = mx.device_info(), mx.get_active_memory()
-    if isinstance(on_gpu := told.get("free_memory"), int):
+    device, used = mx.device_info(), mx.get_active_memory()
+    if isinstance(on_gpu := device.get("free_memory"), int):
         return on_gpu
     free = memory_available()
     if free is None and (installed := memory_installed()) is not None:
         free = max(0, installed - used)
-    if isinstance(limit := told.get("max_recommended_working_set_size"), int) and limit:
+    if isinstance(limit := device.get("max_recommended_working_set_size"), int) and limit:
         left = max(0, limit - used)
         return left if free is None else min(left, free)
     return free

@@ -133,7 +133,7 @@ def _followed(
     tell: Callable[[DownloadProgress], None],
     stopped: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Take in what the process tells, up to its end; returns what it told last."""
+    """Take in what the process writes, up to its end; returns the last of it."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(given).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What is known of a model that is on the disk, told from headers, and whether it fits in memory."""
+"""What is known of a model that is on the disk, read from headers, and whether it fits in memory."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class DiskModel:
             available: Bytes of memory that a program can take.
 
         Returns:
-            None where it can't be told.
+            None where it isn't known.
         """
         if available is None or self.weights is None:
             return None
@@ -308,7 +308,7 @@ def kv_size(entries: Entries, config: Mapping[str, Any], source: str, itemsize: 
         itemsize: Bytes of a number.
 
     Returns:
-        None where it can't be told.
+        None where it isn't known.
     """
     widths = _widths(entries, config, source) if str(config.get("model_type")) not in UNTOLD else None
     if widths is None:
@@ -319,7 +319,7 @@ def kv_size(entries: Entries, config: Mapping[str, Any], source: str, itemsize: 
 
 
 def _widths(entries: Entries, config: Mapping[str, Any], source: str) -> dict[int, int] | None:
-    """Numbers that a token's keys and values take in each layer that has them; None where one can't be told."""
+    """Numbers that a token's keys and values take in each layer that has them; None where one isn't known."""
     layers = _layers(entries)
     most = _number(config, "num_hidden_layers", "n_layer", "n_layers") or len(layers)
     own = most - _number(config, "num_kv_shared_layers")
@@ -354,7 +354,7 @@ def _of_other_tower(place: str) -> bool:
 
 
 def _width(names: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], source: str) -> int | None:
-    """Numbers that a token takes in one layer: 0 in one without a cache of keys, None where it can't be told."""
+    """Numbers that a token takes in one layer: 0 in one without a cache of keys, None where it isn't known."""
     recurrent = {_part(name) for name in names if _RECURRENT.search(name)}
     names = {name: shape for name, shape in names.items() if _part(name) not in recurrent}
     if latent := [shape for name, shape in names.items() if _LATENT.search(name)]:

@@ -38,7 +38,7 @@ ATTEMPTS = 5
 """Connections for a file without a byte more."""
 PAUSE = 1.0
 """Seconds before another attempt."""
-TELL_SECONDS = 0.2
+REPORT_SECONDS = 0.2
 MOST_FILES, LONGEST_LIST = 10_000, 64 * 2**20
 """Files of a repository, and bytes of their list."""
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -184,7 +184,7 @@ class Download:
 
     def __init__(self, hub: Hub, folder: Path, commit: str, files: list[HubFile], spec: str) -> None:
         self._hub, self._folder, self._spec, self._commit, self._files = hub, folder, spec, commit, files
-        self._whole, self._told = 0, 0.0
+        self._whole, self._reported = 0, 0.0
         self._total = sum(file.size for file in files)
 
     def run(self) -> Path:
@@ -285,8 +285,8 @@ class Download:
     def _tell(self, size: int, force: bool = False) -> None:
         """Tell how far it is, some times a second."""
         now = time.monotonic()
-        if force or now - self._told >= TELL_SECONDS:
-            self._told = now
+        if force or now - self._reported >= REPORT_SECONDS:
+            self._reported = now
             tell(done=self._whole + size, total=self._total)
 
 

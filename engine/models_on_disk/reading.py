@@ -132,12 +132,12 @@ def read_model(model: DiskModel) -> DiskModel:
             )
         return _of_config(model, files, read_object(model.path / "config.json", VALUES))
     except LoadError as error:
-        return replace(model, problem=told(error, model.path))
+        return replace(model, problem=problem_words(error, model.path))
     except OSError as error:
         return replace(model, problem=f"It can't be read: {error.strerror or error}. Check its permissions.")
 
 
-def told(error: LoadError, path: Path) -> str:
+def problem_words(error: LoadError, path: Path) -> str:
     """A fault of a model's file as a line about it: the path, which stands beside it, is left out."""
     message = f"{error.message} {error.hint}".rstrip()
     return message.replace(f"{path}/", "").replace(f"weights in {path}", "weights").replace(f"{path} ", "It ")
@@ -179,13 +179,13 @@ def _of_weights(
         entries = _entries(files)
     except LoadError as error:
         gone = isinstance(error.__cause__, FileNotFoundError)
-        return replace(model, problem=told(error, model.path), incomplete=gone)
+        return replace(model, problem=problem_words(error, model.path), incomplete=gone)
     missing = _missing(files)
     try:
         if not missing:
             check_sizes(model.path, config, {name: entry.shape for name, entry in entries.items()})
     except LoadError as error:
-        return replace(model, problem=told(error, model.path), layers=None, context=None)
+        return replace(model, problem=problem_words(error, model.path), layers=None, context=None)
     inner = {**config, **parts[-1]}
     weights = stored_weights(entries, inner)
     types = (model.family, str(inner.get("model_type", "")))
@@ -219,7 +219,7 @@ def _size(files: _Files) -> int:
     for name in files.weights:
         try:
             total += os.stat(files.path / name).st_size
-        except OSError:  # what is wrong with it is told where its header is read
+        except OSError:  # what is wrong with it is said where its header is read
             continue
     return total
 

@@ -37,7 +37,7 @@ from engine.protocol.speculation import *
 from engine.protocol.steps import *
 from engine.protocol.tokens import *
 
-_BASES = (Command, Inside, Measure, Record)
+_BASES = (Command, Inside, Look, Measure, Record)
 _CLASSES = [each for _, each in sorted(globals().items()) if isinstance(each, type) and each not in _BASES]
 COMMANDS: Mapping[str, type[Command]] = {each.kind: each for each in _CLASSES if issubclass(each, Command)}
 """Every command by its kind."""

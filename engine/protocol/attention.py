@@ -7,11 +7,11 @@ from typing import Literal
 from engine.frozen import frozen
 from engine.protocol.base import Record
 from engine.protocol.floats import Floats
-from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.inside import CaptureFacts, Look
 
 
 @frozen
-class ReadAttention(Inside):
+class ReadAttention(Look):
     """Where each head of each layer looks; answered by `AttentionRead`."""
 
     node: int
@@ -23,7 +23,7 @@ TRIANGLE_TOKENS = 2048
 
 
 @frozen
-class ReadTriangle(Inside):
+class ReadTriangle(Look):
     """Where one head looks from each token of a path; answered by `Measuring` records and a `TriangleRead`."""
 
     node: int
@@ -35,7 +35,7 @@ class ReadTriangle(Inside):
 
 
 @frozen
-class ScoreHeads(Inside):
+class ScoreHeads(Look):
     """How much each head does what heads are known to do; answered by `Measuring` records and a `HeadsScored`."""
 
     node: int

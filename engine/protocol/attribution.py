@@ -14,11 +14,11 @@ from typing import Literal
 from engine.frozen import frozen
 from engine.protocol.base import Record
 from engine.protocol.floats import Endless, Floats
-from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.inside import CaptureFacts, Look
 
 
 @frozen
-class Attribute(Inside):
+class Attribute(Look):
     """What the embedding, each attention, head and MLP add to a logit; answered by `AttributionRead`."""
 
     node: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
@@ -14,6 +15,14 @@ class Inside(Command):
     """Base of the commands that look inside; the session doesn't move and nothing is added to its tree."""
 
     over_ranks: ClassVar[bool] = False
+
+
+@frozen
+class Look(Inside):
+    """Base of those that only look: at the session's model, or at the second one beside it (`OpenLockstep`)."""
+
+    second: bool = field(default=False, kw_only=True)
+    """Whether the engine looks into the second model, along the session's path, in place of the session's own."""
 
 
 CheckName = Literal[
@@ -74,6 +83,8 @@ class CaptureFacts:
     """The model's architecture, which a failed check names."""
     note: str = ""
     """Why a part of the path was recomputed, or left out; empty where none was."""
+    model: str = ""
+    """The title of the second model, where the engine looked into that; empty for the session's model."""
 
     @property
     def failed(self) -> Check | None:

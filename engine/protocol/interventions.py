@@ -190,7 +190,9 @@ class ActivationsPatched(Record):
     first: int
     """The first position where the paths differ; all columns before it are 0: there both have computed the same."""
     columns: tuple[PatchColumn, ...]
-    """The positions that were replaced: from the one before the first difference, where there is one, to the end."""
+    """The positions that were replaced: from the one before the first difference, where there is one, to the end. Where
+    the source has more tokens or fewer, those between the first difference and the common end are not among them: they
+    face none of the source's."""
     layers: tuple[int, ...]
     """The layers that have such a part."""
     shares: Floats
@@ -200,13 +202,18 @@ class ActivationsPatched(Record):
     tokens_run: int
     note: str
     facts: CaptureFacts
+    shift: int = 0
+    """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
 
     def share(self, layer: int, position: int) -> float | None:
         """The share at a layer and position of the path; 0 before the first difference, None where there is none."""
-        if layer not in self.layers or not 0 <= position <= self.columns[-1].position:
+        if layer not in self.layers or position < 0:
             return None
-        begin = self.columns[0].position
-        return self.shares.row(self.layers.index(layer))[position - begin] if position >= begin else 0.0
+        if position < self.columns[0].position:
+            return 0.0
+        places = [column.position for column in self.columns]
+        row = self.shares.row(self.layers.index(layer))
+        return row[places.index(position)] if position in places else None
 
 
 @frozen
@@ -222,7 +229,7 @@ class Intervene(Inside):
 
 @frozen
 class SweepHeads(Inside):
-    """Switch off heads, parts and layers one at a time in this token's forward, all of them unless told otherwise;
+    """Switch off heads, parts and layers one at a time in this token's forward, all of them unless some are named;
     answered by `Measuring` records and one `HeadsSwept`."""
 
     node: int
@@ -259,7 +266,7 @@ class PatchActivations(Inside):
 
     node: int
     source: int
-    """The last token of another prompt or branch with as many tokens."""
+    """The last token of another prompt or branch."""
     token: int
     """Its logit, less that of `other`, is what the replacement moves towards the source's."""
     other: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
-from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.inside import CaptureFacts, Look
 
 
 @frozen
-class ReadLens(Inside):
+class ReadLens(Look):
     """What each layer would predict; answered by `LensRead`."""
 
     node: int

@@ -64,6 +64,15 @@ class ReadLockstep(Command):
 
 
 @frozen
+class ExplainSecond(Command):
+    """Explain what the sampler makes of the second model's distribution after a node, with the settings and the draw
+    that the first model's had; answered by `Explained`."""
+
+    over_ranks: ClassVar[bool] = False
+    node: int
+
+
+@frozen
 class FollowSecond(Command):
     """Take the token after a node that the second model picks; answered by a `Step`."""
 

@@ -38,7 +38,7 @@ class Undeleted(Record):
 
 @frozen
 class Undone(Record):
-    """The last change of a person was taken back; what that changes, a mark, a deletion or settings, is told next."""
+    """The last change of a person was taken back; what that changes, a mark, a deletion or settings, comes next."""
 
     redo: bool = False
     """Whether the change that was taken back last was made again instead."""

@@ -345,7 +345,7 @@ class Swept(Record):
     how: tuple[tuple[SweepName, str], ...]
     """How the figures of each sweep were measured."""
     notes: tuple[str, ...]
-    """Sweeps that could not be measured, and why."""
+    """Sweeps that could not be measured, and why; and what bounds a prefill, where that is MLX's own build."""
     ms: float
     last: bool = True
     """False while more is measured: then some points are missing, and figures have fewer values than rounds."""

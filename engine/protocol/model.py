@@ -75,6 +75,11 @@ class ModelFacts(Record):
     free_bytes: int | None = None
     """Memory that its caches could take where it computes, once it was loaded; None where that isn't known."""
 
+    @property
+    def quantized(self) -> str:
+        """How its weights are quantized, unpacked for the computation or not; empty for a model of plain weights."""
+        return self.quantization or (self.stored if "-bit" in self.stored else "")
+
 
 @frozen
 class Loading(Record):
@@ -87,7 +92,7 @@ class Loading(Record):
     """In the stage's own unit (bytes of a download, other ranks, tensors of the weights); 0 while unknown."""
     detail: str
     warning: str = ""
-    """Why this model will be slow here; to be told before it is there."""
+    """Why this model will be slow here; to be shown before it is there."""
 
 
 @frozen

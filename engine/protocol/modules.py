@@ -8,17 +8,17 @@ from __future__ import annotations
 from engine.frozen import frozen
 from engine.protocol.base import Record
 from engine.protocol.floats import Endless
-from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.inside import CaptureFacts, Look
 from engine.protocol.measuring import Role
 
 
 @frozen
-class ReadModules(Inside):
+class ReadModules(Look):
     """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
 
 
 @frozen
-class ReadExperts(Inside):
+class ReadExperts(Look):
     """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
 
     node: int

@@ -7,10 +7,10 @@ from typing import Literal
 from engine.frozen import frozen
 from engine.protocol.base import Record
 from engine.protocol.floats import Endless
-from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.inside import CaptureFacts, Look
 
 PositionChange = Literal["token", "path", "mask"]
-"""`token`: this token alone is told another position, over the keys that the cache holds. `path`: every token of the
+"""`token`: this token alone is given another position, over the keys that the cache holds. `path`: every token of the
 path is, by the same number. `mask`: the positions are right, and every token of the path sees those after it, too."""
 PositionWay = Literal["rotary", "learned", "own", "none"]
 """`rotary`: queries and keys are turned by an angle for each position (RoPE). `learned`: a table has a vector for each
@@ -30,7 +30,7 @@ class Rotation:
     scale: float
     """By which positions are multiplied."""
     offset: int
-    """The position that the layers were told for the first token of the forward."""
+    """The position that the layers were given for the first token of the forward."""
 
 
 @frozen
@@ -88,8 +88,8 @@ class PositionTried(Record):
 
 
 @frozen
-class TryPosition(Inside):
-    """What the model predicts where it is told a wrong position, or without its causal mask.
+class TryPosition(Look):
+    """Ask for the model's prediction at a wrong position, or without its causal mask.
 
     Answered by `PositionTried`.
     """

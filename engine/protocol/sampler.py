@@ -66,6 +66,8 @@ class Explained(Record):
     """The distribution under the requested settings, with the same draw."""
     used: bool
     """Whether these are the settings with which the distribution was stepped."""
+    model: str = ""
+    """The title of the second model, where its distribution is explained; empty for the session's model."""
 
 
 @frozen

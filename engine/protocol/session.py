@@ -25,7 +25,7 @@ def ends_model(record: Record) -> bool:
     """Whether the engine let go of the model that it had: another is on its way, or failed to come.
 
     Args:
-        record: Of any command; MLX's own import, which the engine tells at its start, ends none.
+        record: Of any command; MLX's own import, which the engine reports at its start, ends none.
     """
     if isinstance(record, Loading):
         return record.stage != "import"

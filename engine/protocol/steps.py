@@ -70,7 +70,7 @@ Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "i
 class StepTimes:
     """Milliseconds of one step.
 
-    Fenced unless `pipelined`: nothing of the next step is under way in them.
+    Fenced unless `pipelined`: nothing of the next step is under way in them. The totals of a run add up to its time.
     """
 
     total: float
@@ -81,7 +81,8 @@ class StepTimes:
     inspect: float
     """Candidates, entropy, ranks and readings; in a pipelined step they overlap the next forward."""
     pipelined: bool = False
-    """True in a run without a pace: then `total` is from launch to the next token known, without `inspect`."""
+    """True in a run without a pace: then `total` is from when the step's token was known to when the next one is,
+    without `inspect`. Its forward may have begun before that, for a guess of the token, and so may that of the next."""
     collecting: float = 0.0
     """Time of Python's garbage collector between the step's begin and end."""
     drawing: float = 0.0

@@ -126,8 +126,8 @@ class RanksSpread:
 
 def _same_files(ranks: Ranks, prepared: Prepared, settings: LoadSettings, family: str, work: int) -> None:
     """Have the other ranks build the model, and see that it is the same one."""
-    told = asdict(_for_others(prepared, settings))
-    _, answers = ranks.together("load", lambda: None, work=work, settings=told, family=family)
+    sent = asdict(_for_others(prepared, settings))
+    _, answers = ranks.together("load", lambda: None, work=work, settings=sent, family=family)
     own = fingerprint(prepared.path, settings.adapter_path)
     for process, answer in zip(ranks.processes, answers, strict=True):
         if refused := answer.get("refused"):

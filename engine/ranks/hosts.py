@@ -60,7 +60,7 @@ class RankHost:
 
 @frozen
 class RankMeeting:
-    """How MLX is told where the ranks meet."""
+    """How MLX learns where the ranks meet."""
 
     files: dict[str, str]
     """Contents of files, by the variable that names the file."""

@@ -258,7 +258,7 @@ class RankHeld:
     bytes_per_token: int
 
 
-def told(kv: KV) -> dict[str, Any]:
+def kv_facts(kv: KV) -> dict[str, Any]:
     """What a rank answers of its caches, in values of JSON."""
     groups = [[list(reading), places] for reading, places in grouped(kv.readings()).items()]
     return {
@@ -274,7 +274,7 @@ def told(kv: KV) -> dict[str, Any]:
 
 
 def held(answer: Mapping[str, Any]) -> RankHeld:
-    """The inverse of `told`."""
+    """The inverse of `kv_facts`."""
     placed = {place: tuple(reading) for reading, places in answer["groups"] for place in places}
     without = answer["without"]
     return RankHeld(
@@ -353,7 +353,7 @@ class Mirror:
         kv = self._caches[operation["kv"]]
         if name == "run":
             return self._run(kv, operation)
-        return {"result": self._on_caches[name](kv, operation), **told(kv)}
+        return {"result": self._on_caches[name](kv, operation), **kv_facts(kv)}
 
     # ---- the model --------------------------------------------------------------------------
 
@@ -392,14 +392,14 @@ class Mirror:
 
     def _make(self, given: Values) -> dict[str, Any]:
         kv = self._caches[given["kv"]] = KV(self._model, settings_of(given["settings"]))
-        return told(kv)
+        return kv_facts(kv)
 
     def _run(self, kv: KV, given: Values) -> dict[str, Any]:
         begun = time.perf_counter()
         logits = kv.run(self._model, mx.array(given["ids"]), chunk=given["chunk"])
         mx.eval(logits, kv.state())
         mine, ms = Print.of(logits), (time.perf_counter() - begun) * 1000
-        return {"print": [mine.crc, mine.largest], "ms": ms, **told(kv)}
+        return {"print": [mine.crc, mine.largest], "ms": ms, **kv_facts(kv)}
 
     def _undo_records(self, kv: KV, given: Values) -> int | None:
         records = kv.undo_records()

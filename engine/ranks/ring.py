@@ -68,7 +68,7 @@ class Ranks:
         self.group: Any = None
         """That group."""
         self.released: deque[tuple[str, int]] = deque()
-        """What ranks need not keep any more, by what it is and its number; told with the next operation."""
+        """What ranks need not keep any more, by what it is and its number; sent with the next operation."""
         self._numbers = 0
         self._named = 0
         self._changed = threading.Condition()
@@ -288,7 +288,7 @@ class ProcessRing:
         return self.ranks
 
     def unload(self) -> None:
-        """Have the ranks drop their parts of a model; a loss that shows now is told by what needs them next."""
+        """Have the ranks drop their parts of a model; a loss that shows now is reported by what needs them next."""
         if self.ranks is not None and self.ranks.joined and self.ranks.loss is None:
             with suppress(RankError):
                 self.ranks.together("unload", lambda: None)

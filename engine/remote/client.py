@@ -138,7 +138,7 @@ class RemoteEngine:
         emit: Receives each record, in a thread of this object.
         link: The way to it.
         program: Version of the program.
-        told: Called in that thread whenever the stage of the connection changes.
+        on_change: Called in that thread whenever the stage of the connection changes.
         adopt: Called in that thread with commands of another client that were carried out: what no record holds.
     """
 
@@ -147,10 +147,10 @@ class RemoteEngine:
         emit: Callable[[Record], None],
         link: Link,
         program: str,
-        told: Callable[[Connection], object] = lambda connection: None,
+        on_change: Callable[[Connection], object] = lambda connection: None,
         adopt: Callable[[Command], None] = lambda command: None,
     ) -> None:
-        self.emit, self.told, self.adopt = emit, told, adopt
+        self.emit, self.on_change, self.adopt = emit, on_change, adopt
         self._link, self._program = link, program
         self._state = Condition()
         """Guards all that follows; notified when the stage or what is asked for changes."""
@@ -381,7 +381,7 @@ class RemoteEngine:
             if mine or not isinstance(message, Failure) or message.command == Load.kind:
                 self._hand_out(
                     addressed(message, message.request - own if mine else 0)
-                )  # others' failures are told
+                )  # others' failures are shown
         self._note_caught_up()
 
     def _hand_out(self, record: Record) -> None:
@@ -440,11 +440,11 @@ class RemoteEngine:
     # ---- stages -----------------------------------------------------------------------------
 
     def _set(self, stage: Stage, **more: Any) -> None:
-        """Be in another stage; called with the lock held, and so is `told`."""
+        """Be in another stage; called with the lock held, and so is `on_change`."""
         since = self.connection.since if stage == self.connection.stage else time.monotonic()
         self.connection = Connection(self._link.where, stage, since=since, **more)
         self._state.notify_all()
-        self.told(self.connection)
+        self.on_change(self.connection)
 
     def _lose(self, why: str) -> None:
         """Have lost the engine for good: whatever is outstanding has ended."""
@@ -458,5 +458,5 @@ class RemoteEngine:
         self._link.close(0.1)
         for command in left:
             if isinstance(command, Load):  # there is no model, and no screen to tell it but in its place
-                self.emit(Failure(command.kind, why, "Press o to try again.", request=command.id))
+                self.emit(Failure(command.kind, why, "Open it once more to try again.", request=command.id))
             self.emit(Ended(command.kind, cancelled=True, request=command.id))

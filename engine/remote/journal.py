@@ -1,4 +1,4 @@
-"""What an engine told of the present model and of the one before, numbered, for clients that come back or join.
+"""What an engine sent of the present model and of the one before, numbered, for clients that come back or join.
 
 The first few MiB are in memory, a longer session is in a temporary file without a name, for the user alone. The
 engine's thread appends and waits for no client; each connection reads at its own pace.

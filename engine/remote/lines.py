@@ -133,7 +133,7 @@ SECONDS = 60.0
 
 
 class Complaints:
-    """Counts, and tells what was counted.
+    """Counts, and reports what was counted.
 
     Args:
         tell: Gets the lines; called in the thread that counts.

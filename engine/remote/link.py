@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.errors import EngineError, PathError
-from engine.files import PRIVATE, replacing, shorter, told, typed
+from engine.files import PRIVATE, message_and_hint, replacing, shorter, typed
 from engine.frozen import frozen
 from engine.processes import ending_of, python_command
 
@@ -154,7 +154,7 @@ def _check_place(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.parent.stat()
     except OSError as error:
-        raise PathError(*told(path.parent, error, "written")) from None
+        raise PathError(*message_and_hint(path.parent, error, "written")) from None
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PathError(
             f"Others can reach the directory {shorter(path.parent)}.",
@@ -178,7 +178,7 @@ def made_or_read_token(path: Path) -> str:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise PathError(*told(path, error, "written")) from None
+            raise PathError(*message_and_hint(path, error, "written")) from None
         with replacing(path, force=False, mode=PRIVATE) as file:
             file.write(secrets.token_urlsafe(_BYTES).encode() + b"\n")
     return read_token(path)
@@ -200,7 +200,7 @@ def read_token(path: Path) -> str:
             f"There is no token in {name}.", "Copy the engine's there, or name it: --token-file."
         ) from None
     except OSError as error:
-        raise PathError(*told(path, error)) from None
+        raise PathError(*message_and_hint(path, error)) from None
     if mode & 0o077:
         raise PathError(f"Others can read the token in {name}.", f"chmod 600 {name}, or make a new one.")
     token = content.decode("ascii", "replace").strip()
@@ -238,7 +238,7 @@ class Link(Protocol):
         """A sentence on a connection that ended for good.
 
         Args:
-            why: As the connection tells it, without a full stop.
+            why: As the connection says it, without a full stop.
         """
 
     def close(self, timeout: float) -> bool:

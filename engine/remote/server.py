@@ -63,11 +63,11 @@ class EngineServer:
     Args:
         token: What a client must show; empty for a socket that nobody else can reach.
         program: Version of the program; a client of another one is refused.
-        told: Told in one line who comes and goes; called in the connection's thread.
+        log: Takes a line about each client that comes or goes; called in the connection's thread.
     """
 
-    def __init__(self, token: str, program: str, told: Callable[[str], None] = lambda line: None) -> None:
-        self._token, self._program, self._told = token, program, told
+    def __init__(self, token: str, program: str, log: Callable[[str], None] = lambda line: None) -> None:
+        self._token, self._program, self._log = token, program, log
         self.id = secrets.token_hex(8)
         """Of this process's engine: a client that comes back knows by it whether its session is still there."""
         self._journal = RecordJournal()
@@ -86,7 +86,7 @@ class EngineServer:
         self._clients = 0
         self._waiting: dict[Lines, None] = {}
         """Connections that have not shown the token yet, the oldest first."""
-        self._complaints = Complaints(told)
+        self._complaints = Complaints(log)
         self._since = time.monotonic()
         """When the last client left."""
         self._stopping = Event()
@@ -166,7 +166,7 @@ class EngineServer:
         if visitor is None:
             lines.close()
             return
-        self._told(f"Client {visitor.client} is connected.")
+        self._log(f"Client {visitor.client} is connected.")
         why = "it closed the connection"
         try:
             while (command := visitor.command()) is not None:
@@ -175,7 +175,7 @@ class EngineServer:
             why = str(error)
             visitor.dismiss(why)
         finally:
-            self._told(f"Client {visitor.client} has gone: {why.rstrip('.')}.")
+            self._log(f"Client {visitor.client} has gone: {why.rstrip('.')}.")
             self._leave(visitor)
             visitor.end()
 
@@ -342,7 +342,7 @@ class EngineServer:
     def _keep(self, line: bytes) -> None:
         try:
             self._journal.append(line)
-        except OSError as error:  # no room on the disk: the engine goes on, and who comes back is told
+        except OSError as error:  # no room on the disk: the engine goes on, and who comes back learns of it
             self._lost = error.strerror or str(error)
             if self._visitor is not None:
                 self._visitor.dismiss(f"The engine can't keep its session: {self._lost}.")
@@ -355,8 +355,8 @@ def _encoded(message: Command | Record) -> bytes:
     except WireError as error:
         request = message.id if isinstance(message, Command) else message.request
         words = f"An answer could not be sent: {error.message}"
-        told = Failure(type(message).__name__, words, error.hint, request=request)
-        return wire.encode(told) + b"\n"
+        failure = Failure(type(message).__name__, words, error.hint, request=request)
+        return wire.encode(failure) + b"\n"
 
 
 # ---- the other end of ProcessLink --------------------------------------------------------------

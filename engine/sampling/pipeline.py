@@ -16,7 +16,7 @@ from engine.errors import StepError
 from engine.frozen import frozen
 from engine.protocol import StageReading
 from engine.sampling.ranking import Row, log_softmax, ranked
-from engine.sampling.stages import MINUS_INFINITY, Context, Stage, only, pipeline
+from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline, without
 from engine.settings import Settings
 
 RANKED_HEAD = 512
@@ -95,7 +95,7 @@ class StageRun:
             if stage.kind == "scale":
                 self._logits = stage.run(self._logits)
         if self._behind:
-            self._logits, self._behind = np.where(self.cut < 0, self._logits, MINUS_INFINITY), []
+            self._logits, self._behind = without(self._logits, self.cut >= 0), []
         return self._logits
 
     def apply(self, stage: Stage) -> None:
@@ -110,7 +110,10 @@ class StageRun:
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
             before = self.logits if stage.changes_logits else self.logprobs
             after = self._run(stage, before)
-        self._record_stage(stage.name, before, after)
+        live = after != MINUS_INFINITY
+        self._record_stage(
+            stage.name, before, (before != MINUS_INFINITY) & ~live, int(np.count_nonzero(live))
+        )
         self.row = after
         self._logprobs = after if stage.kind in ("order", "shares") else None
 
@@ -120,20 +123,26 @@ class StageRun:
                 self._logits = after = stage.run(before)
                 return after
             case "order":
-                after = np.where(np.isneginf(stage.run(self.logits)), MINUS_INFINITY, before)
+                after = without(before, stage.run(self.logits) == MINUS_INFINITY)
             case "shares" | "scale":
                 after = stage.run(before)
         self._behind.append(stage)
         return after
 
-    def _record_stage(self, name: str, before: Row, after: Row) -> None:
-        barred = after == MINUS_INFINITY
-        gone = barred & (before != MINUS_INFINITY)
+    def _record_stage(self, name: str, before: Row, gone: npt.NDArray[np.bool_], kept: int) -> None:
+        """Record what a stage cut.
+
+        Args:
+            name: Of the stage.
+            before: The row that it got.
+            gone: The tokens that it cut.
+            kept: How many are left.
+        """
         removed = 0.0
         if gone.any():
-            self.cut[gone & (self.cut < 0)] = len(self.readings)
+            first = gone & (self.cut < 0)
+            self.cut += first.view(np.int8) * np.int8(len(self.readings) + 1)  # they are at -1
             removed = self._share(before, gone)
-        kept = int(after.size - np.count_nonzero(barred))
         if not kept:  # min-tokens behind a filter that left end-of-sequence alone
             raise StepError(
                 f"{name} cut every token that the stages before it had left.",
@@ -146,25 +155,31 @@ class StageRun:
         logits, logprobs = self._own
         if before is logits:
             return min(1.0, float(np.exp(logprobs) @ gone))  # indexing takes three times as long
-        weights = np.exp(before - before.max())
-        return float(weights[gone].sum(dtype=np.float64) / weights.sum(dtype=np.float64))
+        weights = before - before.max()
+        np.exp(weights, out=weights)
+        # `compress` takes a third of the time of indexing where those that are gone are scattered
+        return float(weights.compress(gone).sum(dtype=np.float64) / weights.sum(dtype=np.float64))
 
     def greedy(self) -> Sampled:
         """Take the most probable token; of equals the lowest id."""
         picked = int(self.row.argmax())
-        self._record_stage("greedy", self.row, only(self.row, np.array([picked])))
+        others = self.row != MINUS_INFINITY
+        others[picked] = False
+        self._record_stage("greedy", self.row, others, 1)
         probs = np.zeros(self.row.size, np.float64)
         probs[picked] = 1.0
         return self._sampled(probs, picked, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
-        live = np.flatnonzero(self.row > -np.inf)
-        weights = np.exp((self.row[live] - self.row.max()).astype(np.float64))
+        live = np.flatnonzero(self.row > MINUS_INFINITY)
+        shares = (self.row[live] - self.row.max()).astype(np.float64)
+        np.exp(shares, out=shares)
+        shares /= shares.sum()
+        place, start, end = invert(shares, draw)
         probs = np.zeros(self.row.size, np.float64)
-        probs[live] = weights / weights.sum()
-        picked, start, end = invert(probs, draw)
-        return self._sampled(probs, picked, draw, start, end)
+        probs[live] = shares
+        return self._sampled(probs, int(live[place]), draw, start, end)
 
     def _sampled(
         self,
@@ -225,11 +240,17 @@ def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, flo
         The token id at the draw, and where its share of the cumulative distribution starts and ends.
     """
     order = ranked(probs, min(RANKED_HEAD, probs.size))
-    sums = np.cumsum(probs[order])
-    if draw >= sums[-1] and order.size < probs.size:
-        order = ranked(probs, probs.size)
-        sums = np.cumsum(probs[order])
+    falling = probs[order]
+    sums = np.cumsum(falling)
+    if beyond := draw >= sums[-1] and order.size < probs.size:
+        falling = np.sort(probs)[::-1]
+        sums = np.cumsum(falling)
     place = int(np.searchsorted(sums, draw, side="right"))
     # The sum may end a rounding below 1: a draw beyond it falls on the last token that can be drawn.
-    place = min(place, int(np.flatnonzero(probs[order])[-1]))
-    return int(order[place]), float(sums[place] - probs[order[place]]), float(sums[place])
+    place = min(place, int(np.count_nonzero(falling)) - 1)
+    share = falling[place]
+    # sorting the shares takes a third of the time of ranking the ids
+    token = (
+        np.flatnonzero(probs == share)[place - np.count_nonzero(probs > share)] if beyond else order[place]
+    )
+    return int(token), float(sums[place] - share), float(sums[place])

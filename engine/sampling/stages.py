@@ -33,6 +33,13 @@ from engine.settings import STAGES, Settings, program
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
+BINS, BINS_A_NAT = 2048, 64
+"""Of values, from the largest down, to find in which of them top-p's edge is; the last has all that are below."""
+BLOCK = 16_384
+"""Values whose masses are computed at once, within the processor's cache: 0.6 ms of 152,000 ids for 0.9 to 1.9."""
+SUM_ERROR = 2.0**-50
+"""Bound of what two orders of adding up numbers may differ by, as a share of the sum, for each of the numbers: a sum of
+n has n roundings of at most 2**-53 each."""
 
 
 @frozen
@@ -66,6 +73,19 @@ class Stage:
         return self.kind == "logits"
 
 
+def without(row: Row, gone: npt.NDArray[np.bool_]) -> Row:
+    """The row with some tokens cut; np.where takes ten times as long where these are scattered.
+
+    Args:
+        row: Logits or logprobs.
+        gone: Which tokens, shape (vocabulary,).
+    """
+    ceiling: Row = np.subtract(np.float32(0.5), gone, dtype=np.float32)
+    ceiling *= np.float32(np.inf)
+    kept: Row = np.minimum(row, ceiling, out=ceiling)
+    return kept
+
+
 # ---- stages that change logits ----------------------------------------------------------------
 
 
@@ -91,11 +111,7 @@ def allow(row: Row, allowed: npt.NDArray[np.bool_]) -> Row:
         row: Logits.
         allowed: Which tokens it allows, shape (vocabulary,).
     """
-    ceiling = (allowed.astype(np.float32) - np.float32(0.5)) * np.float32(
-        np.inf
-    )  # a third of the time of np.where
-    kept: Row = np.minimum(row, ceiling)
-    return kept
+    return without(row, ~allowed)
 
 
 def repetition(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
@@ -136,18 +152,55 @@ def top_p(row: Row, share: float, ties: Ties = "all") -> Row:
         share: Above 0.
         ties: Which of the tokens tied with the last one stay.
     """
+    edge, count = _nucleus(row, share) or _sorted_nucleus(row, share)
+    if ties == "all":
+        return without(row, row < edge)
+    tied = np.flatnonzero(row == edge)
+    room = count - int(np.count_nonzero(row > edge))
+    kept, last = without(row, row <= edge), tied[:room] if ties == "lowest" else tied[-room:]
+    kept[last] = row[last]
+    return kept
+
+
+def _sorted_nucleus(row: Row, share: float) -> tuple[np.float32, int]:
+    """The value of the last token that top-p keeps, and how many it keeps, from all tokens in their order."""
     ordered = np.sort(row)
     probs = np.exp(np.subtract(ordered, ordered[-1], dtype=np.float64))
     above = np.concatenate([np.cumsum(probs[:0:-1])[::-1], np.zeros(1)])
     dropped = int((above >= share * (above[0] + probs[0])).sum())
-    edge = ordered[dropped]
-    if ties == "all":
-        return np.where(row < edge, MINUS_INFINITY, row)
-    tied = np.flatnonzero(row == edge)
-    room = row.size - dropped - int((row > edge).sum())
-    kept = np.where(row > edge, row, MINUS_INFINITY)
-    kept[tied[:room] if ties == "lowest" else tied[-room:]] = edge
-    return kept
+    return ordered[dropped], row.size - dropped
+
+
+def _nucleus(row: Row, share: float) -> tuple[np.float32, int] | None:
+    """What `_sorted_nucleus` returns, with those alone sorted that are near the edge: 0.7 of 152,000 ids for 5 ms.
+
+    The masses are added up in another order. None where that could change the result: two masses are compared that are
+    closer than the sums of so many numbers may differ; and where a value is infinite or not a number.
+    """
+    top = row.max()
+    if not np.isfinite(top):
+        return None
+    bins, masses = np.empty(row.size, np.uint16), np.zeros(BINS)
+    for begin in range(0, row.size, BLOCK):
+        part = row[begin : begin + BLOCK]
+        below = top - part
+        below *= BINS_A_NAT
+        places = np.minimum(below, BINS - 1, out=below).astype(np.intp)  # they rise as the values fall
+        weights = np.subtract(part, top, dtype=np.float64)
+        masses += np.bincount(places, np.exp(weights, out=weights), BINS)
+        bins[begin : begin + BLOCK] = places
+    upto = np.cumsum(masses)
+    wanted = share * upto[-1]
+    edge = int(np.searchsorted(upto, wanted))
+    if edge == BINS:
+        return None
+    near = np.sort(row[bins == edge])[::-1]
+    sums = np.cumsum(np.exp(np.subtract(near, top, dtype=np.float64)))
+    before = (upto[edge - 1] if edge else 0.0) + np.concatenate([np.zeros(1), sums])
+    if np.abs(before - wanted).min() <= row.size * SUM_ERROR * upto[-1]:
+        return None
+    last = int(np.count_nonzero(before < wanted)) - 1
+    return near[last], int(np.count_nonzero(bins < edge)) + last + 1
 
 
 def min_p(row: Row, share: float, least: int = 1) -> Row:
@@ -159,7 +212,7 @@ def min_p(row: Row, share: float, least: int = 1) -> Row:
         least: The most probable tokens that stay in any case; of tokens tied at that edge the lowest ids. mlx_lm leaves
             the ids to its partition.
     """
-    kept = np.where(row < row.max() + np.float32(math.log(share)), MINUS_INFINITY, row)
+    kept = without(row, row < row.max() + np.float32(math.log(share)))
     if least > 1:
         spared = ranked(row, least)
         kept[spared] = row[spared]
@@ -177,7 +230,7 @@ def top_k(row: Row, k: int, ties: Ties = "lowest") -> Row:
     if k >= row.size:
         return row
     kept = ranked(row, k)
-    return np.where(row < row[kept[-1]], MINUS_INFINITY, row) if ties == "all" else only(row, kept)
+    return without(row, row < row[kept[-1]]) if ties == "all" else only(row, kept)
 
 
 def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
@@ -191,7 +244,7 @@ def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
         return row
     cut = probs > probs[above].min()
     cut[list(spared)] = False
-    return np.where(cut, MINUS_INFINITY, row)
+    return without(row, cut)
 
 
 def xtc_llama_cpp(row: Row, threshold: float) -> Row:
@@ -312,8 +365,9 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     order = settings.sampler_order
     for name in order if GRAMMAR in order else (GRAMMAR, *order):
-        run = STAGE_MAKERS[name](settings, context)
         kind = STAGES[name].kind if name != GRAMMAR else "logits"
-        if run is not None and (kind == "logits" or settings.temp != 0):
+        if kind != "logits" and settings.temp == 0:
+            continue
+        if (run := STAGE_MAKERS[name](settings, context)) is not None:
             stages.append(Stage(name, run, kind))
     return tuple(stages)

@@ -19,6 +19,9 @@ from engine.task import Task
 class SessionCommands(Capability):
     """Handlers of the commands on the session."""
 
+    _loaded_any = False
+    """Whether a model was asked for before: what is left of it is garbage."""
+
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
         return {
@@ -43,7 +46,9 @@ class SessionCommands(Capability):
         context = self._context
         context.forget(model=True)
         context.loaded = context.opened = None  # their memory is free before the next one takes more
-        collect_all()
+        if self._loaded_any:
+            collect_all()
+        self._loaded_any = True
         spread = context.spread(command.settings)
         loaded = load(command.settings, context.emit, task.cancel, spread=spread)
         opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is

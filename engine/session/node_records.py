@@ -11,7 +11,6 @@ from engine.logits.node_sampler import LN2, NodeSampler, Position
 from engine.memory import resident
 from engine.model.tokens import Tokens
 from engine.protocol import Finished, KVReading, Memory, ModelFacts, Origin, Step, StepTimes
-from engine.sampling.ranking import rank_of
 from engine.settings import Settings
 from engine.token_texts import decode
 from engine.tree import TokenPaths, TokenTree
@@ -59,7 +58,7 @@ class NodeReader(NodeSampler):
             logprob=logprob,
             prob=math.exp(logprob),
             sampler_prob=float(parent.sampled.probs[token]),
-            rank=rank_of(parent.row, token),
+            rank=before.rank(token),
             surprisal_bits=max(0.0, -logprob / LN2),
             choice=before.next,
             next=after.next,

@@ -37,7 +37,7 @@ SHARES = {mx.float32: 1e-2, mx.float16: 0.1, mx.bfloat16: 0.1}
 """How far a token's keys, or its values, may be from those computed here, as a share of their norm, by the
 numbers' type. Measured over 12 families of random models: up to 1.3e-6 in float32 for another cut into chunks,
 0.7 to 2.6 for a prompt with one other token; 0.001 for one that a recurrent state has nearly forgotten. On a GPU mlx_lm
-multiplies in TF32 unless it is told not to, which this program does: 1e-3 and a few layers more."""
+multiplies in TF32 unless it is set not to, as this program does: 1e-3 and a few layers more."""
 PACKED_SHARE = 0.3
 """The same for a quantized cache, where rounding may flip a number by one step: measured 0.22 at 4 bits for another
 cut, 1.2 and more for another token."""

@@ -160,6 +160,8 @@ class SessionState:
 
     cached = True
     """Whether a KV cache is kept between steps."""
+    title = ""
+    """What tells its model from the session's, where it is another one."""
 
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
         self.tokens = loaded.tokens
@@ -230,8 +232,8 @@ class SessionState:
 
     @property
     def can_pipeline(self) -> bool:
-        """Whether one more forward could be prepared before its token is known, and undone."""
-        return self.kv.lazy and self.kv.can_step_back()
+        """Whether one more forward could be begun before its token is known, and taken back."""
+        return self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
 
     def kv_reading(self) -> KVReading:
         """The live cache, and the KV that is kept next to it."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
+from engine.frozen import slotted
 from engine.logits.node_sampler import RowReader
 from engine.model.layers import Tail
 from engine.protocol import PromptReadings, PromptToken
@@ -35,7 +35,7 @@ chunks, 64 MiB leave 0.55 of the rate of a prefill without prompt logprobs, 256 
 """
 
 
-@dataclass(slots=True)
+@slotted
 class UnreadRows:
     """The rows of one chunk, and the tokens that follow them."""
 
@@ -109,10 +109,7 @@ class Unread:
         tokens = rows.tokens[rows.read : rows.read + self._size]
         logits = np.array(rows.logits(len(tokens)).astype(mx.float32))
         rows.held = 0
-        read = tuple(
-            self._reader.echo(token, row, rows.candidates, pending)
-            for (token, pending), row in zip(tokens, logits, strict=True)
-        )
+        read = tuple(self._reader.echoes(tokens, list(logits), rows.candidates))
         rows.read += len(read)
         if rows.read == len(rows.tokens):
             self._rows.popleft()

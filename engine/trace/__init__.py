@@ -8,12 +8,11 @@ replay needs no MLX.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import (
     GrammarExpected,
     Loading,
@@ -49,7 +48,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@slotted
 class Trace:
     """A whole trace in memory."""
 

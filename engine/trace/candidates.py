@@ -8,6 +8,7 @@ from __future__ import annotations
 import marshal
 import math
 import struct
+import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -261,6 +262,9 @@ class PackedCandidates(Sequence[Candidate]):
 
     def __hash__(self) -> int:
         return hash(_unpacked(self._data))
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sys.getsizeof(self._data)
 
     def __repr__(self) -> str:
         return repr(_unpacked(self._data))

@@ -282,7 +282,7 @@ class FieldRows:
         def refer(value: Any) -> Any:
             if type(value) is int:
                 if (cls, value) not in by_node:
-                    raise Misfit(f"refers to the {name} of node {value}, which no line before it tells")
+                    raise Misfit(f"refers to the {name} of node {value}, which no line before it has")
                 return by_node[cls, value]
             made = read(value)
             by_node[cls, read_int(value[1]) if waits else made.node] = made

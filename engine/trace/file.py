@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import gzip
 import io
 import os
 import sys
@@ -13,11 +12,10 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NoReturn, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self
 
 from engine.errors import PathError, TraceError
-from engine.files import PRIVATE, open_regular, replacing, told
-from engine.trace.decode import Decoder
+from engine.files import PRIVATE, message_and_hint, open_regular, replacing
 from engine.trace.encode import Encoder
 from engine.trace.lines import END, MAGIC, VERSION, Entry, Header, KnownNodes, unsealed, whole
 from engine.trace.values import (
@@ -31,6 +29,9 @@ from engine.trace.values import (
     too_dense,
     too_long,
 )
+
+if TYPE_CHECKING:
+    from engine.trace.decode import Decoder
 
 _WINDOW = 2**25
 """Bytes that Zstandard may ask for to look back."""
@@ -156,7 +157,7 @@ class TraceReader(Iterator[Entry]):
         try:
             file = open_regular(self.path)
         except OSError as error:
-            raise TraceError(*told(self.path, error)) from error
+            raise TraceError(*message_and_hint(self.path, error)) from error
         self._size = os.fstat(file.fileno()).st_size
         return file
 
@@ -168,6 +169,8 @@ class TraceReader(Iterator[Entry]):
             raise self._unreadable(error) from error
         if begin[:2] == b"\x1f\x8b":
             self.compressed = True
+            import gzip  # only traces that are packed so need it
+
             return io.BufferedReader(gzip.GzipFile(fileobj=self._raw), 2**17)
         if begin == b"\x28\xb5\x2f\xfd":
             self.compressed = True
@@ -230,6 +233,8 @@ class TraceReader(Iterator[Entry]):
 
     def _head(self, line: bytes) -> tuple[Header, Decoder]:
         """Read a header line."""
+        from engine.trace.decode import Decoder  # a session that begins reads no file
+
         if not line.startswith(_BEGIN):
             what = "is empty" if not line else "is no trace of this program"
             raise TraceError(f"{self.path} {what}.", "Give a file that inspector saved.", self.line)
@@ -365,7 +370,7 @@ def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: boo
 
 def unwritable(path: Path, error: OSError) -> TraceError:
     """Put an error of writing a file into words."""
-    return TraceError(*told(path, error, "written"))
+    return TraceError(*message_and_hint(path, error, "written"))
 
 
 def _write(file: BinaryIO, suffix: str, entries: Iterable[Entry], program: str) -> None:
@@ -379,6 +384,8 @@ def _write(file: BinaryIO, suffix: str, entries: Iterable[Entry], program: str) 
 
 def _compressed(file: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
     if suffix == ".gz":
+        import gzip
+
         return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
     if suffix == ".zst":
         import zstandard  # only traces that end in .zst need it

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import threading
 import time
 from contextlib import suppress
@@ -226,7 +225,7 @@ class Journal:
 
 def _created(path: Path, begin: bytes) -> int:
     """Create and open a file that has its first line before it has its name."""
-    aside = path.with_name(f".{secrets.token_hex(8)}.part")
+    aside = path.with_name(f".{os.urandom(8).hex()}.part")
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(descriptor, begin)

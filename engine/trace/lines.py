@@ -152,7 +152,7 @@ class KnownNodes:
             case Step():
                 self._step(value)
             case Moved() if value.node not in self._parents:
-                raise Misfit(f"moves to node {value.node}, which no line before it tells")
+                raise Misfit(f"moves to node {value.node}, which no line before it has")
             case PromptOpened():
                 self._open(value)
             case PrefillChunk():
@@ -163,7 +163,7 @@ class KnownNodes:
                 self._known(value.tokens)
             case BeamOpened():
                 if value.node not in self._parents:
-                    raise Misfit(f"begins beams at node {value.node}, which no line before it tells")
+                    raise Misfit(f"begins beams at node {value.node}, which no line before it has")
                 self._search = KnownSearch(value.node, self._parents)
             case BeamStep() | BeamEnded():
                 if self._search is None:
@@ -174,7 +174,7 @@ class KnownNodes:
         if opened.new_tree:
             self._parents = {ROOT: ROOT}
         if opened.parent not in self._parents:
-            raise Misfit(f"has a prompt after node {opened.parent}, which no line before it tells")
+            raise Misfit(f"has a prompt after node {opened.parent}, which no line before it has")
         self._search, self._prompt = None, {token.node: token.position for token in opened.tokens}
         before, position = opened.parent, self._depth(opened.parent)
         for token in opened.tokens:
@@ -197,11 +197,11 @@ class KnownNodes:
     def _known(self, tokens: tuple[PromptToken, ...]) -> None:
         for token in tokens:
             if token.node not in self._parents:
-                raise Misfit(f"has a prompt's token that no line before it tells, at node {token.node}")
+                raise Misfit(f"has a prompt's token that no line before it has, at node {token.node}")
 
     def _step(self, step: Step) -> None:
         if step.parent not in self._parents:
-            raise Misfit(f"stands on node {step.parent}, which no line before it tells")
+            raise Misfit(f"stands on node {step.parent}, which no line before it has")
         _add(self._parents, step.node, step.parent)
 
 
@@ -260,7 +260,7 @@ class KnownSearch:
     def _known(self, nodes: Iterable[int], start: bool = False) -> None:
         for node in nodes:
             if node not in self._children or (node == self._start and not start):
-                raise Misfit(f"tells of node {node}, which no beam before it reached")
+                raise Misfit(f"names node {node}, which no beam before it reached")
 
 
 def _add(parents: dict[int, int], node: int, parent: int) -> None:
@@ -281,7 +281,7 @@ _VOCABULARY = -1
 
 
 def placed(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries with each row after the first one that tells its node, and each vocabulary after its model.
+    """The entries with each row after the first one that brings its node, and each vocabulary after its model.
 
     Args:
         entries: In their order; rows that were asked for afterwards come late in it, and some perhaps twice.
@@ -303,18 +303,18 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
     found: list[Entry] = []
     for tree, entry in numbered:
         if isinstance(entry.value, LogitsRow):
-            late = [rows.pop((tree, entry.value.node), None)]  # of a node that no other entry tells
+            late = [rows.pop((tree, entry.value.node), None)]  # of a node that no other entry has
         elif isinstance(entry.value, ModelVocabulary):
             late = []
         else:
             found.append(entry)
-            late = [rows.pop((tree, node), None) for node in _told(entry.value)]
+            late = [rows.pop((tree, node), None) for node in _nodes_of(entry.value)]
         found += [replace(row, at=entry.at) for row in late if row is not None]
     return found
 
 
-def _told(value: object) -> tuple[int, ...]:
-    """The nodes that an entry tells."""
+def _nodes_of(value: object) -> tuple[int, ...]:
+    """The nodes that an entry brings."""
     match value:
         case ModelFacts():
             return (_VOCABULARY,)

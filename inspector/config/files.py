@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, PathError
-from engine.files import PRIVATE, TEXT_LIMIT, read_regular, replacing, told
+from engine.files import PRIVATE, TEXT_LIMIT, message_and_hint, read_regular, replacing
 from inspector import places
 
 
@@ -57,7 +57,7 @@ def write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PathError(*told(path, error, "written")) from error
+        raise PathError(*message_and_hint(path, error, "written")) from error
     with replacing(path, mode=PRIVATE) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
 
@@ -146,7 +146,7 @@ def _set_aside(path: Path) -> str:
     try:
         path.replace(aside)
     except OSError as error:
-        raise PathError(*told(path, error, "written")) from error
+        raise PathError(*message_and_hint(path, error, "written")) from error
     return f" The file that could not be read is now {aside.name}."
 
 

@@ -336,7 +336,7 @@ VERBS: dict[str, Verb] = {
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [protocol.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
-        lambda given: f"{key_for('prompt')}, give “{given}” as raw text, then {key_for('dialog.apply')}", _some,
+        lambda given: f"{key_for('prompt')}, ctrl+a, give “{given}” as raw text, then {key_for('dialog.apply')}", _some,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without, to so many tokens.",

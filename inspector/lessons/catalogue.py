@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
 from engine.frozen import frozen
 from inspector import places
 from inspector.config.files import alone, write
-from inspector.lessons.lesson import Lesson
-from inspector.lessons.reading import begins, read
+
+if TYPE_CHECKING:
+    from inspector.lessons.lesson import Lesson
 
 FOLDER = Path(__file__).with_name("shipped")
 ORDER = (
@@ -49,12 +50,12 @@ def recording_of(path: Path) -> Path:
 
 def of_recording(trace: Path) -> Listed | None:
     """The lesson that a trace is the recording of, by the file beside it; None where there is none."""
+    from inspector.lessons.reading import begins  # reads lessons: for who asks for one
+
     path = trace.with_name(trace.name.removesuffix(ENDING) + ".md")
     if not trace.name.endswith(ENDING) or not path.is_file() or not begins(path):
         return None
-    return next((each for each in shipped() if each.path == path.resolve()), None) or Listed(
-        0, path, read(path)
-    )
+    return next((each for each in shipped() if each.path == path.resolve()), None) or listed(path)
 
 
 def is_name(name: str) -> bool:
@@ -64,6 +65,8 @@ def is_name(name: str) -> bool:
 
 def shipped() -> list[Listed]:
     """The lessons that come with the program."""
+    from inspector.lessons.reading import read
+
     paths = (FOLDER / f"{id}.md" for id in ORDER)
     return [Listed(number, path, read(path)) for number, path in enumerate(paths, 1)]
 
@@ -74,6 +77,8 @@ def listed(path: Path) -> Listed:
     Raises:
         EngineError: It can't be read, or is none.
     """
+    from inspector.lessons.reading import read
+
     return Listed(0, path, read(path))
 
 

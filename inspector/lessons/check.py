@@ -10,8 +10,8 @@ from engine.settings import LoadSettings
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
-from inspector.lessons.lesson import Beat, Lesson, Option
-from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
+from inspector.lessons.play import LessonPlay
 from inspector.lessons.reading import draft
 from inspector.lessons.rules import before, static, tokens, too_long
 from inspector.lessons.values import Value, near_draw

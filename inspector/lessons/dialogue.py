@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from engine.protocol import BeamEnded, Distribution, RaceStep, Record
 from inspector.display import token_label, visible
 from inspector.lessons.headless import HeadlessSession, settle
-from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.lesson import LessonPhase
+from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
 from inspector.state.timeline import Timeline
 

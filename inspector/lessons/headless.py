@@ -14,8 +14,8 @@ from engine.protocol import LockstepOpened, ModelFacts, Prefill, ReadLogits, Rec
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from engine.trace import Entry, placed, save_as
-from inspector.lessons.lesson import Lesson
-from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.lesson import Lesson, LessonPhase
+from inspector.lessons.play import LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, IdleBackend

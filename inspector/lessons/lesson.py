@@ -7,13 +7,17 @@ import re
 from ast import Constant
 from collections.abc import Mapping
 from dataclasses import field
+from enum import Enum
+from typing import TYPE_CHECKING
 
 from engine.frozen import frozen
 from engine.settings import Settings
-from inspector.lessons.actions import LessonAction
-from inspector.lessons.expressions import Expression, Template
 from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 from inspector.state.timeline import Timeline
+
+if TYPE_CHECKING:  # what reads and computes them is for a lesson that begins
+    from inspector.lessons.actions import LessonAction
+    from inspector.lessons.expressions import Expression, Template
 
 _RANGE = re.compile(r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$")
 _TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
@@ -31,6 +35,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "steps": _TOKEN,
     "kv": frozenset({"kv.bytes"}),
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
+    "learn": frozenset(),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "tree": frozenset(),
     "grammar": frozenset({"stage", "next.kept", "next.removed"}),
@@ -63,6 +68,23 @@ SHOWN = (*PANELS, *SCREENS)
 """What `show` may name."""
 
 # ---- the lesson ---------------------------------------------------------------------------------
+
+MOST_OPTIONS = 4
+"""Of a question."""
+
+
+class LessonPhase(Enum):
+    """How far a beat is."""
+
+    PREPARING = "preparing"
+    ASKING = "asking"
+    """The learner predicts."""
+    ACTING = "acting"
+    """The learner does it."""
+    REVEALING = "revealing"
+    REVEALED = "revealed"
+    ENDED = "ended"
+    """The lesson is over."""
 
 
 @frozen

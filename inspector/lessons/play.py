@@ -11,32 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 
+from engine.frozen import slotted
 from inspector.lessons.catalogue import LessonProgress
 from inspector.lessons.errors import LessonError
-from inspector.lessons.lesson import Beat, Lesson, Option
+from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value
 from inspector.session.controller import Controller
 
 
-class LessonPhase(Enum):
-    """How far a beat is."""
-
-    PREPARING = "preparing"
-    ASKING = "asking"
-    """The learner predicts."""
-    ACTING = "acting"
-    """The learner does it."""
-    REVEALING = "revealing"
-    REVEALED = "revealed"
-    ENDED = "ended"
-    """The lesson is over."""
-
-
-@dataclass(slots=True)
+@slotted
 class Card:
     """What a beat says now; printable."""
 
@@ -58,13 +44,13 @@ class LessonPlay:
         lesson: The lesson.
         stage: Where it takes place.
         controller: The session.
-        told: Called after each change.
+        on_change: Called after each change.
     """
 
     lesson: Lesson
     stage: LessonStage
     controller: Controller
-    told: Callable[[], None] = lambda: None
+    on_change: Callable[[], None] = lambda: None
     beat_number: int = 0
     phase: LessonPhase = LessonPhase.PREPARING
     card: Card = field(default_factory=Card)
@@ -119,7 +105,7 @@ class LessonPlay:
         self.phase, self.card, self._marked, self.problem = LessonPhase.PREPARING, Card(), False, None
         self.scope.forget()
         self._guarded(lambda: self.stage.begin(self.beat_number))
-        self.told()
+        self.on_change()
 
     def predict(self, option: int) -> bool:
         """Lock a prediction; returns whether one was asked for and there is such an option."""
@@ -148,7 +134,7 @@ class LessonPlay:
             self.begin(self.beat_number + 1)
         else:
             self.phase = LessonPhase.ENDED
-            self.told()
+            self.on_change()
         return True
 
     # ---- how it goes on ---------------------------------------------------------------------
@@ -158,7 +144,7 @@ class LessonPlay:
         before = self.phase, self.problem
         self._guarded(self._tick)
         if (self.phase, self.problem) != before:
-            self.told()
+            self.on_change()
 
     def _tick(self) -> None:
         if self.problem is not None or self.phase in (LessonPhase.ENDED, LessonPhase.REVEALED):
@@ -200,7 +186,7 @@ class LessonPlay:
     def _on(self) -> None:
         """After the prediction: to what is to be done, or to the reveal."""
         self.phase = LessonPhase.ACTING if self.beat.act else LessonPhase.REVEALING
-        self.told()
+        self.on_change()
         self.tick()
 
     def _reveal(self) -> None:

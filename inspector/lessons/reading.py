@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PathError, SettingsError
-from engine.files import read_regular, told
+from engine.files import message_and_hint, read_regular
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.actions import LessonAction, action
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template, expression, template
-from inspector.lessons.lesson import HIDDEN, SHOWN, Beat, Lesson, Option, Question, option
+from inspector.lessons.lesson import HIDDEN, MOST_OPTIONS, SHOWN, Beat, Lesson, Option, Question, option
 from inspector.lessons.quantities import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LARGEST, MOST_LINES = 64 * 1024, 3000
 """Bytes and lines of a file."""
-MOST_BEATS, MOST_OPTIONS, MOST_ACTIONS, LONGEST_OPTION = 60, 4, 20, 200
+MOST_BEATS, MOST_ACTIONS, LONGEST_OPTION = 60, 20, 200
 LONGEST_TOML, MOST_DOTS = 16 * 1024, 30
 """Characters of a table, and dots of a name in it: Python's reader takes a minute for a name of 30,000 dots."""
 MOST_MINUTES = 600.0
@@ -64,7 +64,7 @@ def text_of(path: Path) -> str:
     try:
         content = read_regular(path, LARGEST)
     except OSError as error:
-        raise PathError(*told(path, error, "read")) from error
+        raise PathError(*message_and_hint(path, error, "read")) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,14 @@ from engine.protocol import Prefill, TakeStep
 from engine.settings import LoadSettings
 from inspector.config.preferences import VIEWS
 from inspector.display import visible
-from inspector.keys import key_for, with_keys
-from inspector.main.arrangement import PanelPlace
+from inspector.keys import TABS, key_for, with_keys
 from inspector.main.finder import Findable
 from inspector.main.help_pages import TOPICS
-from inspector.main.opening import no_text
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import BORDERS, BYTES, IDS, OFF, TextPanel
+from inspector.main.tabs import QUESTIONS
 from inspector.main.tool import (
-    BRANCH,
-    LOOK,
-    SCREEN,
-    SET_UP,
-    STEP,
     CandidateChosen,
     CandidateClicked,
     Host,
@@ -88,6 +82,10 @@ class TransportActions(ToolActions):
         else:
             self.host.expect()
 
+    def pace(self, by: int) -> None:
+        """Run faster, or slower."""
+        self.host.answer(self.controller.transport.change_pace(by))
+
 
 TRANSPORT = Tool(
     "transport",
@@ -96,29 +94,29 @@ TRANSPORT = Tool(
     actions=(
         Action("step", "Step",
             "Take the token that the sampler picked; at an older token walk one forward; while running, "
-            "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on", group=STEP,
+            "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on",
             synonyms="next token, generate one token, one forward, next step", hint="step", worth=12, place=10),
         Action("run", "Run", "Step on until a stop is reached; again to pause.",
-            lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on", group=STEP,
+            lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on",
             synonyms="generate, play, continue, go on, start, pause, resume generation", hint="run",
             worth=11, place=20),
         Action("faster", "Faster",
             "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
-            "chunks.", lambda own: own.host.answer(own.controller.transport.change_pace(1)), Needs.SESSION, group=STEP,
+            "chunks.", lambda own: own.pace(1), Needs.SESSION,
             synonyms="speed up, pace, run speed, quicker"),
         Action("slower", "Slower", "Run at a slower pace; in a prefill, take smaller chunks.",
-            lambda own: own.host.answer(own.controller.transport.change_pace(-1)), Needs.SESSION, group=STEP,
+            lambda own: own.pace(-1), Needs.SESSION,
             synonyms="slow down, pace, run speed"),
         Action("take_back", "Take back", "Take back the last token of the completion; its branch is kept.",
             lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
-            group=BRANCH,
             synonyms="step back, go back, delete last token, remove last token, backspace, rewind", hint="take back",
             worth=2, place=80),
     ),
     contexts=(
         ActionTable("While it runs", (
             Action("step", hint="pause", worth=12, place=10),
-            Action("slower", hint="pace", worth=11, place=20), Action("faster", hint="pace", worth=11, place=20),
+            Action("slower", run=lambda own: own.pace(-1), hint="pace", worth=11, place=20),
+            Action("faster", run=lambda own: own.pace(1), hint="pace", worth=11, place=20),
         ), when=lambda own: own.timeline.phase is Phase.RUNNING, told=False),
         ActionTable("While a recording is shown", (
             Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
@@ -156,35 +154,36 @@ BRANCHING = Tool(
     BranchActions,
     actions=(
         Action("above", "Candidate above", "Highlight the candidate above.",
-            lambda own: own.host.panel(CandidatesPanel).move(-1), Needs.DISTRIBUTION, group=BRANCH, hint="candidate",
+            lambda own: own.host.panel(CandidatesPanel).move(-1), Needs.DISTRIBUTION, hint="candidate",
             worth=5, place=40),
         Action("below", "Candidate below", "Highlight the candidate below.",
-            lambda own: own.host.panel(CandidatesPanel).move(1), Needs.DISTRIBUTION, group=BRANCH, hint="candidate",
+            lambda own: own.host.panel(CandidatesPanel).move(1), Needs.DISTRIBUTION, hint="candidate",
             worth=5, place=40),
         Action("choose", "Choose",
             "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
-            "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION, group=BRANCH,
+            "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION,
             synonyms="take candidate, pick another token, force token, fork, new branch", hint="choose",
             worth=10, place=50),
         Action("previous_branch", "Branch before", "Go to the branch before at this token.",
-            lambda own: own.host.answer(own.controller.navigation.branch(-1)), Needs.DISTRIBUTION, group=BRANCH),
+            lambda own: own.host.answer(own.controller.navigation.branch(-1)), Needs.DISTRIBUTION),
         Action("next_branch", "Next branch", "Go to the next branch at this token.",
-            lambda own: own.host.answer(own.controller.navigation.branch(1)), Needs.DISTRIBUTION, group=BRANCH),
+            lambda own: own.host.answer(own.controller.navigation.branch(1)), Needs.DISTRIBUTION),
         Action("reroll", "Draw again",
             "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
             lambda own: own.host.answer(own.controller.navigation.reroll()), Needs.DISTRIBUTION | Needs.ENGINE,
-            group=BRANCH, synonyms="resample, redraw, regenerate, draw again, roll again, another sample"),
+            synonyms="resample, redraw, regenerate, draw again, roll again, another sample",
+            hint="draw again", worth=4, place=60),
         Action("undo", "Undo",
             "Undo the last deletion, mark, token put in by hand, prompt, draw, hold of interventions, change of "
             "settings or breakpoints; again for the one before.",
-            lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION, group=BRANCH,
+            lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION,
             synonyms="revert, take back a change"),
         Action("redo", "Redo", "Do again what was undone last.",
-            lambda own: own.host.answer(own.controller.history.redo()), Needs.DISTRIBUTION, group=BRANCH,
+            lambda own: own.host.answer(own.controller.history.redo()), Needs.DISTRIBUTION,
             synonyms="undo the undo, again"),
         Action("verify", "Verify", "Recompute the path from nothing and compare it with the KV cache.",
             lambda own: own.host.answer(own.controller.navigation.verify()), Needs.DISTRIBUTION | Needs.ENGINE,
-            group=BRANCH, synonyms="check the cache, recompute, correctness, is the cache right"),
+            synonyms="check the cache, recompute, correctness, is the cache right", hint="verify", worth=4, place=64),
     ),
 )  # fmt: skip
 
@@ -252,34 +251,35 @@ LOOKING = Tool(
     LookActions,
     actions=(
         Action("earlier", "Earlier", "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION,
-            group=LOOK, hint="walk", worth=7, place=30),
+            looks=True, hint="walk", worth=7, place=30),
         Action("later", "Later", "Look at the token after.", lambda own: own.walk(1), Needs.DISTRIBUTION,
-            group=LOOK, hint="walk", worth=7, place=30),
+            looks=True, hint="walk", worth=7, place=30),
         Action("ten_earlier", "Ten earlier", "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION,
-            group=LOOK),
+            looks=True),
         Action("ten_later", "Ten later", "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION,
-            group=LOOK),
+            looks=True),
         Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
-            LookActions.first, Needs.DISTRIBUTION, group=LOOK),
+            LookActions.first, Needs.DISTRIBUTION, looks=True),
         Action("tip", "Tip", "Follow the tip: the token to come; where a session is followed, what comes next.",
-            LookActions.tip, Needs.DISTRIBUTION, group=LOOK),
-        Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, group=LOOK,
+            LookActions.tip, Needs.DISTRIBUTION, looks=True),
+        Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, looks=True,
             synonyms="go to step, go to token number", hint=replayed("jump"), worth=2, place=70),
         Action("recall", "Recompute logits",
             "Compute logits again that were dropped, where the sampler's stages need them.",
             lambda own: own.host.answer(own.controller.setup.recall()),
-            Needs.DISTRIBUTION | Needs.ENGINE, group=LOOK),
+            Needs.DISTRIBUTION | Needs.ENGINE, looks=True, hint="recompute", worth=2, place=66),
         Action("metric", "Colour", "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
-            lambda own: own.metric(1), group=LOOK,
+            lambda own: own.metric(1), looks=True,
             synonyms="colors, colour the text, heat map, highlight, surprisal, entropy, probability colours, rank, "
             "metric", hint="colour", worth=3,
             place=120),
         Action("metric_back", "Colour back", "Colour the text by the metric before.", lambda own: own.metric(-1),
-            group=LOOK),
+            looks=True),
         Action("tokens", "Tokens",
             "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
-            LookActions.view, group=LOOK,
-            synonyms="tokenizer, tokenization, token ids, token bytes, token borders, how is the text cut"),
+            LookActions.view, looks=True,
+            synonyms="tokenizer, tokenization, token ids, token bytes, token borders, how is the text cut",
+            hint="tokens", worth=2, place=121),
     ),
 )  # fmt: skip
 
@@ -443,8 +443,8 @@ PROMPT_KEYS = dialog_table(
     note("up down", "On the first and the last line: the prompt before, the next one. `alt+↑` `alt+↓` on any.",
          "other prompts", 5),
     Action("prompt.read_file", "From a file", "Take the text of a file; `→` completes its path.",
-           lambda own: own.read_file(), hint="from a file", worth=4, priority=True),
-    note("ctrl+a", "Select all of it: what is typed then takes its place.", "select all", 2),
+           lambda own: own.read_file(), hint="from a file", worth=2, priority=True),
+    note("ctrl+a", "Select all of it: what is typed then takes its place.", "select all", 4),
     note("tab", hint="next field", worth=3),
     applies("Prefill it."),
     leaves("Leave; what was typed is kept."),
@@ -464,16 +464,16 @@ SETTING_UP = Tool(
     actions=(
         Action("prompt", "Prompt",
             "Give another prompt, raw or through the chat template. What is there stays in the tree.",
-            SetupActions.prompt, Needs.ENGINE, group=SET_UP,
+            SetupActions.prompt, Needs.ENGINE,
             synonyms="system prompt, chat template, new prompt, question, input, system message",
             hint=live("prompt"), worth=9, place=140),
         Action("open", "Open model", "Open another model: one of those on the disk, a directory or a hub id.",
-            lambda own: own.open(), Needs.SESSION, group=SET_UP,
-            synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face"),
+            lambda own: own.open(), Needs.SESSION,
+            synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face",
+            hint="open model", worth=4, place=63),
         Action("facts", "Model facts", "Show what is known of the model.", SetupActions.facts, Needs.MODEL,
-            group=SET_UP,
             synonyms="model info, parameters, model details, config, number of parameters, context length, "
-            "about the model"),
+            "about the model", hint="model facts", worth=4, place=62),
     ),
     owners=(PROMPT_KEYS, MODEL_KEYS),
 )  # fmt: skip
@@ -486,8 +486,14 @@ HELP_PAGES = (
     (
         "concepts",
         "What is shown",
-        "what every panel and every number means",
+        "the screen, its tabs, and what every number means",
         "panels explained, concepts, glossary",
+    ),
+    (
+        "walks",
+        "Walks",
+        "seven walks key by key: the first minute, temperature, the KV cache, a head switched off, a lesson",
+        "first steps, getting started, quick start, walkthrough, new here, key by key",
     ),
     ("lessons", "Writing lessons", "how a lesson of your own is written", "own lesson, author a lesson"),
     *((f"parts/{name}", title, told, "explained, what is it") for name, title, told in TOPICS),
@@ -505,10 +511,6 @@ class ScreenActions(ToolActions):
             yield Findable(f"help {page.rpartition('/')[2]}", label, f"{told[0].upper()}{told[1:]}.", "Help", keys,
                            synonyms, "help", partial(self.host.help, page=page))  # fmt: skip
 
-    def next_panel(self, by: int) -> None:
-        """Go so many panels further."""
-        self.host.go_to(self.host.arrangement.neighbour(by, side=not no_text(self.timeline)))
-
 
 HELP_KEYS = dialog_table(
     "In the help",
@@ -516,62 +518,68 @@ HELP_KEYS = dialog_table(
           hint="other page", worth=6, priority=True),
     note("up down", hint="scroll", worth=5),
     note("enter", hint="open", worth=4),
+    Action("help.filter", "Filter the keys", run=lambda own: own.filter_keys(), hint="filter", worth=4),
     Action("help.pages", "All pages", run=lambda own: own.show_topics()),
     Action("help.close", "Close", run=lambda own: own.leave()),
     told=False,
 )  # fmt: skip
-_FIRST = (
+
+
+def _tab(digit: str, name: str) -> Action:
+    return Action(f"tab_{digit}", name, f"Open the tab {name}: {QUESTIONS[digit]}",
+                  lambda own: own.host.open_tab(digit), hint="tabs", worth=1, place=150)  # fmt: skip
+
+
+def _panel(id: str, label: str, help: str, view: str, synonyms: str) -> Action:
+    return Action(id, label, help, lambda own: own.host.go_to(id), looks=True, synonyms=synonyms, view=view)
+
+
+SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actions=(
+    *(_tab(digit, name) for digit, name in TABS.items()),
+    _panel("candidates", "Candidates", "Show the candidates: the likeliest next tokens.", "candidates",
+           "top candidates, probabilities, distribution, next token probabilities, top tokens"),
+    _panel("steps", "Steps", "Show the steps: a row for each token that was generated.", "steps",
+           "list of tokens, logprobs, log"),
+    _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV cache", "memory, cache size, bytes of the cache"),
+    _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds"),
+    _panel("learn", "Start here", "Show what there is to learn from, to save and to set.", "start here",
+           "getting started, menu, overview"),
+    *both(("next_view", "view_before"), ("Next view", "View before"),
+          "Show the next answer of this tab, or the one before; where one panel is shown at a time, the text, too.",
+          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=6, place=155),
     Action("stop", "Stop",
-            "Pause the run, stop the prefill or a look ahead, or leave the enlarged panel; notices go too.",
-            lambda own: own.host.stop(), group=STEP, synonyms="cancel, abort, interrupt"),
-    Action("next_panel", "Next panel", "Go to the next panel.", lambda own: own.next_panel(1), group=SCREEN),
-    Action("panel_before", "Panel before", "Go to the panel before.", lambda own: own.next_panel(-1), group=SCREEN),
-)  # fmt: skip
-_LAST = (
-    Action("alone", "Text and candidates",
-            "Show the text and the candidates alone, as for a projector; again for all panels.",
-            lambda own: own.host.room.show_alone(), group=SCREEN, synonyms="only the text, hide all panels"),
-    Action("hide", "Hide panel", "Hide the current panel; its number key shows it again.",
-            lambda own: own.host.room.hide({own.host.arrangement.current}), group=SCREEN),
+            "Pause the run, stop the prefill or a look ahead, leave the enlarged panel, or go back to the candidates; "
+            "notices go too.",
+            lambda own: own.host.stop(), synonyms="cancel, abort, interrupt"),
+    Action("alone", "Text and answer",
+            "Show the text and the answer alone, as for a projector; again for all panels.",
+            lambda own: own.host.room.show_alone(), synonyms="only the text, hide all panels"),
+    Action("hide", "Hide panel", "Hide the current panel: steps, KV cache or time; {usual_room} shows all again.",
+            lambda own: own.host.room.hide({own.host.arrangement.current})),
     Action("left_narrower", "Divider left",
             "Move the divider between the columns to the left; or drag it. A panel that is left no room is hidden.",
-            lambda own: own.host.room.resize(-1, 0), group=SCREEN),
+            lambda own: own.host.room.resize(-1, 0)),
     Action("left_wider", "Divider right", "Move the divider between the columns to the right.",
-            lambda own: own.host.room.resize(1, 0), group=SCREEN),
+            lambda own: own.host.room.resize(1, 0)),
     Action("divider_up", "Divider up", "Move the line under the current panel up; or drag it.",
-            lambda own: own.host.room.resize(0, -1), group=SCREEN),
+            lambda own: own.host.room.resize(0, -1)),
     Action("divider_down", "Divider down", "Move the line under the current panel down.",
-            lambda own: own.host.room.resize(0, 1), group=SCREEN),
+            lambda own: own.host.room.resize(0, 1)),
     Action("usual_room", "Usual layout", "Show all panels again, at their usual sizes.",
-            lambda own: own.host.room.usual_layout(), group=SCREEN, synonyms="reset layout, show all panels"),
+            lambda own: own.host.room.usual_layout(), synonyms="reset layout, show all panels"),
     Action("enlarge", "Enlarge", "Give the current panel the whole screen, or back.",
-            lambda own: own.host.room.enlarge(), group=SCREEN, synonyms="full screen, zoom, maximize, bigger",
+            lambda own: own.host.room.enlarge(), synonyms="full screen, zoom, maximize, bigger",
             hint="enlarge", worth=1, place=160),
     Action("theme", "Dark or light", "Switch between the dark and the light theme.",
-            lambda own: own.host.switch_theme(), group=SCREEN,
+            lambda own: own.host.switch_theme(),
             synonyms="dark mode, light mode, dark theme, light theme, appearance"),
     Action("finder", "Find anything",
             "Find a tool, a setting, a lesson, a page of the help, a model or a session by a word.",
-            lambda own: own.host.find_anything(), group=SCREEN, synonyms="command palette, search, commands",
+            lambda own: own.host.find_anything(), synonyms="command palette, search, commands",
             hint="find", worth=12, place=165),
-    Action("help", "Help", "Show the keys and what the panels mean.", lambda own: own.host.help(), group=SCREEN,
+    Action("help", "Help", "Show the keys, and explain what is on show.", lambda own: own.host.help(),
             synonyms="keyboard shortcuts, keys, key bindings, manual, documentation, shortcuts", hint="help",
             worth=13, place=170),
-    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.quit(), group=SCREEN,
+    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.quit(),
             synonyms="exit, leave, close the program, end", hint="quit", worth=8, place=180),
-)  # fmt: skip
-
-
-def screen_tool(panels: Sequence[PanelPlace]) -> Tool:
-    """The tool of the screen's own keys.
-
-    Args:
-        panels: Each gets a number key, in their order, as far as there are digits.
-    """
-    numbers = tuple(_number(place + 1, panel) for place, panel in enumerate(panels[:9]))
-    return Tool("screen", "Screen", ScreenActions, actions=(*_FIRST, *numbers, *_LAST), owners=(HELP_KEYS,))
-
-
-def _number(digit: int, panel: PanelPlace) -> Action:
-    return Action(f"panel_{panel.id}", panel.label, f"Go to {panel.called}.", lambda own: own.host.go_to(panel.id),
-                  group=SCREEN, keys=str(digit), synonyms=panel.synonyms)  # fmt: skip
+))  # fmt: skip

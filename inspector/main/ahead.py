@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from pkgutil import iter_modules
 
 from inspector.main.tool import Tool
 
@@ -82,6 +81,8 @@ def packages_of(tools: Iterable[Tool]) -> Iterable[str]:
 
 def _modules_of(package: str) -> Iterable[str]:
     """The modules of a package, those of packages within it left out."""
+    from pkgutil import iter_modules  # the first screen needs nothing of it
+
     _import(package)
     path = getattr(sys.modules.get(package), "__path__", ())
     return [f"{package}.{found.name}" for found in iter_modules(path) if not found.ispkg]

@@ -56,19 +56,23 @@ def divided(
     return Division(_columns(share), f"{STRETCH} {below - lowest} {lowest}", spans)
 
 
-def across(top: Sequence[str], middle: str, last: Sequence[str], below: int, share: int = HALF) -> Division:
-    """One panel over the whole width, between one or two above it and up to two below.
+def lined(left: Sequence[str], answer: str, lines: Sequence[str], below: int, share: int = HALF) -> Division:
+    """The same with lines on the right, under the answer.
 
     Args:
-        top: Ids of the panels above.
-        middle: Of the one that has the width.
-        last: Of those below.
-        below: Lines of those below.
+        left: Ids of the panels on the left: the text, and perhaps one under it.
+        answer: The panel on the right.
+        lines: Those of one line each under it.
+        below: Lines of the one under the text.
         share: Thousandths of the width for the left column.
     """
-    spans = {id: (1, 2 if len(side) == 1 else 1) for side in (top, last) for id in side}
-    rows = f"{STRETCH} {STRETCH} {below}" if last else f"{STRETCH} {STRETCH}"
-    return Division(_columns(share), rows, {**spans, middle: (1, 2)})
+    rows = 2 + len(lines)
+    spans = {
+        id: (span, 1) for id, span in zip(left, (1, rows - 1) if len(left) > 1 else (rows,), strict=True)
+    }
+    right = {answer: (2, 1), **dict.fromkeys(lines, (1, 1))}
+    heights = (STRETCH, str(max(1, below - len(lines))), *["1"] * len(lines))
+    return Division(_columns(share), " ".join(heights), {**spans, **right})
 
 
 def _columns(share: int) -> str:

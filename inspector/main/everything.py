@@ -15,7 +15,8 @@ from textual.app import App
 
 from engine import confinement
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import TABS, key_for
+from inspector.main.actions import SCREEN_TOOL
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.finder import Findable, Index
 from inspector.main.key_table import available
@@ -83,7 +84,7 @@ class Everything:
         told = {each.id for each in here} | {"finder"}
         for action in main.table.actions:
             if action.id not in told and action.label:
-                yield _findable(action, action.group, action.shown)
+                yield _findable(action, TABS[action.tabs[0]] if action.tabs else "Everywhere", action.way)
         for actions in main.actions.values():
             yield from actions.findable()
         for tool in main.table.tools:
@@ -126,13 +127,17 @@ class Everything:
         if thing is None:
             return
         if not thing.stays:
-            self._leave()
+            self._leave((Dialog,) if self._beside(thing) else (Dialog, ToolScreen))
         self._main.call_later(self._do, thing)
 
-    def _leave(self) -> None:
+    def _beside(self, thing: Findable) -> bool:
+        """Whether it is about the screen around a tool's own one, which can stay."""
+        return bool(thing.action) and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
+
+    def _leave(self, kinds: tuple[type[Dialog[Any] | ToolScreen[Any]], ...]) -> None:
         """Leave what lies over the main screen."""
         app = self._main.app
-        while isinstance(top := app.screen, Dialog | ToolScreen):
+        while isinstance(top := app.screen, kinds):
             top.leave()
             if app.screen is top:  # it has something to say first
                 return

@@ -94,12 +94,18 @@ class Words:
 
     def __init__(self, thing: Findable) -> None:
         self._label = thing.label
-        self.label = _known(thing.label)
+        self.label, self.synonyms = _known(thing.label), _known(thing.synonyms)
         self.phrases = frozenset("".join(asked(phrase)) for phrase in thing.synonyms.split(",")) - {""}
-        self.synonyms = _known(thing.synonyms)
         self._named, self._weight = (CALLED, SYNONYM) if thing.minor else (NAMED, LABEL)
-        self.where, self.help = words_of(thing.where), words_of(thing.help)
-        self._placed = sorted((*self.where, *words_of(thing.label)))
+        where = words_of(thing.where)
+        self._placed = sorted((*where, *words_of(thing.label)))
+        fields = (
+            (self._weight, self.label),
+            (SYNONYM, self.synonyms),
+            (PLACE, where),
+            (SENTENCE, words_of(thing.help)),
+        )
+        self._fields = [(weight, words, frozenset(map(_stem, words))) for weight, words in fields]
 
     @cached_property
     def joined(self) -> str:
@@ -126,32 +132,29 @@ class Words:
 
     def _best(self, typed: str) -> tuple[bool, float, bool]:
         """Of one word: whether it is spelt so, how well it fits, and whether it is one of the label's."""
-        fields = (
-            (self._weight, self.label),
-            (SYNONYM, self.synonyms),
-            (PLACE, self.where),
-            (SENTENCE, self.help),
+        stem = _stem(typed)
+        spelt = max(
+            (weight * (WHOLE if stem in stems else _beginning(typed, words)), weight)
+            for weight, words, stems in self._fields
         )
-        spelt = max((weight * _spelt(typed, words), weight) for weight, words in fields)
         if spelt[0]:
             return True, spelt[0], spelt[1] == self._weight
         if len(typed) < LEAST:
             return False, 0.0, False
-        for weight, words in fields[:3]:
+        for weight, words, _ in self._fields[:3]:
             if any(len(word) >= LEAST and one_off(typed, word) for word in words):
                 return False, weight * MISSPELT, weight == self._weight
         return False, 0.0, False
 
 
-def _spelt(typed: str, words: Sequence[str]) -> float:
-    """The fit of a word to the best of some, as it is spelt; one more s makes no other word."""
-    if any(_stem(typed) == _stem(word) for word in words):
-        return WHOLE
+def _beginning(typed: str, words: Sequence[str]) -> float:
+    """The fit of the beginning of a word to the best of some, 0 where none begins so."""
     beginnings = [len(typed) / len(word) for word in words if word.startswith(typed)]
     return BEGINNING * (0.9 + max(beginnings) / 10) if beginnings else 0.0
 
 
 def _stem(word: str) -> str:
+    """A word without the s of a plural: one more s makes no other word."""
     return word[:-1] if len(word) >= LEAST and word.endswith("s") and not word.endswith("ss") else word
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
 from inspector.main.key_table import KeyTable, refusal
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.player import Player
 from inspector.session.stops import ELSEWHERE, Caption
 from inspector.widgets.actions import Action
+
+if TYPE_CHECKING:
+    from inspector.session.player import Player
 
 
 class CaptionGuide:

@@ -5,6 +5,7 @@ from __future__ import annotations
 PAGES: tuple[tuple[str, str], ...] = (
     ("keys", "Keys"),
     ("concepts", "What is shown"),
+    ("walks", "Walks"),
     ("lessons", "Writing lessons"),
 )
 """File name without its ending, and title."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from inspector.keys import key_for, with_keys
-from inspector.main.actions import BRANCHING, LOOKING, SETTING_UP, TRANSPORT, screen_tool
+from inspector.keys import KEYS, TABS, key_for, with_keys
+from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
 from inspector.main.arrangement import PanelPlace, Place
-from inspector.main.tool import GROUPS, LOOK, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
-from inspector.session.replay_backend import REFUSED
+from inspector.session.transport import REFUSED
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
@@ -45,25 +45,28 @@ EVERYWHERE = ActionTable(
 
 
 PANELS = (
-    PanelPlace("text", "Text", Place.TEXT, "Text", "the text", "output, completion, generated text"),
-    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "the candidates",
-               "top candidates, probabilities, distribution, next token probabilities, top tokens"),
-    PanelPlace("steps", "Steps", Place.LOWER, "Steps", "the steps", "list of tokens, logprobs, log"),
-    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "the KV cache", "memory, cache size, bytes of the cache"),
-    PanelPlace("timing", "Time", Place.LOWER, "Time", "the timings", "timings, tokens per second, milliseconds"),
-)  # fmt: skip
-"""The panels of every session, in the order of the number keys; those of the tools follow."""
+    PanelPlace("text", "Text", Place.TEXT, "Text"),
+    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "candidates"),
+    PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
+    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
+    PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
+    PanelPlace("learn", "Learn", Place.ANSWER, "Learn", "learn"),
+)
+"""The panels of every session; those of the tools follow."""
 
 
 def key_table(tools: Sequence[Tool]) -> KeyTable:
     """All keys of a main screen with some tools."""
-    return KeyTable((TRANSPORT, BRANCHING, LOOKING, SETTING_UP, *tools, screen_tool(panels_with(tools))))
+    return KeyTable((TRANSPORT, BRANCHING, LOOKING, SETTING_UP, *tools, SCREEN_TOOL))
 
 
 def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
     """All panels of a main screen with some tools."""
-    specs = [(tool.id, tool.panel) for tool in tools if tool.panel is not None]
-    return (*PANELS, *(PanelPlace(id, each.name, each.place, each.label, each.called) for id, each in specs))
+    own = [(tool, tool.panel) for tool in tools if tool.panel is not None]
+    return (
+        *PANELS,
+        *(PanelPlace(tool.id, panel.name, Place.ANSWER, panel.label, tool.opener) for tool, panel in own),
+    )
 
 
 class KeyTable:
@@ -78,9 +81,29 @@ class KeyTable:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.tools = tools
-        refuse_doubles("of the main screen", ((tool.id, each) for tool in tools for each in tool.actions))
+        self._holding = {
+            tab: [(tool.id, each) for tool in tools for each in tool.actions if each.holds(tab)]
+            for tab in TABS
+        }
+        """The actions that hold in a tab, by its key, each with the id of its tool."""
+        for tab, name in TABS.items():
+            refuse_doubles(f"in the tab {name}", self._holding[tab])
         self._by_id = {each.id: (tool, each) for tool in tools for each in tool.actions}
-        self._by_key = {key: each for _, each in self._by_id.values() for key in each.names}
+        self._by_key = {
+            tab: {key: each for _, each in holding for key in each.names}
+            for tab, holding in self._holding.items()
+        }
+        order = {id: place for place, id in enumerate(KEYS)}
+        every = sorted(
+            (each for _, each in self._by_id.values()),
+            # those of the tab alone come first
+            key=lambda each: (not each.tabs, order.get(each.id, len(order))),
+        )
+        self.views: Mapping[str, Sequence[Action]] = {
+            tab: [each for each in every if each.view and self._tab(each) == tab] for tab in TABS
+        }
+        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; what holds
+        everywhere comes last."""
 
     def __getitem__(self, id: str) -> Action:
         return self._by_id[id][1]
@@ -94,8 +117,8 @@ class KeyTable:
 
     @property
     def actions(self) -> list[Action]:
-        """In the order of the help: by group, then as the tools come."""
-        return sorted((each for _, each in self._by_id.values()), key=lambda each: GROUPS.index(each.group))
+        """In the order of the help: those that hold everywhere, then by tab, then as the tools come."""
+        return sorted((each for _, each in self._by_id.values()), key=lambda each: each.tabs[:1])
 
     @property
     def tables(self) -> Iterator[ActionTable]:
@@ -105,10 +128,26 @@ class KeyTable:
     @property
     def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Places where actions hold together, as the end of a sentence, and their usual keys by their ids."""
-        yield "on the main screen", {each.id: each.usual for each in self.actions}
+        yield "in every tab", {each.id: each.usual for each in self.actions if not each.tabs}
+        for tab, name in TABS.items():
+            yield f"in the tab {name}", {each.id: each.usual for each in self.actions if each.holds(tab)}
         for table in self.tables:
             where = f"{table.title[0].lower()}{table.title[1:]}"
             yield where, {each.id: each.usual for each in table.actions if each.id}
+
+    def _tab(self, action: Action) -> str:
+        """Key of the tab that an answer stands in: one that holds everywhere is with its tool's first one."""
+        opener = self.tool(action.id).opener
+        return action.tabs or (self[opener].tabs if opener else "")
+
+    def answers(self, tab: str) -> list[str]:
+        """Ids of the actions after which an answer is on show: none that asks first, or switches something in a panel.
+
+        Args:
+            tab: Key of theirs.
+        """
+        tools = ((self.tool(each.id), each) for each in self.views[tab] if not each.view.endswith("…"))
+        return [each.id for tool, each in tools if tool.panel is not None or tool.owners]
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
@@ -122,17 +161,18 @@ class KeyTable:
         """
         return next((tool.actions[0].label for tool in self.tools if tool.id == id), "")
 
-    def at(self, key: str, owners: Mapping[str, ToolActions]) -> Action | None:
+    def at(self, key: str, owners: Mapping[str, ToolActions], tab: str) -> Action | None:
         """The action of a key now.
 
         Args:
             key: As Textual names it.
             owners: The tools' actions.
+            tab: Key of the open one.
         """
         found = (
             each for level in self._contexts(owners) for _, each in level if each.run and key in each.names
         )
-        return next(found, self._by_key.get(key))
+        return next(found, self._by_key[tab].get(key))
 
     def now(self, id: str, owners: Mapping[str, ToolActions]) -> tuple[Offered, Offered]:
         """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
@@ -150,10 +190,15 @@ class KeyTable:
             raise KeyError(id)
         return now, usual or now
 
-    def levels(self, owners: Mapping[str, ToolActions]) -> Iterator[list[Offered]]:
-        """The actions that hold now, the topmost first: the contexts, and under them the main screen's own."""
+    def levels(self, owners: Mapping[str, ToolActions], tab: str) -> Iterator[list[Offered]]:
+        """The actions that hold now, the topmost first: the contexts, and under them the main screen's own.
+
+        Args:
+            owners: The tools' actions.
+            tab: Key of the open one.
+        """
         yield from self._contexts(owners)
-        yield [(owners[tool.id], each) for tool in self.tools for each in tool.actions]
+        yield [(owners[tool], each) for tool, each in self._holding[tab]]
 
     def _contexts(self, owners: Mapping[str, ToolActions]) -> Iterator[list[Offered]]:
         for tool in reversed(self.tools):
@@ -198,7 +243,7 @@ def _has_distribution(action: Action, controller: Controller) -> bool:
     if Needs.DISTRIBUTION not in action.needs or controller.stepping:
         return True
     if controller.timeline.phase is Phase.RETURNING:
-        return action.group == LOOK
+        return action.looks
     return action.moves in controller.transport.ready
 
 
@@ -227,17 +272,19 @@ def _not_yet(action: Action, timeline: Timeline) -> str:
 # ---- the help on keys -------------------------------------------------------------------------
 
 
-def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = ()) -> str:
-    """The page of keys: a table for each group, then what the tools have to say of their own.
+def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = (), tab: str = "") -> str:
+    """The page of keys: a table for each tab, then what the tools have to say of their own.
 
     `inspector/help/keys.md` is that of the tools that come with the program.
 
     Args:
         table: All keys.
         first: The tables that it begins with.
+        tab: The open tab, whose keys come next; empty for those that hold everywhere.
     """
     others = (each for each in table.tables if each not in first)
-    return _page((*first, *_groups(table), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
+    groups = sorted(_groups(table), key=lambda group: group[0] != tab)
+    return _page((*first, *(section for _, section in groups), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
 
 
 def screen_markdown(tool: Tool, first: Sequence[ActionTable] = ()) -> str:
@@ -251,8 +298,9 @@ def _page(tables: Iterable[ActionTable | str]) -> str:
     return "\n".join(("# Keys", *parts)) + "\n"
 
 
-def _groups(table: KeyTable) -> Iterator[str]:
-    """The sections of the main screen: a row for each action."""
-    for group, actions in groupby(table.actions, key=lambda each: each.group):
+def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
+    """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
+    for tabs, actions in groupby(table.actions, key=lambda each: each.tabs[:1]):
         rows = (f"| `{each.shown}` | **{each.label}.** {each.told} |" for each in actions)
-        yield "\n".join(("", f"## {group}", "", "| key | what it does |", "|---|---|", *rows))
+        title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
+        yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))

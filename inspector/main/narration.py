@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.frozen import frozen
+from inspector.state.timeline import TO_PREDICT
 from inspector.widgets.actions import Action, ActionTable, Hint, line
 from inspector.widgets.canvas import looks_same
 
@@ -36,6 +37,8 @@ class Narration:
     """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
     hidden: frozenset[str] = frozenset()
     """Parts that the panels conceal: see `Timeline.concealed`."""
+    hidden_as: str = TO_PREDICT
+    """Why, for their frames."""
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
     blank: bool = False

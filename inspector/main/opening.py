@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
 from engine.protocol import Failure, Loading
 from engine.thread import WITHOUT_MLX
-from inspector.display import visible, visible_lines
+from inspector.display import pad, visible, visible_lines
 from inspector.keys import key_for
 from inspector.session.setup import Setup
 from inspector.state.timeline import Phase, Timeline
@@ -89,18 +90,21 @@ def _empty(setup: Setup) -> list[Content]:
 def _offers() -> Content:
     """Advice to a stranger on things to look at meanwhile."""
     offers = (
-        ("tour", "a tour of the panels"),
+        ("tour", "a tour of the tabs"),
         ("lessons", "lessons: predict, do it, and see"),
         ("help", "keys and concepts"),
         ("sessions", "recent sessions"),
     )
-    return Content("\n").join(_keys([offer]) for offer in offers)
+    wide = max(cell_len(key_for(id)) for id, _ in offers)
+    return Content("\n").join(_keys([offer], wide) for offer in offers)
 
 
-def _keys(actions: Sequence[tuple[str, str]]) -> Content:
-    """The keys of actions, and what they do."""
+def _keys(actions: Sequence[tuple[str, str]], wide: int = 0) -> Content:
+    """The keys of actions, in so many cells at least, and what they do."""
     return Content("   ").join(
-        Content.styled(key_for(id), "bold $text-primary") + Content(f" {does}") for id, does in actions
+        Content.styled(pad(key_for(id), max(wide, cell_len(key_for(id)))), "bold $text-primary")
+        + Content(f" {does}")
+        for id, does in actions
     )
 
 
@@ -118,7 +122,6 @@ def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> 
     """A failure, its reason, and the actions that help; `what` is printable."""
     lines = [
         Content.styled(what, "bold $text-error"),
-        Content(),
         Content(visible_lines(failure.message)),
         Content(visible_lines(failure.hint)),
         Content(),

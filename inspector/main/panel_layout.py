@@ -10,26 +10,28 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
 
-from inspector.keys import key_for
-from inspector.main.arrangement import Arrangement, Layout, Place, layout_for
+from inspector.keys import key_for, with_keys
+from inspector.main.arrangement import TALL, Arrangement, Layout, Place, layout_for
 from inspector.main.division import (
     HALF,
     LEAST_LINES,
     WHOLE,
     Division,
     Grip,
-    across,
     divided,
     divider_at,
+    lined,
     moved,
 )
 from inspector.main.tool import ToolActions
 
-BELOW, BELOW_LOW, LAST, LAST_LOW = 16, 12, 8, 5
-"""Lines of the panels below, and of those below one that has the whole width; the latter of each on a low terminal."""
-TALL = 32
-"""Rows from which a terminal is not low."""
-ALONE = "Text and candidates alone. 0 brings the other panels back"
+BELOW, BELOW_LOW = 16, 12
+"""Lines of the panels below; the latter on a low terminal."""
+FRAME = 5
+"""Lines around the panels: header, tabs, status and keys."""
+OF_NO_TEXT = "learn"
+"""The answer that can be shown while there is no text yet."""
+ALONE = "Text and answer alone. {alone} brings the other panels back"
 
 
 # ---- where the panels are -----------------------------------------------------------------------
@@ -52,23 +54,63 @@ class PanelLayout:
         """Of the dividers that were moved: `config.preferences.SIZES`."""
         self._screen, self._actions = screen, actions
         self._arranged: tuple[object, ...] | None = None
+        self.covered: Callable[[], bool] = lambda: False
+        """Whether a tool's own screen lies over the answer."""
         self.waiting = True
         """Whether there is no text yet."""
+        self.columns = 0
+        """That panels have at most before a class, 0 for all."""
 
     @property
     def now(self) -> Layout:
         """The kind of the layout now."""
-        return layout_for(*self._screen.app.size, self.arrangement.enlarged, self.arrangement.alone)
+        return layout_for(*self._screen.app.size, self.arrangement.enlarged)
+
+    @property
+    def _tall(self) -> bool:
+        return self._screen.app.size.height >= TALL
+
+    @property
+    def answer(self) -> str:
+        """The panel in the place of the answer: that of an open dialog comes first."""
+        arrangement = self.arrangement
+        own = "" if self.waiting and arrangement.answer != OF_NO_TEXT else arrangement.answer
+        return self._in_dialog or own or arrangement.first
 
     @property
     def _in_dialog(self) -> str | None:
-        return next((id for id, actions in self._actions.items() if actions.in_dialog), None)
+        own = (panel.id for panel in self.arrangement.panels if panel.id in self._actions)
+        return next((id for id in own if self._actions[id].in_dialog), None)
+
+    @property
+    def _of_text(self) -> bool:
+        """Whether a lesson is about the text."""
+        return self._screen.query_one(f"#{self.arrangement.text}").has_class("-spot")
 
     @property
     def shown(self) -> frozenset[str]:
-        """Ids of the panels that are, or are about to be, on screen."""
-        side = None if self.waiting else self._in_dialog or self.arrangement.open_side
-        return self.arrangement.shown(self.now, side)
+        """Ids of the panels that are, or are about to be, on screen: none that the dialog of a panel lies over."""
+        arrangement, now = self.arrangement, self.now
+        shown = arrangement.shown(now, self.answer, self._tall)
+        if self._in_dialog is None:
+            return shown
+        beside = arrangement.of(Place.STEPS) if now is not Layout.GRID else []
+        return shown - {*arrangement.of(Place.LOWER), *beside}
+
+    @property
+    def answer_area(self) -> Region:
+        """The place of the answer on the terminal, from its frame to that of the last panel under it."""
+        width, height = self._screen.app.size
+        top = max(self._screen.query_one(f"#{id}").region.bottom for id in ("header", "tabs"))
+        text = self._screen.query_one(f"#{'opening' if self.waiting else self.arrangement.text}").region
+        if self.now is not Layout.GRID:
+            return Region(0, top, min(width, self.columns or width), max(1, height - top - 2))
+        under = (
+            0
+            if self.arrangement.alone
+            else len({*self.arrangement.of(Place.LOWER)} - self.arrangement.hidden - {self.answer})
+        )
+        return Region(text.right, top, max(1, width - text.right), max(1, height - top - 2 - under))
 
     def apply(self) -> None:
         """Arrange the panels where anything about that changed, and focus the current one."""
@@ -81,6 +123,9 @@ class PanelLayout:
             self._area.size,
             sizes,
             self.arrangement.alone,
+            self.lines,
+            self._of_text,
+            self.covered(),
         )
         if arranged != self._arranged:
             self._arranged = arranged
@@ -96,9 +141,13 @@ class PanelLayout:
             **{f"-{kind.value}": kind is layout for kind in Layout},
             "-waiting": self.waiting,
             "-trying": trying,
-            "-wide-below": self._across(shown),
-            "-alone": layout is Layout.STACK and len(shown) == 2,
+            "-covered": self.covered(),
         }
+
+    @property
+    def lines(self) -> frozenset[str]:
+        """Ids of the panels that are one line each."""
+        return self.arrangement.lines(self.now, self.answer, self.covered())
 
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
         screen, arrangement, waiting = self._screen, self.arrangement, self.waiting
@@ -106,8 +155,16 @@ class PanelLayout:
         screen.update_classes(self._classes(layout, shown, trying))
         for panel in arrangement.panels:
             replaced = waiting and panel.id == arrangement.text
-            screen.query_one(f"#{panel.id}").display = panel.id in shown and not replaced
+            widget = screen.query_one(f"#{panel.id}")
+            widget.display = panel.id in shown and not replaced
+            if widget.has_class("-line") is not (panel.id in self.lines):
+                widget.set_class(panel.id in self.lines, "-line")
         screen.query_one("#opening").display = waiting and arrangement.text in shown
+        # the toolkit fills the grid row by row: the answer follows the text
+        first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
+        area = screen.query_one("#panels")
+        if [child.id for child in area.children][: len(first)] != first:
+            area.sort_children(key=lambda child: first.index(child.id) if child.id in first else len(first))
         sizes = {} if trying else self.sizes
         self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
         self._size(layout, shown, sizes)
@@ -116,33 +173,32 @@ class PanelLayout:
 
     @property
     def _area(self) -> Region:
-        """Of all panels."""
-        return self._screen.query_one("#panels").region
+        """Of all panels, in a stack without those of one line, which are the last."""
+        region = self._screen.query_one("#panels").region
+        lines = len(self.lines & self.shown) if self.now is Layout.STACK else 0
+        return Region(region.x, region.y, region.width, max(0, region.height - lines))
 
-    def _across(self, shown: frozenset[str]) -> bool:
-        """Whether a tool's panel below has the whole width."""
-        places = {panel.place for panel in self.arrangement.panels if panel.id in shown}
-        return Place.BELOW in places and Place.SIDE not in places
+    @property
+    def _room(self) -> int:
+        """Lines of all panels: a narrator's card leaves less."""
+        return self._area.height or self._screen.app.size.height - FRAME
 
     def _division(self, shown: frozenset[str], sizes: Mapping[str, int]) -> Division:
-        """The grid of the panels on screen."""
-        low = self._screen.app.size.height < TALL
-        seen = [panel for panel in self.arrangement.panels if panel.id in shown]
-        first = next(panel.id for panel in self.arrangement.panels if panel.place is Place.LOWER)
-        under = [panel.id for panel in seen if panel.place is Place.BELOW or panel.id == first]
-        top = [panel.id for panel in seen if panel.place in (Place.UPPER, Place.SIDE)]
-        rest = [panel.id for panel in seen if panel.place is Place.LOWER and panel.id != first]
-        share = sizes.get("left", HALF)
-        if self._across(shown):
-            last = LAST_LOW if low else LAST
-            return across([self.arrangement.text, *top], under[0], rest, last, share)
-        lines = sizes.get("below", BELOW_LOW if low else BELOW)
-        most = max(2, self._screen.app.size.height - 3 - LEAST_LINES)
-        lines = max(2, min(lines, most))
-        left, right = [self.arrangement.text, *under], [*top, *rest]
-        if rest and not top:  # the toolkit fills the grid row by row: something is to follow the text
-            left, right = left[:1], [*under, *rest]
-        return divided(left, right, lines, share, sizes.get("last"))
+        """The grid of the panels on screen: text and steps left, the answer and what is under it right."""
+        answer, text = self.answer, self.arrangement.text
+        left = [text, *self._placed(Place.STEPS, shown - {answer})]
+        right = [answer, *self._placed(Place.LOWER, shown - {answer})]
+        lines = sizes.get("below", BELOW if self._tall else BELOW_LOW)
+        room = self._room
+        most = max(2, room - (room // 2 if self._of_text else LEAST_LINES))
+        below, share = max(2, min(lines, most)), sizes.get("left", HALF)
+        if self.lines:
+            return lined(left, answer, right[1:], below, share)
+        return divided(left, right, below, share, sizes.get("last"))
+
+    def _placed(self, place: Place, shown: frozenset[str]) -> list[str]:
+        """Ids of the panels of a place that are on screen."""
+        return [panel.id for panel in self.arrangement.panels if panel.place is place and panel.id in shown]
 
     def _divide(self, division: Division | None) -> None:
         """Divide the grid; without one its rows and columns are nobody's."""
@@ -158,11 +214,12 @@ class PanelLayout:
     def _size(self, layout: Layout, shown: frozenset[str], sizes: Mapping[str, int]) -> None:
         """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
         lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
-        if layout is Layout.STACK and len(shown) == 3 and "candidates" in sizes:
-            upper, lower = (id for id in self._order() if id in shown - {self.arrangement.text})
-            most = self._screen.app.size.height - 3 - LEAST_LINES
-            lines[lower] = min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES)
-            lines[upper] = min(sizes["candidates"], most - lines[lower])
+        if layout is Layout.STACK and "candidates" in sizes:
+            steps = [id for id in self._placed(Place.STEPS, shown) if id != self.answer]
+            most = self._room - LEAST_LINES
+            for id in steps:
+                lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
+            lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
         for id, widget in self._widgets().items():
             widget.styles.height = lines.get(id)
             text = id in ("opening", self.arrangement.text)
@@ -220,24 +277,26 @@ class PanelLayout:
             return "last", lowest
         if "below" in present:
             return "below", area.bottom - present["below"]
-        if "lower" not in present:
+        if "candidates" not in present:
             return "", 0
-        if current == self.arrangement.text:
-            return "candidates", area.bottom - present["lower"] - present["candidates"]
-        return "lower", area.bottom - present["lower"]
+        lower = present.get("lower", 0)
+        if lower and current not in (self.arrangement.text, self.answer):
+            return "lower", area.bottom - lower
+        return "candidates", area.bottom - lower - present["candidates"]
 
     def _regions(self) -> dict[str, Region]:
-        """Regions of the panels on screen; the text's place has something else in it while there is no text."""
-        text = "opening" if self.waiting else self.arrangement.text
-        widgets = {
-            id: text if id == self.arrangement.text else id for id in self._order() if id in self.shown
-        }
+        """Regions of the panels on screen, but those of one line, which no divider moves.
+
+        The text's place has something else in it while there is no text.
+        """
+        text, shown = "opening" if self.waiting else self.arrangement.text, self.shown - self.lines
+        widgets = {id: text if id == self.arrangement.text else id for id in self._order() if id in shown}
         return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
 
     def _present(self) -> dict[str, int]:
         """The lines that can be moved now, as they are on screen."""
         regions, area = self._regions(), self._area
-        if self.now is Layout.GRID and not self._across(self.shown):
+        if self.now is Layout.GRID:
             tops = [region.bottom for region in regions.values() if region.y == area.y]
             if not tops:
                 return {}  # the terminal has just got another size, and the panels not yet their places
@@ -247,9 +306,11 @@ class PanelLayout:
             )
             last = {"last": column[2].height} if len(column) == 3 else {}
             return {"below": under, **last} if under else {}
-        if self.now is Layout.STACK and len(regions) == 3:
-            upper, lower = (id for id in self._order() if id in regions and id != self.arrangement.text)
-            return {"candidates": regions[upper].height, "lower": regions[lower].height}
+        if self.now is Layout.STACK and self.answer in regions:
+            present = {"candidates": regions[self.answer].height}
+            for id in {*self.arrangement.of(Place.STEPS)} & {*regions} - {self.answer}:
+                present["lower"] = regions[id].height
+            return present
         return {}
 
     def _focus_current(self) -> None:
@@ -274,62 +335,47 @@ class PanelRoom:
         self._layout, self._answer = layout, answer
 
     def hide(self, panels: Collection[str]) -> None:
-        """Hide panels, and name the keys that bring them back; a tool's is closed."""
+        """Hide panels, and name the key that brings them back."""
         arrangement = self._layout.arrangement
-        if not panels:
-            self._answer()
-            return
-        places = [(place + 1, panel) for place, panel in enumerate(arrangement.panels) if panel.id in panels]
-        going = [(key, panel) for key, panel in places if panel.id != arrangement.text]
-        for _, panel in going:
-            if arrangement.is_tool(panel.id):
-                arrangement.close(panel.id)
-            else:
-                arrangement.hide(panel.id)
-        names, keys = _listed([panel.label for _, panel in going]), _listed([str(key) for key, _ in going])
-        again = "shows it again" if len(going) == 1 else "show them again"
+        going = [
+            panel for panel in arrangement.panels if panel.id in panels and arrangement.can_hide(panel.id)
+        ]
+        for panel in going:
+            arrangement.hide(panel.id)
         self._answer(
-            f"{names} hidden. {keys} {again}, \\ all panels at their usual sizes"
+            f"{_listed([panel.label for panel in going])} hidden. {key_for('usual_room')} shows all panels again"
             if going
-            else "Text stays. 2, 3, 4 and 5 go to panels that can be hidden, 0 hides all but the candidates"
+            else "Text and answer stay: steps, KV cache and time can be hidden, once you clicked them"
+            if panels
+            else ""
         )
 
     def dragged(self, panels: Collection[str]) -> None:
         """Say which panels letting go of the mouse would hide, and have everything shown again."""
         going = [panel for panel in self._layout.arrangement.panels if panel.id in panels]
-        stays = "" if self._layout.now is Layout.BESIDE else self._layout.arrangement.text
-        names = [panel.label for panel in going if panel.id != stays]
+        names = [panel.label for panel in going]
         self._answer(f"Let go to hide {_listed(names)}" if names else "")
 
     def let_go(self, panels: Collection[str]) -> None:
         """Hide panels that a divider left no room; where one is shown at a time, none takes its place."""
-        layout, arrangement = self._layout.now, self._layout.arrangement
-        left = self._layout.shown - set(panels)
-        if layout is Layout.BESIDE and len(left) == 1:
-            arrangement.go(next(iter(left)), layout)
+        arrangement, answer = self._layout.arrangement, self._layout.answer
+        if arrangement.text in panels or answer in panels:
+            arrangement.look_at(answer if arrangement.text in panels else arrangement.text)
             arrangement.enlarged = True
-            self._answer(
-                f"{arrangement.panels[arrangement.number].label} alone. {key_for('enlarge')} or esc "
-                "brings the other panel back"
-            )
-        elif panels and layout is Layout.STACK and left == arrangement.top:
-            arrangement.set_alone(True)
-            self._answer(ALONE)
+            self._answer(f"{arrangement.label} alone. {key_for('enlarge')} or esc brings the others back")
         else:
             self.hide(panels)
 
     def show_alone(self) -> None:
-        """Show the text and the candidates alone, or all panels again."""
+        """Show the text and the answer alone, or all panels again."""
         self._layout.arrangement.set_alone(not self._layout.arrangement.alone)
-        self._answer(ALONE if self._layout.arrangement.alone else "")
+        self._answer(with_keys(ALONE) if self._layout.arrangement.alone else "")
 
     def enlarge(self) -> None:
         """Give the current panel the whole screen, or back."""
         self._layout.arrangement.enlarged = not self._layout.arrangement.enlarged
         enlarged = self._layout.arrangement.enlarged
-        self._answer(
-            f"Enlarged: {key_for('enlarge')} or esc goes back, tab to the next panel" if enlarged else ""
-        )
+        self._answer(f"Enlarged: {key_for('enlarge')} or esc goes back" if enlarged else "")
 
     def resize(self, across: int, down: int) -> None:
         """Move the divider between the columns, or the line under the current panel, by so many steps."""
@@ -410,7 +456,8 @@ class PanelArea(Container):
         self._hide(squeezed)
 
     def on_resize(self) -> None:
-        """Let go: the panels are not where they were when the divider was taken hold of."""
+        """Divide the room anew; let go: the panels are not where they were when the divider was taken hold of."""
+        self._layout.apply()
         if self._grip is not None:
             self._let_go()
             self._dragged(())  # nothing is about to be hidden any more

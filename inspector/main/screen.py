@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingsMap
 from textual.content import Content
+from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -19,7 +20,7 @@ from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences
 from inspector.display import visible
-from inspector.keys import key_for, with_keys
+from inspector.keys import TABS, go_to, key_for, with_keys
 from inspector.main.arrangement import MINIMUM, Arrangement, Layout, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
@@ -38,18 +39,23 @@ from inspector.main.panel_layout import PanelArea, PanelLayout, PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
+from inspector.main.panels.learn import LearnPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
+from inspector.main.tabs import TabLines
 from inspector.main.tool import Tool, ToolActions, ToolMessage
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.setup import PACES
+from inspector.state.timeline import TO_PREDICT
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
+from inspector.widgets.canvas import Canvas
+from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import Overlay, shown
 
 Result = TypeVar("Result")
@@ -87,8 +93,17 @@ class MainScreen(KeyedScreen[None]):
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
+        self._panel_layout.covered = lambda: self.tool_screen is not None
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self.tab = next(iter(TABS))
+        """Key of the open tab."""
+        self._named = ""
+        """The tab that sentences were written for last."""
+        self._last = {tab: self.table.answers(tab)[0] for tab in TABS}
+        """By tab the answer that was shown there last."""
+        self._view = self._last[self.tab]
+        """Id of the action of the answer on show, when that was looked at last."""
         self._guide = CaptionGuide(self, self.host, self.table, self.actions)
         self._text = TextPanel(id="text", classes="panel")
         self._remembered = remembered or Remembered(Preferences())
@@ -105,15 +120,16 @@ class MainScreen(KeyedScreen[None]):
     def compose(self) -> ComposeResult:
         self._begin_classes()
         yield HeaderLine(id="header")
+        yield TabLines(self.host.press, id="tabs")
         with PanelArea(self._panel_layout, self.host.room.dragged, self.host.room.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield CandidatesPanel(id="candidates", classes="panel")
-            yield from self._tool_panels(Place.SIDE)
             yield StepsPanel(id="steps", classes="panel")
-            yield from self._tool_panels(Place.BELOW)
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
+            yield LearnPanel(self.table, id="learn", classes="panel")
+            yield from self._tool_panels()
         yield CaptionLine(id="caption")
         yield NarrationCard()
         yield StatusLine(id="status")
@@ -121,12 +137,12 @@ class MainScreen(KeyedScreen[None]):
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
-    def _tool_panels(self, place: Place) -> Iterable[Widget]:
+    def _tool_panels(self) -> Iterable[Widget]:
         for tool in self.table.tools:
-            if tool.panel is not None and tool.panel.place is place:
+            if tool.panel is not None:
                 widget = tool.panel.make()
                 widget.id = tool.id
-                widget.add_class("panel", f"-{place.value}", update=False)
+                widget.add_class("panel", update=False)
                 yield widget
 
     def _begin_classes(self) -> None:
@@ -177,6 +193,12 @@ class MainScreen(KeyedScreen[None]):
         if not self.is_active:
             self._repaint_required = False
 
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        """Lay out; a tool's own screen follows the answer."""
+        super()._refresh_layout(size, scroll)
+        if (opened := self.tool_screen) is not None:
+            opened.follow()
+
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""
         if not self._stale:
@@ -200,8 +222,8 @@ class MainScreen(KeyedScreen[None]):
         """Show everything; where a dialog is being put over this, once that is painted: it is what was asked for."""
         top = self.app.screen
         if isinstance(top, Overlay) and not top.painted:
-            top.call_after_refresh(self.show)
-        else:
+            top.call_after_refresh(self._show_after_opening)
+        elif self._stale:  # asked for twice, it is shown once
             self.show()
 
     def show(self) -> None:
@@ -219,6 +241,7 @@ class MainScreen(KeyedScreen[None]):
         self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_mib * 2**20
         self.panel(TextPanel).show(timeline)
         self.panel(CandidatesPanel).show(timeline)
+        self.panel(StepsPanel).ask("learn" not in self._panel_layout.shown)
         self.panel(StepsPanel).show(timeline)
         self.panel(KVPanel).show(timeline)
         self.panel(TimingPanel).show(timeline)
@@ -231,10 +254,15 @@ class MainScreen(KeyedScreen[None]):
         candidate = self.panel(CandidatesPanel).candidate
         self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
         self._silent = self._silenced(told)
+        self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
+        self._show_tab()
         for actions in self.actions.values():
             actions.shown()
+        opened = self.tool_screen
+        if opened is not None:
+            opened.changed()
 
     def replayed(self) -> None:
         """Show what a recording showed, and go where its caption points."""
@@ -259,12 +287,14 @@ class MainScreen(KeyedScreen[None]):
             return None  # as most of the time: nothing of it is looked at again with each frame
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
-        self.set_class(told is not None and told.room > 0, "-projected")
+        self._panel_layout.columns = told.room if told is not None else 0
+        self.set_class(self._panel_layout.columns > 0, "-projected")
         self.set_class(told is not None and told.blank, "-blank")
         spot = told.spotlight if told is not None else ""
         places = {panel.id for panel in self.arrangement.panels}
-        self.arrangement.spotlight = spot if spot in places else ""
-        self.controller.timeline.concealed = told.hidden if told is not None else frozenset()
+        timeline = self.controller.timeline
+        timeline.concealed = told.hidden if told is not None else frozenset()
+        timeline.concealed_as = told.hidden_as if told is not None else TO_PREDICT
         bright = {"text", spot, *(id for id, each in self.actions.items() if each.in_dialog)}
         for panel in self.arrangement.panels:
             dim = spot in places and panel.id not in bright
@@ -279,9 +309,10 @@ class MainScreen(KeyedScreen[None]):
         narrator = self.narrator
         if told is None or narrator is None:
             return frozenset()
+        contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
         return frozenset(
             each.id
-            for each in self.table.actions
+            for each in (*self.table.actions, *contexts)
             if not told.keys.isdisjoint(each.names) or narrator.refuses(each)
         )
 
@@ -296,8 +327,7 @@ class MainScreen(KeyedScreen[None]):
 
     def _whereabouts(self) -> str:
         if self._panel_layout.now is Layout.SINGLE:
-            place = self.arrangement.number + 1
-            return f"{place}/{len(self.arrangement.panels)} {self.arrangement.name}"
+            return self.arrangement.name
         return self.controller.transport.whereabouts
 
     # ---- keys -------------------------------------------------------------------------------
@@ -310,12 +340,12 @@ class MainScreen(KeyedScreen[None]):
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
-        return self.table.at(key, self.actions)
+        return self.table.at(key, self.actions, self.tab)
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
         return hints_of(
-            self.table.levels(self.actions),
+            self.table.levels(self.actions, self.tab),
             lambda each: each.id not in self._silent,
             lambda each: available(self.table.get(each.id, each), self.controller),
         )
@@ -332,11 +362,19 @@ class MainScreen(KeyedScreen[None]):
         if refused := waits or refusal(usual, self.controller, usual_owner):
             self.host.answer(refused)
             return
+        if usual.view and (opened := self.tool_screen) is not None:
+            opened.goes_to(id)
+            if not self._left_tool_screen():
+                return
+            if self.view == id and instead is None:  # as in `open_tab`
+                self.host.answer()
+                return
         for each in self.actions.values():
             each.pressed(id)
         run = instead or (partial(action.run, owner) if action.run is not None else None)
         if run is not None and (done := run()) is not None:
             await done
+        self._follow_view()
 
     async def perform(self, action: Action) -> None:
         """Do what an action does now, or say why it can't be done."""
@@ -353,6 +391,116 @@ class MainScreen(KeyedScreen[None]):
             return False
         self.host.answer(f"Press {key_for('quit')} once more to quit")
         return True
+
+    # ---- tabs -------------------------------------------------------------------------------
+
+    @property
+    def tool_screen(self) -> ToolScreen[Any] | None:
+        """The tool's own screen that is open; a dialog may lie over it."""
+        stack = self.app.screen_stack
+        return next(
+            (each for each in reversed(stack) if isinstance(each, ToolScreen) and not each.left), None
+        )
+
+    @property
+    def view(self) -> str:
+        """Id of the action whose answer is on show."""
+        if (opened := self.tool_screen) is not None:
+            return opened.opener or next((t.opener for t in self.table.tools if t.id == opened.TOOL), "")
+        answer = self._panel_layout.answer
+        return next((panel.view for panel in self.arrangement.panels if panel.id == answer), "")
+
+    @property
+    def views(self) -> Sequence[Action]:
+        """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
+        wide = self._panel_layout.now is Layout.GRID
+        beside = [panel.view for panel in self.arrangement.panels if wide and panel.place is Place.STEPS]
+        return [each for each in self.table.views[self.tab] if each.id not in beside]
+
+    def _follow_view(self) -> None:
+        """Have the tab be that of the answer on show, once that is another one."""
+        if (view := self.view) != self._view:
+            self._view = view
+            if view in self.table and (tabs := self.table[view].tabs):
+                self.tab, self._last[tabs] = tabs, view
+        self._name_keys()
+
+    def _name_keys(self) -> None:
+        """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
+        if self.tab == self._named:
+            return
+        self._named = self.tab
+        go_to(self.tab)
+        for panel in self.query(Inked):
+            if isinstance(panel, Canvas):
+                panel.redraw()
+            else:
+                panel.refresh()
+
+    def _show_tab(self) -> None:
+        self.query_one(TabLines).show(
+            self.tab, self.views, self.view, lambda each: available(each, self.controller)
+        )
+
+    def _left_tool_screen(self) -> bool:
+        """Leave the tool's own screen that is on top; returns whether it went."""
+        opened = self.tool_screen
+        if opened is not None and self.app.screen is opened:
+            opened.leave()
+        return self.tool_screen is None
+
+    async def open_tab(self, tab: str) -> None:
+        """Open a tab with the answer that was shown there last.
+
+        Args:
+            tab: Its key.
+        """
+        if self._last[tab] == self.view:
+            self.tab = tab
+            if self._panel_layout.now is Layout.SINGLE:
+                self.arrangement.look_at(self._panel_layout.answer)
+            self.changed()
+            return
+        if self.tool_screen is not None and not self._left_tool_screen():
+            return
+        self.tab, self._view = tab, self.view
+        self._name_keys()
+        if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
+            await self.do(wanted := self._last[tab])
+            if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
+                self.tab, self._view = tab, self.view
+        self.changed()
+
+    async def turn_view(self, by: int) -> None:
+        """Show the answer so many places further in the open tab; those that can't be shown now are passed over.
+
+        Where one panel is shown at a time, the text comes before the first one.
+        """
+        self.host.answer()
+        offered = {each.id for each in self.views}
+        views = [each for each in self.table.answers(self.tab) if each in offered]
+        arrangement, text = self.arrangement, self.arrangement.text
+        single = self._panel_layout.now is Layout.SINGLE
+        if single:
+            views = [text, *views]
+        at = text if single and self.tool_screen is None and arrangement.current == text else self.view
+        place = views.index(at) if at in views else -1 if by > 0 else 0
+        for further in range(1, len(views) + 1):
+            wanted = views[(place + by * further) % len(views)]
+            if wanted == text:
+                if self.tool_screen is None or self._left_tool_screen():
+                    self._view = self.view  # the tab stays open, whichever answer that screen was over
+                    self.host.go_to(text)
+                return
+            if self.view != wanted:
+                await self.do(wanted)
+            if self.view == wanted:
+                arrangement.look_at(self._panel_layout.answer)
+                if wanted != at:
+                    self.host.answer()  # nothing of those that were passed over
+                    return
+        if not self.status.answer:
+            self.host.answer("No other answer can be shown in this tab now")
 
     @property
     def _tool(self) -> Tool | None:
@@ -393,7 +541,8 @@ class MainScreen(KeyedScreen[None]):
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels
         ):
-            self.host.go_to(str(focused))
+            self.arrangement.look_at(str(focused))
+            self.host.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
@@ -428,6 +577,7 @@ class ScreenHost:
         self.playback = playback
         self.clipboard = Clipboard(screen)
         self._screen, self._table, self._layout = screen, table, layout
+        self.tools = table.tools
         self.room = PanelRoom(layout, self.answer)
         """Hides and sizes the panels."""
 
@@ -443,6 +593,8 @@ class ScreenHost:
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
         self._screen.status.say(answer, self.controller.timeline.phase)
+        if answer and (opened := self._screen.tool_screen) is not None:
+            opened.say(answer)
         self.changed()
 
     def expect(self) -> None:
@@ -496,13 +648,18 @@ class ScreenHost:
         self.arrangement.go(panel, self._layout.now)
         self.answer()
 
-    def toggle(self, panel: str) -> None:
-        """Open a tool's panel, or close it."""
-        if self.arrangement.is_open(panel, self.shown):
-            self.arrangement.close(panel)
-            self.answer()
-        else:
-            self.go_to(panel)
+    async def open_tab(self, tab: str) -> None:
+        """Open a tab with the answer that was shown there last."""
+        await self._screen.open_tab(tab)
+
+    async def turn_view(self, by: int) -> None:
+        """Show the answer so many places further in the open tab."""
+        await self._screen.turn_view(by)
+
+    @property
+    def area(self) -> Region:
+        """The place of the answer on the terminal, for a tool's own screen."""
+        return self._layout.answer_area
 
     def stop(self) -> None:
         """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
@@ -511,13 +668,10 @@ class ScreenHost:
         if not self.controller.transport.stop():
             if any(actions.stop() for actions in self._screen.actions.values()):
                 return
-            below = arrangement.open_below
             if arrangement.enlarged:
                 self.room.enlarge()
-            elif arrangement.open_side is not None:
-                self.toggle(arrangement.open_side)
-            elif below is not None and below in self.shown:
-                self.toggle(below)
+            else:
+                arrangement.close()
         self.answer()
 
     # ---- the application --------------------------------------------------------------------
@@ -558,11 +712,10 @@ class ScreenHost:
         opened = next((each for each in self._table.tools if each.id == tool), None)
         told = self.narrator.narration() if self.narrator is not None else None
         first = told.help if told is not None else ()
-        self.open(
-            HelpDialog(
-                keys_markdown(self._table, first) if opened is None else screen_markdown(opened, first), page
-            )
-        )
+        if opened is not None:
+            self.open(HelpDialog(screen_markdown(opened, first), page))
+        else:
+            self.open(HelpDialog(keys_markdown(self._table, first, self._screen.tab), page))
 
     def find_anything(self, typed: str = "") -> None:
         """Find anything by a word, over the screen that is on top."""
@@ -570,14 +723,26 @@ class ScreenHost:
 
         Everything(self._screen).find(typed)
 
-    def family(self, tool: str) -> Sequence[Tool]:
-        """The tools of the same family as one of them, that one included."""
-        family = next((each.family for each in self._table.tools if each.id == tool), "")
-        return [each for each in self._table.tools if each.family and each.family == family]
+    def in_tab(self, key: str) -> str:
+        """Id of the action that a key has in the open tab alone; empty for none."""
+        tab = self._screen.tab
+        return next((each.id for each in self._table.actions if tab in each.tabs and key in each.names), "")
+
+    def has(self, action: str) -> bool:
+        """Whether there is an action."""
+        return action in self._table
+
+    def forward(self, event: events.MouseEvent) -> None:
+        """Take in what the mouse does beside a tool's own screen."""
+        self._screen._forward_event(event)
 
     def press(self, key: str) -> None:
         """Do what an action of the main screen does, once what lies over it has gone."""
         self._screen.call_later(self._screen.do, key)
+
+    async def do(self, id: str) -> None:
+        """Do at once what an action of the main screen does, where that is on top, or say why it can't be done."""
+        await self._screen.do(id)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

@@ -11,8 +11,8 @@ from textual.widget import Widget
 from engine.breakpoints import Breakpoints
 from engine.protocol import Candidate, Choose, Insert, MoveTo, Recall, Step, Verify
 from engine.thread import WITHOUT_MLX
-from inspector.display import quoted, token_label, visible
-from inspector.keys import key_for
+from inspector.display import quoted, token_label, truncate_words, visible
+from inspector.keys import bare_key_for, key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.inside import interventions_words
@@ -81,12 +81,14 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
     if timeline.trial is not None and timeline.recorded:
         return "Trying other settings on what was recorded. Esc leaves them"
     if timeline.trial is not None:
-        return f"Trying other settings. {key_for('dialog.apply')} goes on with them, esc discards them"
+        return "Trying other settings. ⏎ goes on with them, esc discards them"
     if panel:
         return panel
     if not timeline.following:
         return _looking_back(timeline, candidate)
     if (finished := timeline.finished.get(timeline.tip)) is not None:
+        if under := _under(timeline):
+            return f"{under}. Finished: {finished.reason}; {key_for('run')} runs on"
         return f"Finished: {finished.reason} ({visible(finished.detail)}). {_past(timeline)}"
     if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
         return stopped
@@ -98,7 +100,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
     more = (
-        f", one of {branches} branches: {key_for('previous_branch')} {key_for('next_branch')}"
+        f", one of {branches} branches: {key_for('previous_branch')} {bare_key_for('next_branch')}"
         if branches > 1
         else ""
     )
@@ -123,14 +125,13 @@ def _mark(timeline: Timeline, node: int) -> str:
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     picked = _picked(timeline)
-    if (under := timeline.under) and not timeline.recorded:
+    if under := _under(timeline):
         more = (
             f". {key_for('step').capitalize()} takes {_name(picked)}, {key_for('run')} runs"
             if picked is not None
             else ""
         )
-        how = f"{key_for('interventions')} then {key_for('interventions.release')}"
-        return f"Under {interventions_words(under)} ({how} releases){more}"
+        return f"{under}{more}"
     if picked is None:
         return f"Press {key_for('step')} to step, {key_for('run')} to run"
     if candidate is None or candidate.id == picked.id:
@@ -142,6 +143,14 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
         f"{key_for('step').capitalize()} takes {_name(picked)}, ⏎ takes {_name(candidate)} in "
         f"its place; {key_for('run')} runs"
     )
+
+
+def _under(timeline: Timeline) -> str:
+    """What is held while the text goes on, and the keys that release it; empty for nothing."""
+    if not timeline.under or timeline.recorded:
+        return ""
+    how = f"{key_for('interventions')} then {key_for('interventions.release')}"
+    return f"Under {interventions_words(timeline.under)} ({how} releases)"
 
 
 def _past(timeline: Timeline) -> str:
@@ -222,5 +231,6 @@ class StatusLine(Widget):
         right = f" {self.right}" if self.right else ""
         marked = marker(self.points, width - cell_len(said) - cell_len(right) - 2)
         right = f"  {marked}{right}" if marked else right
-        left = Content(said).truncate(max(0, width - cell_len(right)), ellipsis=True, pad=True)
-        return left + Content.styled(right, "bold")
+        room = max(0, width - cell_len(right))
+        left = truncate_words(said, room)
+        return Content(left + " " * (room - cell_len(left))) + Content.styled(right, "bold")

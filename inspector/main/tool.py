@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
+from textual import events
+from textual.geometry import Region
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.frozen import frozen
 from engine.protocol import Candidate, Record
-from inspector.main.arrangement import Arrangement, Place
+from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
+from inspector.main.evidence import ExportPart
 from inspector.main.finder import Findable
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.client import Severity
@@ -27,9 +30,6 @@ from inspector.widgets.actions import Action, ActionTable
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
-STEP, BRANCH, LOOK, SET_UP, SCREEN = "Step and run", "Branch", "Look around", "Set up", "Screen"
-GROUPS = (STEP, BRANCH, LOOK, SET_UP, SCREEN)
-"""In the order of the help."""
 
 
 # ---- what the main screen does for it -----------------------------------------------------------
@@ -49,6 +49,10 @@ class Host(Protocol):
     @property
     def arrangement(self) -> Arrangement:
         """The arrangement of the panels."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """All tools, in the order of their keys."""
 
     @property
     def clipboard(self) -> Clipboard:
@@ -98,8 +102,19 @@ class Host(Protocol):
     def go_to(self, panel: str) -> None:
         """Make a panel the current one."""
 
-    def toggle(self, panel: str) -> None:
-        """Open a tool's panel, or close it."""
+    async def open_tab(self, tab: str) -> None:
+        """Open a tab with the answer that was shown there last.
+
+        Args:
+            tab: Its key.
+        """
+
+    async def turn_view(self, by: int) -> None:
+        """Show the answer so many places further in the open tab."""
+
+    @property
+    def area(self) -> Region:
+        """The place of the answer on the terminal, for a tool's own screen."""
 
     @property
     def over(self) -> str:
@@ -119,8 +134,22 @@ class Host(Protocol):
             page: The page to begin with, by its place in `help` without the ending.
         """
 
-    def family(self, tool: str) -> Sequence[Tool]:
-        """The tools that look at the same thing as one of them, that one included, in the order of the registry."""
+    def in_tab(self, key: str) -> str:
+        """Id of the action that a key has in the open tab alone; empty for none.
+
+        Args:
+            key: As Textual names it.
+        """
+
+    def has(self, action: str) -> bool:
+        """Whether the main screen has an action.
+
+        Args:
+            action: Its id.
+        """
+
+    def forward(self, event: events.MouseEvent) -> None:
+        """Have the main screen take in what the mouse does beside a tool's own screen."""
 
     def find_anything(self, typed: str = "") -> None:
         """Find anything by a word.
@@ -131,6 +160,9 @@ class Host(Protocol):
 
     def press(self, key: str) -> None:
         """Do what an action of the main screen does, by its id, once this one is on top."""
+
+    async def do(self, id: str) -> None:
+        """Do at once what an action of the main screen does, where that is on top, or say why it can't be done."""
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""
@@ -179,13 +211,10 @@ class PanelSpec:
 
     make: Callable[[], Widget]
     """Makes the widget; its id becomes the tool's."""
-    place: Place
     name: str
     """For the end of the status line, where one panel is shown at a time."""
     label: str
-    """For its number key in the finder."""
-    called: str
-    """As a sentence calls it: `the tree`."""
+    """As a message names it."""
 
 
 class ToolActions:
@@ -276,10 +305,16 @@ class Tool:
     first screen, the second one the second."""
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
-    family: str = ""
-    """The same for tools that look at one thing: their screens lead to one another. Their first actions open them."""
     screen: bool = False
     """Whether the actions with `recorded` open a screen of its own: a caption in a recording may have that opened."""
+
+    exports: Callable[[], tuple[ExportPart, ...]] = tuple
+    """What it contributes to an export; its making is imported once something is exported."""
+
+    @property
+    def opener(self) -> str:
+        """Id of the action that shows its panel or its screen; empty for none."""
+        return next((each.id for each in self.actions if each.view and not each.view.endswith("…")), "")
 
 
 def live(word: str) -> Callable[[ToolActions], str]:

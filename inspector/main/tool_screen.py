@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region
+from textual.widget import Widget
 from textual.widgets import Static
 
 from engine.protocol import Record
-from inspector.keys import key_for
+from inspector.display import truncate_words
+from inspector.keys import TABS, key_for
 from inspector.main.narration import CaptionLine, NarrationCard
 from inspector.main.tool import Host
 from inspector.session.requests import Job
@@ -18,6 +23,8 @@ from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs
 from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
+LEAST_ROWS = 9
+"""Of the place of the answer from which on one of them is for the line above the panels."""
 REPLAY = ActionTable(
     "In a replay",
     (
@@ -37,8 +44,42 @@ REPLAY = ActionTable(
 """Before a screen's own meaning of these keys, where what it shows was recorded."""
 
 
+def _elsewhere(id: str, hint: str = "", worth: int = 0, place: int = 0, leaves: bool = False) -> Action:
+    """An action of the main screen that holds on a tool's own screen, too, which it may leave."""
+    return Action(id, run=lambda own: own.leave_for(id) if leaves else own.host.press(id), hint=hint, worth=worth,
+                  place=place, listed=False)  # fmt: skip
+
+
+EVERYWHERE = ActionTable(
+    "On the screen of every tool",
+    (
+        *(_elsewhere(f"tab_{digit}", hint="tabs", worth=2, place=90) for digit in TABS),
+        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge")),
+        _elsewhere("prompt", leaves=True),
+        _elsewhere("sampling", leaves=True),
+    ),
+    when=lambda own: not own.typing, priority=True, told=False,
+)  # fmt: skip
+"""What holds everywhere, behind a screen's own meaning of these keys and of what is typed into a field of it."""
+VIEWS = ActionTable(
+    "From answer to answer",
+    (_elsewhere("next_view", hint="next view", worth=6, place=89), _elsewhere("view_before")),
+    priority=True, told=False,
+)  # fmt: skip
+"""The same, in a field, too: arrows go from field to field."""
+
+
+class SituationLine(Static):
+    """One line, cut between words."""
+
+    def render(self) -> Content:
+        return Content(truncate_words(str(super().render()), self.content_size.width))
+
+
 class ToolScreen(Overlay[Result]):
-    """A screen over the main one.
+    """A screen in the place of the answer: beside the text where there is room, or else in the place of all panels.
+
+    The main screen below is seen around it, and takes the mouse there.
 
     Args:
         host: The main screen.
@@ -47,22 +88,88 @@ class ToolScreen(Overlay[Result]):
 
     TOOL: ClassVar[str]
     """Id of the tool that opens it: its help is this screen's."""
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as the toolkit declares them)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
+    """None: the classes are those of the answer's size, which the toolkit doesn't know."""
     MEASURES: ClassVar[str] = ""
     """The work that its keys start, at the beginning of a sentence; empty where they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
 
     def __init__(self, host: Host, job: Job | None = None) -> None:
-        super().__init__()
         self.host, self.job = host, job
+        self._place_now: Region | None = None
+        super().__init__()
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
 
+    def compose(self) -> ComposeResult:
+        with Vertical(id="answer"):
+            yield Static(id="tool-place")
+            yield from self.body()
+        yield SituationLine(id="tool-status")
+        yield KeyLine(id="tool-keys")
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets of the answer."""
+        return ()
+
+    # ---- its place --------------------------------------------------------------------------
+
+    @property
+    def opener(self) -> str:
+        """Id of the action of the main screen that opens it; empty for the first one of its tool."""
+        return ""
+
+    @property
+    def area(self) -> Region:
+        """Its place on the terminal, without the status and the line of keys."""
+        return self.host.area
+
+    def _size_classes(self) -> dict[str, bool]:
+        area = self.area
+        held: set[str] = set()
+        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
+        for cells, breakpoints in zip((area.width, area.height + 4), sides, strict=True):
+            held |= self._get_breakpoint_classes(cells, breakpoints)
+        return {name: name in held for breakpoints in sides for _, name in breakpoints}
+
+    def _take_place(self) -> None:
+        """Go where the answer is, where that has moved."""
+        if (area := self.area) != self._place_now:
+            self._place_now = area
+            size = self.app.size
+            self.query_one("#answer").styles.margin = (
+                area.y,
+                max(0, size.width - area.right),
+                max(0, size.height - 2 - area.bottom),
+                area.x,
+            )
+            self.update_classes(self._size_classes(), animate=False)
+
+    def follow(self) -> None:
+        """Go where the answer is, with everything shown for the room there, where that has moved."""
+        if self.area != self._place_now:
+            self.changed()
+
+    def _forward_event(self, event: events.Event) -> None:
+        """Take in an event of the terminal; what the mouse does beside the answer is for the main screen."""
+        held = self.app.mouse_captured
+        if isinstance(event, events.MouseEvent) and self.app.screen is self:
+            beside = (
+                not self.area.contains(event.screen_x, event.screen_y) and event.screen_y < self.area.bottom
+            )
+            if held.screen is not self if held is not None else beside:
+                self.host.forward(event)
+                return
+        super()._forward_event(event)
+
     def begin(self) -> None:
         """Take in what the engine says from now on."""
+        self._take_place()
         self.host.controller.client.listeners.append(self.receive)
-        self.call_after_refresh(self._show)
+        self.call_after_refresh(self.changed)
 
     def let_go(self) -> None:
         """Listen no more."""
@@ -96,6 +203,7 @@ class ToolScreen(Overlay[Result]):
         self._stale = False
         if self.left:
             return
+        self._take_place()
         self._narrate()
         self._tell()
         self.show()
@@ -106,7 +214,10 @@ class ToolScreen(Overlay[Result]):
         """Show the card of whoever narrates. It is made with the first one, and kept as long as the screen is."""
         narrator, cards = self.host.narrator, self.query(NarrationCard)
         if cards:
-            cards.first().tell(narrator.narration() if narrator is not None else None)
+            told = narrator.narration() if narrator is not None else None
+            self.set_class(told is not None and told.room > 0, "-projected")
+            self.set_class(told is not None and told.blank, "-blank")
+            cards.first().tell(told)
         elif narrator is not None:
             self.mount(NarrationCard())
             self.call_after_refresh(self.changed)
@@ -125,23 +236,25 @@ class ToolScreen(Overlay[Result]):
     def room(self) -> int:
         """Rows that the card of whoever narrates leaves."""
         cards = (card.outer_size.height for card in self.query(NarrationCard) if card.display)
-        return self.app.size.height - sum(cards)
+        return self.area.height + 2 - sum(cards)
 
     def show(self) -> None:
         """Show everything, now."""
 
-    def write(self, part: str, place: str | Content, failed: bool | None = None) -> None:
+    def write(self, place: str | Content = "", failed: bool | None = None) -> None:
         """Write the line above the panels, and the status: the answer to the last key, or else the situation.
 
         Args:
-            part: How the ids of both begin.
-            place: Printable.
+            place: Printable; empty for no such line.
             failed: Whether the situation is a failure; None where that is the job's.
         """
         if failed is None:
             failed = self.job is not None and self.job.failure is not None
-        self.query_one(f"#{part}-place", Static).update(Content(place) if isinstance(place, str) else place)
-        status = self.query_one(f"#{part}-status", Static)
+        line = self.query_one("#tool-place", Static)
+        line.display = bool(place) and self.area.height >= LEAST_ROWS
+        width = self.area.width - 2
+        line.update(Content(truncate_words(place, width)) if isinstance(place, str) else place)
+        status = self.query_one("#tool-status", Static)
         status.update(Content(self.said or self.situation()))
         status.set_class(bool(self.said) or failed, "-answer")
 
@@ -198,7 +311,12 @@ class ToolScreen(Overlay[Result]):
     @property
     def tables(self) -> Sequence[ActionTable]:
         """The keys of a replay come before its own, where it starts anything."""
-        return (REPLAY, self.ACTIONS) if self.MEASURES else (self.ACTIONS,)
+        return (*([REPLAY] if self.MEASURES else []), self.ACTIONS, EVERYWHERE, VIEWS)
+
+    @property
+    def typing(self) -> bool:
+        """Whether a field of it has the focus."""
+        return self.focused is not None and self.focused.check_consume_key("x", "x")
 
     def keeps(self, action: Action) -> bool:
         """Whether an action's key means here what it says, and nothing to whoever narrates."""
@@ -218,6 +336,26 @@ class ToolScreen(Overlay[Result]):
         self.said = ""
         await super().perform(action)
         self.changed()
+
+    def goes_to(self, action: str) -> None:
+        """Another answer is about to take the place of this one.
+
+        Args:
+            action: Id of the action that shows it.
+        """
+
+    def on_key(self, event: events.Key) -> None:
+        """The keys of the open tab hold here, too, where they mean nothing else."""
+        if self.typing or self.meaning(event.key) is not None:
+            return
+        if action := self.host.in_tab(event.key):
+            event.stop()
+            self.host.press(action)
+
+    def leave_for(self, action: str) -> None:
+        """Leave, and do what an action of the main screen does."""
+        self.leave()
+        self.host.press(action)
 
     def leave(self) -> None:
         """Go back; what it started stops."""

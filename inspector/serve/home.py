@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import inspector
 from engine.confinement import VARIABLE, Confinement
 from engine.errors import EngineError, PathError
-from engine.files import told, typed
+from engine.files import message_and_hint, typed
 from engine.frozen import frozen
 from engine.models_on_disk.places import all_places
 
@@ -67,7 +67,7 @@ def in_folders(parent: Path, confinement: Confinement) -> Callable[[int], Home]:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise PathError(*told(folder, error, "written")) from error
+            raise PathError(*message_and_hint(folder, error, "written")) from error
         real = os.path.realpath(folder)
         return _confined(real, Confinement(real, confinement.readable, confinement.models))
 
@@ -96,7 +96,9 @@ def _confined(folder: str, confinement: Confinement) -> Home:
 def _environment() -> dict[str, str]:
     """This process's environment, as a program on another terminal gets it."""
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    path = (str(Path(inspector.__file__).parents[1]), *filter(None, [kept.get("PYTHONPATH")]))
+    # relative and empty entries would lead into a visitor's folder: what is saved there would be run as a module
+    given = filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))
+    path = (str(Path(inspector.__file__).parents[1]), *map(os.path.abspath, given))
     return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": os.pathsep.join(path)}
 
 
@@ -179,5 +181,5 @@ def _targets(directories: Iterable[str]) -> Iterator[str]:
     for directory in directories:
         for entry in sorted(os.listdir(directory)):
             path = os.path.join(directory, entry)
-            if os.path.islink(path):
+            if os.path.islink(path) and os.path.isfile(path):
                 yield os.path.realpath(path)

@@ -23,7 +23,7 @@ class EngineConnection:
         client: Has the session on show.
         setup: Knows what it was given.
         fall_back: Shows what was recorded of the session, once the engine is gone; returns whether anything was.
-        host: Where it is told.
+        host: Where it is shown.
         soon: Has the screen's thread call something as soon as it can.
     """
 
@@ -44,7 +44,7 @@ class EngineConnection:
         self._shown = 0
         """Seconds to the next attempt, as they are on show."""
         engine.emit, engine.adopt, inbox.adopt = inbox.emit, inbox.emit, self._adopt
-        engine.told = lambda connection: self._soon(lambda: self._changed(connection))
+        engine.on_change = lambda connection: self._soon(lambda: self._changed(connection))
 
     @property
     def now(self) -> Connection:
@@ -116,7 +116,7 @@ class EngineConnection:
 
     def _lose(self, why: str) -> None:
         """Go on without the engine: with a replay of the session, or with nothing where there was none."""
-        self._inbox.drain()  # what it told last belongs to the session
+        self._inbox.drain()  # what it sent last belongs to the session
         said = visible(why)
         try:
             if self._fall_back():

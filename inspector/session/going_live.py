@@ -94,11 +94,13 @@ class GoingLive:
     def _as_recorded(self) -> LoadSettings:
         """The recorded settings; the dtype is what they came to then, which may be another one on this machine."""
         load, facts = self._own or self._controller.setup.load, self._client.timeline.facts
-        if load.dtype != "auto" or facts is None or facts.quantization or facts.dtype not in DTYPES:
+        if load.dtype != "auto" or facts is None or facts.dtype not in DTYPES:
             return load
-        if self._there is not None and self._there[0] == load and self._there[1].dtype == facts.dtype:
+        there = self._there[1] if self._there is not None and self._there[0] == load else None
+        if there is not None and (there.dtype, there.quantization) == (facts.dtype, facts.quantization):
             return load  # it need not be loaded again
-        return replace(load, dtype=facts.dtype)
+        plain = "dequantized" if facts.quantized else facts.dtype
+        return replace(load, dtype="file" if facts.quantization else plain)
 
     def _set_out(self) -> None:
         self._progress(f"loading {self._load.model}")
@@ -168,13 +170,13 @@ class GoingLive:
         ]
 
     def _refuse(self, recorded: ModelFacts, facts: ModelFacts, difference: str) -> None:
-        told = f"{visible(facts.name)} is not the recorded {visible(recorded.name)}: it {difference}. "
+        words = f"{visible(facts.name)} is not the recorded {visible(recorded.name)}: it {difference}. "
         if recorded.vocabulary != facts.vocabulary:
-            self._give_up(f"{told}Its token ids mean others. {key_for('open')} names another model")
+            self._give_up(f"{words}Its token ids mean others. {key_for('open')} names another model")
         else:
             self._refused = self._load
             self._give_up(
-                f"{told}{key_for('go_live')} again goes on with it and compares, {key_for('open')} names another"
+                f"{words}{key_for('go_live')} again goes on with it and compares, {key_for('open')} names another"
             )
 
     def _give_up(self, why: str) -> None:
@@ -191,11 +193,11 @@ class GoingLive:
         self._arrived()
         self._controller.setup.load, timeline.facts = self._there
         timeline.returning, timeline.recorded = "", False
-        self._answer(_told(difference, len(restored.logprobs)))
+        self._answer(_comparison(difference, len(restored.logprobs)))
         self._client.receive(replace(restored, request=0))
 
 
-def _told(difference: float | None, count: int) -> str:
+def _comparison(difference: float | None, count: int) -> str:
     """How well the model agrees with the record."""
     if difference is None:
         return f"Live. No step was recorded on this path to compare with: {key_for('step')} takes the first"

@@ -40,8 +40,8 @@ class DrawCount:
     count: int
 
 
-Told = Marked | Deleted | Undeleted | Settings | Breakpoints | DrawCount
-"""How a change is told."""
+ChangeRecord = Marked | Deleted | Undeleted | Settings | Breakpoints | DrawCount
+"""What reports a change."""
 
 
 @frozen
@@ -108,7 +108,7 @@ class ChangeLog:
     """The changes in force and those that were taken back, in the order of time.
 
     It follows from the records alone, so that a session which is gone on with has that of the one before. Taking a
-    change back is told as an `Undone`, and after it as whatever the change was told as: a mark, a deletion, settings.
+    change back is reported by an `Undone`, and after it by whatever reported the change: a mark, a deletion, settings.
     Breakpoints are of this screen and in no record, and so is taking them back.
     """
 
@@ -117,18 +117,18 @@ class ChangeLog:
         """In force, oldest first."""
         self.undone: list[Change] = []
         """Taken back, the one to make again last."""
-        self._expected: Told | None = None
-        """How the change that was just taken back, or made again, will be told: that is no change of its own."""
+        self._expected: ChangeRecord | None = None
+        """What will report the change that was just taken back, or made again: that is no change of its own."""
 
-    def take(self, change: Change, told: Told | None = None) -> None:
+    def take(self, change: Change, record: ChangeRecord | None = None) -> None:
         """Take in a change, unless taking back another one brought it.
 
         Args:
             change: It.
-            told: How it was told.
+            record: What reported it.
         """
         expected, self._expected = self._expected, None
-        if told is None or told != expected:
+        if record is None or record != expected:
             self.done.append(change)
             self.undone.clear()
 
@@ -137,14 +137,14 @@ class ChangeLog:
         source, target = (self.undone, self.done) if again else (self.done, self.undone)
         if source:
             target.append(change := source.pop())
-            self._expected = telling(change, again)
+            self._expected = record_of(change, again)
 
-    def returned(self, told: Undeleted) -> None:
+    def returned(self, record: Undeleted) -> None:
         """A deletion was taken back; in a trace from before there was an `Undone`, by that alone."""
         expected, self._expected = self._expected, None
-        if told == expected:
+        if record == expected:
             return
-        removals = [each for each in self.done if isinstance(each, Removal) and each.node == told.node]
+        removals = [each for each in self.done if isinstance(each, Removal) and each.node == record.node]
         if removals:
             self.done.remove(removals[-1])
 
@@ -154,8 +154,8 @@ class ChangeLog:
         self.undone.clear()
 
 
-def telling(change: Change, again: bool) -> Told | None:
-    """How taking a change back is told, or making it again; None for a path that only goes elsewhere."""
+def record_of(change: Change, again: bool) -> ChangeRecord | None:
+    """What reports that a change is taken back, or made again; None for a path that only goes elsewhere."""
     match change:
         case MarkChange():
             return change.after if again else change.before
@@ -166,7 +166,7 @@ def telling(change: Change, again: bool) -> Told | None:
         case Redraw():
             return DrawCount(change.node, change.after if again else change.before)
         case PathChange():
-            return None if change.draw is None else telling(change.draw, again)
+            return None if change.draw is None else record_of(change.draw, again)
 
 
 # ---- taking back and making again ---------------------------------------------------------------
@@ -249,15 +249,15 @@ class History:
     def _carry_out(self, change: Change, again: bool) -> str:
         """Have it as it was before a change, or after it; returns what went wrong."""
         client, timeline = self._client, self._client.timeline
-        match telling(change, again):
+        match record_of(change, again):
             case Settings() as settings:
                 self._setup.configure(settings)
             case Breakpoints() as points:
                 return self._runs.break_at(points)
             case DrawCount() as draw if not timeline.recorded:
                 self._draw(draw)
-            case protocol.Marked() | protocol.Deleted() | protocol.Undeleted() as told:
-                client.receive(told)
+            case protocol.Marked() | protocol.Deleted() | protocol.Undeleted() as record:
+                client.receive(record)
         if isinstance(change, PathChange):
             timeline.select(None)
             client.do(MoveTo(timeline.tree.leaf(change.last) if again else change.before))

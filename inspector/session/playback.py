@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.errors import TraceError
 from engine.frozen import frozen
@@ -18,12 +18,13 @@ from inspector.keys import key_for, with_keys
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, EngineClient, SessionHost
 from inspector.session.controller import Controller
-from inspector.session.going_live import GoingLive, LoadedModel
-from inspector.session.player import Player
-from inspector.session.replay_backend import ReplayBackend
 from inspector.session.stops import Caption, Telling
 from inspector.session.transport import Transport
 from inspector.state.timeline import STATES
+
+if TYPE_CHECKING:
+    from inspector.session.going_live import GoingLive, LoadedModel
+    from inspector.session.player import Player
 
 LIVE = "{go_live} goes on live"
 BOUND = "Only to look at here: who leads the session does that"
@@ -99,19 +100,21 @@ class ReplayTransport(Transport):
     @property
     def _at_caption(self) -> bool:
         """Whether the selected token is the one that a caption speaks of now."""
-        told, selected = self._player.telling, self._client.timeline.selected
-        return told is not None and selected is not None and selected.node == told.node
+        caption, selected = self._player.telling, self._client.timeline.selected
+        return caption is not None and selected is not None and selected.node == caption.node
 
     def look(self) -> None:
         """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
-        told, before, timeline = self._player.telling, self._selected, self._client.timeline
-        if told is before:
+        caption, before, timeline = self._player.telling, self._selected, self._client.timeline
+        if caption is before:
             return
-        self._selected, selected = told, timeline.selected
+        self._selected, selected = caption, timeline.selected
         if before is not None and selected is not None and selected.node == before.node:
             timeline.select(None)
         slots = (
-            slot for slot, item in enumerate(timeline.items) if told is not None and item.node == told.node
+            slot
+            for slot, item in enumerate(timeline.items)
+            if caption is not None and item.node == caption.node
         )
         if (slot := next(slots, None)) is not None:
             timeline.select(slot)
@@ -313,6 +316,10 @@ class Playback:
             self._resume(self._shown, player)
 
     def _begin(self, opening: Opening) -> None:
+        from inspector.session.going_live import GoingLive  # for a session that is a recording
+        from inspector.session.player import Player
+        from inspector.session.replay_backend import ReplayBackend
+
         controller, client = self._controller, self._controller.client
         there = self._loaded_model() if opening.own is None else None
         backend = ReplayBackend(controller, self._emit, self._host.say)

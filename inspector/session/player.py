@@ -22,7 +22,7 @@ from inspector.session.replay_backend import RecordedQuestions
 from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
 
 LOOK_SECONDS = 2.0
-"""Between two looks whether a program still appends to the file."""
+"""Between two checks whether a program still appends to the file."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""
 READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
@@ -140,7 +140,7 @@ class Player:
 
     Args:
         path: The trace.
-        show: Shows what an entry tells.
+        show: Shows what an entry says.
         begin: Clears the screen, before the first entry is shown again.
         from_start: Whether it stands at its beginning once it is read, rather than at its end.
         clock: Seconds.
@@ -168,10 +168,10 @@ class Player:
         self.rerolls: dict[int, int] = {}
         """How often was drawn again after the nodes of the tree on show."""
         self._show, self._begin, self._clock = show, begin, clock
-        self._tells = False
-        """Whether the captions of the place are told: where it was stepped or played to."""
+        self._speaks = False
+        """Whether the captions of the place are shown: where it was stepped or played to."""
         self._nth = 0
-        """Which of them is told: two may speak at one place."""
+        """Which of them is shown: two may speak at one place."""
         self._seen: tuple[object, ...] = ()
         """What there was at the end of the frame before."""
         self._target: int | None = 0 if from_start else None
@@ -203,23 +203,23 @@ class Player:
 
     @property
     def last(self) -> Kept | Unknown | None:
-        """What the last entry on show tells."""
+        """What the last entry on show says."""
         return self.file.entries[self.position - 1].value if self.position else None
 
     def caption(self, node: int) -> str:
-        """What the author told of a node of the tree on show up to here; empty for most."""
+        """The author's caption of a node of the tree on show up to here; empty for most."""
         return self.file.captions.of(bisect_right(self.file.opened, self.position), node, self.position)
 
     @property
     def telling(self) -> Caption | None:
         """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
         place = self.file.captions.before(self.position)
-        if not (self._tells and place and self.position == self._wanted):
+        if not (self._speaks and place and self.position == self._wanted):
             return None
         if self.file.stops.pictures(place) != self.file.stops.pictures(self.position):
             return None
-        told = self.file.captions.told(place)
-        return told[self._nth if place == self.position else -1]
+        captions = self.file.captions.speaking(place)
+        return captions[self._nth if place == self.position else -1]
 
     @property
     def _wanted(self) -> int:
@@ -231,7 +231,7 @@ class Player:
         """Play on from here; from the end, play all from the start."""
         if self.at_end:
             self.start()
-        self.playing, self._then, self._tells = True, self._clock(), True
+        self.playing, self._then, self._speaks = True, self._clock(), True
 
     def pause(self) -> None:
         """Stand still."""
@@ -245,7 +245,7 @@ class Player:
 
     def end(self) -> None:
         """Go to the end."""
-        self.playing, self._target, self._tells = False, None, False
+        self.playing, self._target, self._speaks = False, None, False
 
     def step(self, telling: Telling = ()) -> None:
         """Show the next change of the picture, or the next caption.
@@ -254,11 +254,11 @@ class Player:
             telling: Records that change the picture, too.
         """
         self.playing = False
-        here = self.file.captions.told(self._wanted)
-        if here and self._nth + self._tells < len(here):
-            self._nth, self._tells = self._nth + self._tells, True
+        here = self.file.captions.speaking(self._wanted)
+        if here and self._nth + self._speaks < len(here):
+            self._nth, self._speaks = self._nth + self._speaks, True
             return
-        self._nth, self._tells = 0, True
+        self._nth, self._speaks = 0, True
         after = self.file.stops.after(self._wanted, telling)
         self._target = None if self.file.following and self.at_end and after == self._wanted else after
 
@@ -269,12 +269,12 @@ class Player:
             telling: Records that change the picture, too.
         """
         self.playing = False
-        if self._tells and self._nth:
+        if self._speaks and self._nth:
             self._nth -= 1
             return
         now = self.file.stops.upto(self._wanted, telling)  # what is on show now is that of this place
         self.go(self.file.stops.upto(now - 1, telling))
-        self._tells, self._nth = True, max(0, len(self.file.captions.told(self._wanted)) - 1)
+        self._speaks, self._nth = True, max(0, len(self.file.captions.speaking(self._wanted)) - 1)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
@@ -317,7 +317,7 @@ class Player:
             if now < due:
                 break
             self._then = max(due, now - READ_SECONDS)
-            if self._nth + 1 < len(self.file.captions.told(self.position)):
+            if self._nth + 1 < len(self.file.captions.speaking(self.position)):
                 self._nth += 1
             else:
                 self._nth = 0
@@ -329,14 +329,14 @@ class Player:
     @property
     def _played(self) -> bool:
         """Whether all that was read is on show, the last caption too."""
-        told = self.file.captions.told(self.position)
-        return self.position == len(self.file.entries) and self._nth + 1 >= len(told)
+        captions = self.file.captions.speaking(self.position)
+        return self.position == len(self.file.entries) and self._nth + 1 >= len(captions)
 
     def _pause(self) -> float:
         """Seconds between what is on show and what comes next."""
-        told = self.file.captions.told(self.position)
-        reading = told[self._nth].seconds if self._nth < len(told) else 0.0
-        if self.position == 0 or self._nth + 1 < len(told):
+        captions = self.file.captions.speaking(self.position)
+        reading = captions[self._nth].seconds if self._nth < len(captions) else 0.0
+        if self.position == 0 or self._nth + 1 < len(captions):
             return reading
         last, following = self.file.entries[self.position - 1], self.file.entries[self.position]
         recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
@@ -364,7 +364,7 @@ class Player:
             self._unfit(value, error)
 
     def _unfit(self, value: Kept, error: Exception) -> None:
-        """An entry that tells of what no entry before it told: the recording ends before it, and is shown anew."""
+        """An entry that names what no entry before it has: the recording ends before it, and is shown anew."""
         self.playing, self._target = False, None
         self.file.end_before(self.position, unfit(self.position, value, error))
         self.position, self.rerolls, self._nth = 0, {}, 0

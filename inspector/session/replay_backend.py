@@ -1,4 +1,4 @@
-"""The backend of a recording: tells what was recorded, and answers commands from that alone."""
+"""The backend of a recording: shows what was recorded, and answers commands from that alone."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from engine.token_texts import TokenQuery, read_query
 from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
+from inspector.session.transport import REFUSED
 from inspector.state.timeline import STATES, Timeline
 
-REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
 _FAILED = (
     protocol.Tokenize, protocol.PreviewPrompt, protocol.WhatIf, protocol.ReadGrammar,
     *(command for state in STATES for command in state.FAILS),
@@ -70,20 +70,20 @@ class ReplayBackend:
         client.timeline.readings = before.readings + 1
 
     def show(self, value: Kept) -> None:
-        """Show what an entry tells: records go in where an engine's do."""
+        """Show what an entry says: records go in where an engine's do."""
         match value:
             case LoadSettings():
                 self._controller.setup.load = _harmless(value)
             case Settings():
                 self._controller.setup.use(value)
             case Explained():
-                if value.used and _whole(value):
+                if value.used and not value.model and _whole(value):
                     self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _ENDS:
                 pass  # of a command that nobody waits for here
             case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
-                pass  # no engine told it: it could not be drawn
+                pass  # no engine sent it: it could not be drawn
             case Record(lasting=True):
                 if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
@@ -207,10 +207,10 @@ def _whole(explained: Explained) -> bool:
 
 
 def _harmless(load: LoadSettings) -> LoadSettings:
-    """Without what would run code that a file chose: a model's own, a library, or programs on other hosts. Only who
-    starts the program may."""
+    """Without what would run code that a file chose: a model's own, a library, or programs on other hosts; nor with
+    the threads of another machine. Only who starts the program may."""
     blas = load.blas if load.blas in ("auto", "bundled") else "auto"
-    return replace(load, trust_remote_code=False, blas=blas, ranks=1, hostfile="")
+    return replace(load, trust_remote_code=False, blas=blas, blas_threads=1, ranks=1, hostfile="")
 
 
 class RecordedQuestions:
@@ -268,11 +268,11 @@ class RecordedAnswers:
         """Answers the latest question, once those before it are answered."""
 
     def begin(self) -> None:
-        """The recording is shown anew: forget what it told."""
+        """The recording is shown anew: forget what it said."""
         self._logits = RecordedLogits()
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry tells."""
+        """Take in what an entry says."""
         self._logits.take(value)
 
     def ask(self, command: Command) -> bool:
@@ -308,8 +308,8 @@ class RecordedAnswers:
         except EngineError as error:
             self._fail(command, error)
         except Exception as error:  # only a file made to mislead: ids or nodes that its rows haven't
-            told = f"What was recorded doesn't hold together here: {type(error).__name__}."
-            self._fail(command, StepError(told, _EDITED))
+            message = f"What was recorded doesn't hold together here: {type(error).__name__}."
+            self._fail(command, StepError(message, _EDITED))
         del self._tasks[command.id]
         self._emit(Ended(command.kind, cancelled, request=command.id))
 

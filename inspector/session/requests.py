@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from engine.protocol import Command, Failure, Measuring, PromptOpened, Record
+from engine.frozen import slotted
+from engine.protocol import (
+    CaptureFacts,
+    Command,
+    Failure,
+    LockstepOpened,
+    Look,
+    Measuring,
+    PromptOpened,
+    Record,
+)
 from inspector.session.client import EngineClient, Request
+from inspector.state.lockstep import LockstepSoFar
 
 Reply = TypeVar("Reply", bound=Record)
 KEPT = 64
@@ -18,7 +29,7 @@ KEPT_BYTES = 64 * 2**20
 """Of packed numbers in them: the attention of a large model at a long text takes 16 MiB."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Question:
     """What is wanted."""
 
@@ -184,6 +195,75 @@ class Replies(Generic[Reply]):
     @property
     def _nbytes(self) -> int:
         return sum(getattr(reply, "nbytes", 0) for reply in self._known.values())
+
+
+class LookReplies(Generic[Reply]):
+    """Replies about the inside of the model that is looked at: the session's, or the second one in lockstep.
+
+    Args:
+        client: Sends the questions.
+        kind: Class of the replies; they have a field `facts`.
+        key: As for `Replies`.
+    """
+
+    def __init__(self, client: EngineClient, kind: type[Reply], key: Callable[[Reply], Hashable]) -> None:
+        self._client = client
+        self._replies = Replies(client, kind, lambda reply: (self._told(reply), key(reply)))
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any, of either model."""
+        return self._replies.any
+
+    @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """What those of the model that is looked at are about, the one looked at last at the end."""
+        pairs = (key for key in self._replies.keys if isinstance(key, tuple))
+        return tuple(about for model, about in pairs if model == self._model)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether one is on its way."""
+        return self._replies.waiting
+
+    @property
+    def progress(self) -> Measuring | None:
+        """How far that is, where the engine says so."""
+        return self._replies.progress
+
+    def get(self, key: Hashable) -> Reply | None:
+        """The reply about something, None while there is none."""
+        return self._replies.get((self._model, key))
+
+    def failure(self, key: Hashable) -> Failure | None:
+        """Why there is no reply about something."""
+        return self._replies.failure((self._model, key))
+
+    def want(self, key: Hashable, question: Command) -> None:
+        """Ask of the model that is looked at, as `Replies.want`."""
+        self._replies.want((self._model, key), self._asked(question))
+
+    def again(self, key: Hashable, question: Command) -> None:
+        """Ask, though there is a reply."""
+        self._replies.again((self._model, key), self._asked(question))
+
+    def drop(self) -> bool:
+        """Nobody waits for a reply any more; returns whether somebody did."""
+        return self._replies.drop()
+
+    @property
+    def _model(self) -> LockstepOpened | None:
+        """None for the session's. The whole record: another second model may have the same title."""
+        return self._client.timeline.of(LockstepSoFar).looked
+
+    def _asked(self, question: Command) -> Command:
+        return replace(question, second=self._model is not None) if isinstance(question, Look) else question
+
+    def _told(self, reply: Reply) -> LockstepOpened | None:
+        """The model that a recorded reply is of."""
+        facts = getattr(reply, "facts", None)
+        of_second = isinstance(facts, CaptureFacts) and facts.model
+        return self._client.timeline.of(LockstepSoFar).opened if of_second else None
 
 
 class Job:

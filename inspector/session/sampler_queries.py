@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 
 from engine import protocol
-from engine.protocol import Distribution, Explain, Explained, WhatIf, WhatIfAnswered
+from engine.protocol import Configure, Distribution, Explain, Explained, WhatIf, WhatIfAnswered
 from engine.settings import Settings
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest
@@ -68,8 +68,8 @@ class SamplerQueries:
         if distribution is None:
             return
         settings = timeline.trial.settings if timeline.trial else self.used(timeline)
-        told = timeline.explanation()
-        if told is not None and told.settings == settings:
+        explanation = timeline.explanation()
+        if explanation is not None and explanation.settings == settings:
             return
         self._asked = self._clock()
         self._explain.ask(
@@ -97,14 +97,22 @@ class SamplerQueries:
                 self._forget(timeline)
             case protocol.Step():
                 timeline.tree.settings[record.node] = self.in_force
+            case protocol.Resampled():
+                self._take_over(record.request)
             case protocol.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
             case _:
                 pass
 
+    def _take_over(self, number: int) -> None:
+        """New settings are in force from the distribution on that they give, before their command has ended."""
+        request = self._client.requests.get(number)
+        if request is not None and isinstance(request.command, Configure):
+            self.in_force = request.command.settings
+
     def _forget(self, timeline: Timeline) -> None:
-        """Another tree: what was told of the old one is of no more use."""
+        """Another tree: what was explained of the old one is of no more use."""
         self.recalled = frozenset()
         timeline.last_explanation = None
         if timeline.trial is not None:
@@ -117,11 +125,11 @@ class SamplerQueries:
         if explained is None and request.failure is None:
             return
         timeline = self._client.timeline
-        telling = StageExplanation(distribution, settings, explained, request.failure)
+        explanation = StageExplanation(distribution, settings, explained, request.failure)
         if timeline.trial is None:
-            timeline.last_explanation = telling
+            timeline.last_explanation = explanation
         elif timeline.trial.settings == settings:
-            timeline.trial.last_explanation = telling
+            timeline.trial.last_explanation = explanation
 
     def _answered(self, request: Request[WhatIf]) -> None:
         """Take in which steps other settings would change."""
@@ -153,16 +161,20 @@ class SamplerQueries:
 
     def recorded(self, explained: protocol.Explained) -> None:
         """An explanation was recorded here: what it was asked for in vain can be asked again."""
-        told = self._client.timeline.last_explanation
-        if told is not None and told.failure is not None and told.of.node == explained.node:
+        explanation = self._client.timeline.last_explanation
+        if (
+            explanation is not None
+            and explanation.failure is not None
+            and explanation.of.node == explained.node
+        ):
             self._client.timeline.last_explanation = None
 
     # ---- what was dropped -------------------------------------------------------------------
 
     def dropped(self, timeline: Timeline) -> tuple[int, ...]:
         """Nodes whose logits are wanted and were dropped, in the order of the path."""
-        told = timeline.explanation()
-        wanted = [] if told is None or told.failure is None else [timeline.before]
+        explanation = timeline.explanation()
+        wanted = [] if explanation is None or explanation.failure is None else [timeline.before]
         if timeline.trial is not None:
             wanted += [
                 timeline.tree.parent[node] for node in timeline.trial.dropped if node in timeline.tree.parent

@@ -49,7 +49,7 @@ class Caption:
 
 
 class Captions:
-    """Takes in the entries of a recording in their order; what is told of a place may come long after it."""
+    """Takes in the entries of a recording in their order; what is said of a place may come long after it."""
 
     def __init__(self) -> None:
         self.at: dict[int, list[Caption]] = {}
@@ -69,11 +69,11 @@ class Captions:
         """The place after the last entry that changed anything."""
 
     def of(self, tree: int, node: int, place: int) -> str:
-        """What was told of a node up to a place; empty for most."""
-        told = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
-        return told[-1] if told else ""
+        """The caption of a node up to a place; empty for most."""
+        texts = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
+        return texts[-1] if texts else ""
 
-    def told(self, place: int) -> Sequence[Caption]:
+    def speaking(self, place: int) -> Sequence[Caption]:
         """The captions that speak at a place."""
         return self.at.get(place, ())
 
@@ -173,9 +173,9 @@ class Captions:
     def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
         """Take back all but the first captions of a node."""
         for place, caption in written[max(0, kept) :]:
-            told = [each for each in self.at[place] if each is not caption]
-            self.at[place] = told
-            if not told:
+            others = [each for each in self.at[place] if each is not caption]
+            self.at[place] = others
+            if not others:
                 del self.at[place]
                 self._places.remove(place)
         del written[max(0, kept) :]
@@ -190,7 +190,7 @@ def _same(caption: Caption, mark: Marked) -> bool:
 _PICTURES = (protocol.PrefillChunk, Prefilled, Step, Moved, protocol.Resampled)
 """Entries that change the main screen."""
 STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
-ELSEWHERE = tuple(record for record, stop in STOPS.items() if stop is not ReplayStop.BEGINS)
+ELSEWHERE = tuple(record for state in STATES for record in state.changing())
 """Entries that change the screen of a tool and not the main one."""
 
 
@@ -271,8 +271,8 @@ class Stops:
         """
         stop = self.number(place)
         end = self._places[stop] if stop < len(self._places) else len(self._entries)
-        told = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
-        return next(told, end)
+        found = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
+        return next(found, end)
 
     def upto(self, place: int, telling: Telling = ()) -> int:
         """The last place where a step ends, that one included; 0 for the beginning.
@@ -283,5 +283,5 @@ class Stops:
         """
         stop = self.number(place) - 1
         begin = self._places[stop] if stop >= 0 else 0
-        told = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
-        return next(told, begin)
+        found = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
+        return next(found, begin)

@@ -19,6 +19,8 @@ from inspector.state.timeline import Phase
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
+REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
+
 
 class Transport(Protocol):
     """Moves on and back; there is one for a live engine and one for a recording."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
+from engine.frozen import slotted
 from engine.protocol import (
     BatchCompared,
     BatchEnded,
@@ -34,7 +35,7 @@ from inspector.state.capability import CapabilityState, ReplayStop
 LaneState = Literal["waiting", "prefill", "live", "ended"]
 
 
-@dataclass(slots=True)
+@slotted
 class LaneSoFar:
     """One lane."""
 
@@ -78,13 +79,13 @@ class LaneSoFar:
 
     @property
     def kv(self) -> LaneKV | None:
-        """What it holds, as told last; None before it began and after its row ended."""
+        """What it holds, as reported last; None before it began and after its row ended."""
         if self.ended is not None or not self.started:
             return None
         return self.tokens[-1].kv if self.tokens else self.started.kv
 
 
-@dataclass(slots=True)
+@slotted
 class BatchSoFar:
     """One batch."""
 
@@ -153,7 +154,7 @@ class BatchSoFar:
         return self.totals.tokens / self.totals.ms * 1000 if self.totals.ms and self.totals.tokens else None
 
 
-@dataclass(slots=True)
+@slotted
 class Batches(CapabilityState):
     """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
 
@@ -208,7 +209,7 @@ class Batches(CapabilityState):
 # ---- what many draws of one prompt came to ------------------------------------------------------
 
 
-@dataclass(slots=True)
+@slotted
 class DrawnNode:
     """A token that some draws took after the same tokens."""
 
@@ -219,7 +220,7 @@ class DrawnNode:
 
 
 def drawn_tree(lanes: Sequence[LaneSoFar]) -> list[DrawnNode]:
-    """What the draws of a prompt said, tokens that several took told once."""
+    """What the draws of a prompt said, tokens that several took once."""
     return _grown([lane.said for lane in lanes if lane.said], 0)
 
 
@@ -229,7 +230,7 @@ def _grown(lanes: Sequence[Sequence[LaneToken]], depth: int) -> list[DrawnNode]:
     for id, count in counts.most_common():
         same = [tokens for tokens in lanes if len(tokens) > depth and tokens[depth].id == id]
         text, end = same[0][depth].text, depth + 1
-        # tokens that nobody parts at are told in one piece
+        # tokens that nobody parts at are shown in one piece
         while all(len(tokens) > end and tokens[end].id == same[0][end].id for tokens in same):
             text, end = text + same[0][end].text, end + 1
         nodes.append(DrawnNode(text, count, _grown(same, end)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
+from engine.frozen import slotted
 from engine.protocol import (
     Beam,
     BeamEnded,
@@ -27,7 +28,7 @@ State = Literal["live", "grown", "pruned", "finished", "left", "greedy"]
 search was over, `greedy` is reached by greedy decoding alone."""
 
 
-@dataclass(slots=True)
+@slotted
 class BeamNode:
     """One token of a beam, in the token tree."""
 
@@ -54,7 +55,7 @@ class BeamNode:
     """Whether it is an end-of-sequence token that ended a hypothesis."""
 
 
-@dataclass(slots=True)
+@slotted
 class BeamSearch:
     """The search that was begun last."""
 

@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import PromptToken, Step
 
 ROOT = 0
@@ -57,7 +57,7 @@ def made(item: PromptToken | Step) -> str:
     return _WORDS.get(item.origin, item.origin)
 
 
-@dataclass(slots=True)
+@slotted
 class Sums:
     """Logprobs of some tokens, added up."""
 

@@ -22,7 +22,7 @@ class ReplayStop(Enum):
     FIRST = "first"
     """Of those that come in a row the step ends with the first."""
     FIRST_AND_LAST = "first and last"
-    """With the first, and with the one whose `last` is set: each tells the whole anew."""
+    """With the first, and with the one whose `last` is set: each has the whole anew."""
     BEGINS = "begins"
     """It ends no step, and begins a new row."""
 
@@ -45,6 +45,11 @@ class CapabilityState:
     def reached(self, record: Record) -> Iterable[Token]:
         """The tokens that a record, just taken in, brought to the tree though the session was never at them."""
         return ()
+
+    @classmethod
+    def changing(cls) -> tuple[type[Record], ...]:
+        """The records that change its tool's screen: in a replay a step can end with each."""
+        return tuple(record for record, stop in cls.STOPS.items() if stop is not ReplayStop.BEGINS)
 
     @classmethod
     def sound(cls, record: Record) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from engine.models_on_disk.facts import DiskModel
 from inspector.display import visible
 from inspector.scales import amount, size, time_left
 
 if TYPE_CHECKING:
     from engine.models_on_disk.download import DownloadProgress
+    from engine.models_on_disk.facts import DiskModel
 
 COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")
 """After the name, in the order of the table."""
@@ -88,7 +88,7 @@ def _weights(model: DiskModel) -> str:
 def _context(model: DiskModel) -> str:
     window = f"{model.context:,} tokens" if model.context else "none stated"
     if model.kv is None:
-        return f"{window}; what the KV of a token takes can't be told from the files"
+        return f"{window}; what the KV of a token takes isn't known from the files"
     ring = f", and {size(model.kv.windowed)} up to {model.kv.window:,} tokens" if model.kv.windowed else ""
     each = f"{size(model.kv.growing)} of KV a token{ring}" if model.kv.growing or ring else "no KV that grows"
     full = f", {size(model.kv.at(model.context))} for all of it" if model.context and model.kv.growing else ""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from dataclasses import field, fields, replace
+from typing import ClassVar, TypeVar
 
 from rich.cells import cell_len
 
+from engine.frozen import slotted
 from engine.protocol import (
+    ActivationsPatched,
     AttentionRead,
     AttributionRead,
     CaptureFacts,
@@ -18,6 +20,10 @@ from engine.protocol import (
     Intervened,
     Intervention,
     LensRead,
+    LockstepClosed,
+    LockstepOpened,
+    ModelFacts,
+    PatchKind,
     PromptOpened,
     Record,
     Scope,
@@ -119,13 +125,19 @@ LARGEST = 2 * 2**20
 
 Tried = tuple[int, tuple[Intervention, ...], Scope]
 """What was tried: after which node, what was changed, and in how much of the path."""
+Patched = tuple[int, int, PatchKind]
+"""What was patched: after which node, from the path to which, and which part of the layers."""
 
 
-@dataclass(slots=True)
-class Looks(CapabilityState):
+@slotted
+class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
-    TAKES = AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, PromptOpened
+    TAKES: ClassVar[tuple[type[Record], ...]] = (
+        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
+    )  # fmt: skip
+    SECOND: ClassVar[bool] = False
+    """Whether they are of the second model."""
 
     attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
     """By node."""
@@ -133,13 +145,15 @@ class Looks(CapabilityState):
     contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
+    patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
+            case AttentionRead() | LensRead() | AttributionRead() if bool(record.facts.model) != self.SECOND:
+                pass
             case PromptOpened(new_tree=True):
-                for each in fields(self):
-                    setattr(self, each.name, OrderedDict())
+                self.forget()
             case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.attention, record.node, record)
             case LensRead() if record.facts.failed is None:
@@ -151,20 +165,38 @@ class Looks(CapabilityState):
                 _keep(self.sweeps, record.node, record if before is None else joined(before, record))
             case Intervened() if record.facts.failed is None:
                 _keep(self.tried, (record.node, record.interventions, record.scope), record)
+            case ActivationsPatched() if record.facts.failed is None:
+                _keep(self.patched, (record.node, record.source, record.part), record)
             case _:
                 pass
 
-    def copy(self) -> Looks:
-        """The same views: what is looked at later changes nothing in it."""
-        return Looks(*(OrderedDict(getattr(self, each.name)) for each in fields(self)))
+    def forget(self) -> None:
+        """Forget all of them."""
+        for each in fields(self):
+            setattr(self, each.name, OrderedDict())
+
+
+@slotted
+class SecondInside(InsideViews):
+    """The same of the second model in lockstep, until it is another one."""
+
+    TAKES = AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened
+    SECOND = True
+
+    def apply(self, record: Record) -> None:
+        """Take in one record."""
+        if isinstance(record, LockstepOpened | LockstepClosed | ModelFacts):
+            self.forget()
+        else:
+            InsideViews.apply(self, record)
 
 
 Key = TypeVar("Key")
-Look = TypeVar("Look")
+View = TypeVar("View")
 
 
-def _keep(looks: OrderedDict[Key, Look], key: Key, look: Look) -> None:
-    looks[key] = look
-    looks.move_to_end(key)
-    while len(looks) > KEPT:
-        looks.popitem(last=False)
+def _keep(views: OrderedDict[Key, View], key: Key, view: View) -> None:
+    views[key] = view
+    views.move_to_end(key)
+    while len(views) > KEPT:
+        views.popitem(last=False)

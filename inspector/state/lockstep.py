@@ -1,4 +1,4 @@
-"""Two models in lockstep as the records told it, live or recorded, and the figures of both over one text. Pure.
+"""Two models in lockstep of its records, live or recorded, and the figures of both over one text. Pure.
 
 The figures are named and computed as llama.cpp's perplexity tool with --kl-divergence does. P is the first model
 ("base" there), Q the second. KL is in bits, as on every screen. Standard errors are those of a mean over the tokens as
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
@@ -28,7 +28,7 @@ from inspector.state.session_tree import Item
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
-@dataclass(slots=True)
+@slotted
 class LockstepSoFar(CapabilityState):
     """The second model, and what was read along the session's paths."""
 
@@ -40,9 +40,11 @@ class LockstepSoFar(CapabilityState):
     """By the node of their last token."""
     ahead: dict[int, LockstepSpan] = field(default_factory=dict)
     """Both distributions after a node."""
+    looking: bool = False
+    """Whether the views of a token are to be those of the second model: a person's choice, while there is one."""
     ways: dict[int, WaysParted] = field(default_factory=dict)
     """By the node from which both went on."""
-    _told: list[LockstepSpan] = field(default_factory=list)
+    _sent: list[LockstepSpan] = field(default_factory=list)
     """Of the path that was read last, in order."""
 
     def apply(self, record: Record) -> None:
@@ -50,10 +52,10 @@ class LockstepSoFar(CapabilityState):
         match record:
             case LockstepOpened():
                 self.forget()
-                self.opened = record
+                self.opened, self.looking = record, False
             case ModelFacts() | LockstepClosed():
                 self.forget()
-                self.opened = None
+                self.opened, self.looking = None, False
             case PromptOpened(new_tree=True):
                 self.forget()
             case LockstepRead():
@@ -80,17 +82,28 @@ class LockstepSoFar(CapabilityState):
 
     def forget(self) -> None:
         """Forget what was read: the tree or the model is another one."""
-        self.spans, self.ahead, self.ways, self._told = {}, {}, {}, []
+        self.spans, self.ahead, self.ways, self._sent = {}, {}, {}, []
 
     def _read(self, record: LockstepRead) -> None:
         if self.opened is not None and self.opened.aligned == "bytes":  # a border may be none any more
-            for span in self._told:
+            for span in self._sent:
                 if span.position >= record.since:
                     self.spans.pop(span.node, None)
-        self._told = [span for span in self._told if span.position < record.since] + list(record.spans)
+        self._sent = [span for span in self._sent if span.position < record.since] + list(record.spans)
         self.spans |= {span.node: span for span in record.spans}
         if record.ahead is not None:
             self.ahead[record.node] = record.ahead
+
+    @property
+    def looked(self) -> LockstepOpened | None:
+        """The second model, where the views are to be its; None for the session's."""
+        return self.opened if self.looking else None
+
+    def at(self, items: Sequence[Item], slot: int) -> LockstepSpan | None:
+        """The span at a slot of a path, past its end both distributions there; None where it wasn't read."""
+        if slot >= len(items):
+            return self.ahead.get(items[-1].node) if items else None
+        return self.along(items)[slot]
 
     def along(self, items: Sequence[Item]) -> list[LockstepSpan | None]:
         """The span that each token of a path belongs to; None where it was not read."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
+from engine.frozen import slotted
 from engine.protocol import (
     KVCompared,
     Measure,
@@ -24,12 +25,12 @@ from engine.protocol import (
 from inspector.state.capability import CapabilityState, ReplayStop, measurable
 
 
-@dataclass(slots=True)
+@slotted
 class RaceSoFar:
     """One race; one that was paused and taken up again goes on."""
 
     opened: RaceOpened
-    """How it began; where it goes to, and how it was measured, as told last."""
+    """How it began; where it goes to, and how it was measured, as reported last."""
     steps: list[RaceStep] = field(default_factory=list)
     """Their sums go on over pauses."""
     before: tuple[float, float] = 0.0, 0.0
@@ -57,7 +58,7 @@ class RaceSoFar:
             self.steps.append(replace(step, cached_total_ms=cached, uncached_total_ms=uncached))
 
 
-@dataclass(slots=True)
+@slotted
 class Measured(CapabilityState):
     """The last measurement of each kind."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
+from engine.frozen import slotted
 from engine.protocol import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
 from inspector.state.branches import ROOT
 from inspector.state.session_tree import Item
 
 
-@dataclass(slots=True)
+@slotted
 class PromptRead:
     """One prompt of the tree, and what is known of its prefill."""
 
@@ -24,9 +25,9 @@ class PromptRead:
     """What its prompt logprobs took so far."""
 
 
-@dataclass(slots=True)
+@slotted
 class Prompts:
-    """The prompts of one tree, as the records told them."""
+    """The prompts of one tree, of its records."""
 
     by_end: dict[int, PromptRead] = field(default_factory=dict)
     """By their last nodes, in the order in which they were given last."""

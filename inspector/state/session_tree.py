@@ -10,7 +10,7 @@ from engine.protocol import Deleted, DraftRound, Intervention, Marked, PromptTok
 from engine.settings import Settings
 from engine.tree import common_prefix
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import bare_key_for, key_for
 from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
 
 Item = PromptToken | Step
@@ -182,9 +182,11 @@ def counted(tokens: int, branches: int) -> str:
 
 @dataclass
 class SessionTree:
-    """The token tree of one session, as the records told it."""
+    """The token tree of one session, of its records."""
 
     nodes: dict[int, Item] = field(default_factory=dict)
+    taken: int = 0
+    """How many of them were stepped."""
     parent: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
     """Nodes after a node, oldest first; deleted ones are not among them."""
@@ -253,6 +255,7 @@ class SessionTree:
             insort(self.children.setdefault(parent, []), node)
             if parent in self.held:
                 self.held[node] = self.held[parent]
+        self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
         self.visit(node)
@@ -298,8 +301,9 @@ def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
 
 
 def written(mark: Marked) -> str:
-    """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`."""
-    parts = [STAR if mark.bookmarked else "", visible(mark.name)]
+    """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; a bookmark alone is called one."""
+    alone = "" if mark.name or mark.note or mark.caption else "bookmarked"
+    parts = [f"{STAR} {alone}".rstrip() if mark.bookmarked else "", visible(mark.name)]
     parts += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
     parts += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
     return " ".join(part for part in parts if part)
@@ -324,6 +328,6 @@ def explained(tree: SessionTree, node: int) -> list[str]:
     lines += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
     branches = len(tree.siblings(node))
     if branches > 1:
-        keys = f"{key_for('previous_branch')} and {key_for('next_branch')}"
+        keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
         lines.append(f"{BRANCHES} one of {branches} branches here: {keys} go to the others")
     return [line for line in lines if line]

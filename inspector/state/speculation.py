@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import fmean
 
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import (
     AcceptanceRates,
     DraftLoading,
@@ -76,7 +76,7 @@ class SpeculationTotals:
         return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.taken else None
 
 
-@dataclass(slots=True)
+@slotted
 class Speculation(CapabilityState):
     """The rounds of one tree."""
 
@@ -201,10 +201,10 @@ EVEN = 0.03
 """A difference to plain steps that is none: two runs of the same steps differ by as much."""
 RULES = (
     ("position draw", "position_draw", "in force: the draw of the position, for the draft and the model"),
-    ("rejection", "rejection", "min(1, p/q), else the residual (Leviathan 2023)"),
-    ("match", "match", "two draws of their own, equal or not (mlx-lm)"),
+    ("rejection", "rejection", "Leviathan 2023: min(1, p/q), else the residual"),
+    ("match", "match", "mlx-lm: two draws of their own, equal or not"),
 )
-"""Name, field and meaning of each rule."""
+"""Name, field and meaning of each rule; before a colon what is said where there is little room."""
 
 
 def share(value: float) -> str:

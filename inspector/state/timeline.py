@@ -13,14 +13,14 @@ from enum import Enum
 from typing import TypeVar, cast
 
 from engine import protocol
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
 from inspector.state.capability import CapabilityState
-from inspector.state.inside import Looks
+from inspector.state.inside import InsideViews, SecondInside
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
 from inspector.state.prompts import Prompts
@@ -30,12 +30,15 @@ from inspector.state.speculation import Speculation
 STATES: tuple[type[CapabilityState], ...] = (
     BeamHistory,
     Batches,
-    Looks,
+    InsideViews,
+    SecondInside,
     Measured,
     Speculation,
     LockstepSoFar,
 )
 """The states of all capabilities that come with the program."""
+_OF_DIALOGS = (protocol.PromptPreview, protocol.TokensFound)
+"""Answers that no panel shows."""
 
 
 @frozen
@@ -52,7 +55,7 @@ class StageExplanation:
     """Why it could not."""
 
 
-@dataclass(slots=True)
+@slotted
 class Trial:
     """Settings that are tried, and what the same draws make of them."""
 
@@ -79,6 +82,7 @@ def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
 
 
 State = TypeVar("State", bound=CapabilityState)
+TO_PREDICT = "hidden until you predict"
 
 
 class Phase(Enum):
@@ -131,7 +135,7 @@ class Timeline:
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     changes: int = 0
-    """Grows with each record, and with each token of a recording that is gone to."""
+    """Grows with each record but those that dialogs alone show, and with each token of a recording that is gone to."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: protocol.Distribution | None = None
@@ -151,6 +155,8 @@ class Timeline:
     concealed: frozenset[str] = frozenset()
     """What is not to be seen for now, since it is to be predicted: ids of panels; `picked`, the token that the sampler
     picked; `probabilities`, what the model expected; `captions`."""
+    concealed_as: str = TO_PREDICT
+    """Why, for the frames of the panels."""
 
     _slot: int | None = None
 
@@ -168,6 +174,7 @@ class Timeline:
             self.tip,
             self.phase,
             self.concealed,
+            self.concealed_as,
             self.load_failure,
         )
 
@@ -294,8 +301,16 @@ class Timeline:
 
     def explanation(self) -> StageExplanation | None:
         """What is known of the sampler's work at the selected slot, under the settings tried if there are any."""
-        telling = self.trial.last_explanation if self.trial else self.last_explanation
-        return telling if telling is not None and telling.of is self.distribution else None
+        explanation = self.trial.last_explanation if self.trial else self.last_explanation
+        return explanation if explanation is not None and explanation.of is self.distribution else None
+
+    @property
+    def tried(self) -> Distribution | None:
+        """What the settings that are tried would draw from at the selected slot, once the engine told; None where they
+        are those that were used."""
+        told = self.explanation() if self.trial is not None else None
+        explained = told.explained if told is not None else None
+        return explained.next if explained is not None and not explained.used else None
 
     def siblings(self, slot: int) -> list[int]:
         """The token of a slot and its siblings, as nodes, oldest first."""
@@ -318,7 +333,8 @@ class Timeline:
 
     def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
-        self.changes += 1
+        if not isinstance(record, _OF_DIALOGS):
+            self.changes += 1
         for state in self.states.values():
             if isinstance(record, state.TAKES):
                 state.apply(record)

@@ -21,7 +21,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from engine.frozen import frozen
-from inspector.keys import KEYS, names_of, shown, typed, with_keys
+from inspector.keys import KEYS, TABS_OF, names_of, shown, typed, with_keys
 from inspector.widgets.painting import LaidOutOnce
 
 Result = TypeVar("Result")
@@ -62,8 +62,8 @@ class Action:
     """The least worthy goes first where the line has no room."""
     place: int = 0
     """Where it stands in the line; of those with the same, but for 0, the topmost table's are shown."""
-    group: str = ""
-    """Of the main screen's help."""
+    looks: bool = False
+    """Whether it only looks at what is there, which can be done while a session goes live."""
     synonyms: str = ""
     """What else a person may call it, with commas between, for the finder."""
     moves: Literal["", "on", "back"] = ""
@@ -72,8 +72,13 @@ class Action:
     """The answer while there is no model; empty to grey it."""
     recorded: Callable[[Any], bool] = field(default=lambda own: False)
     """Whether a recording has what it shows: then it needs no engine."""
+    view: str = ""
+    """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
+    `…` at the end says that it asks for something first."""
     keys: str = ""
     """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
+    tab: str = "1"
+    """Key of the tab in which it holds, of one from outside."""
     written: str = ""
     """As the help writes its keys, where that says more than they do."""
     priority: bool = False
@@ -90,6 +95,20 @@ class Action:
     def usual(self) -> str:
         """Its keys, whatever a person's file says, as `KEYS` has them."""
         return self.keys or KEYS[self.id]
+
+    @property
+    def tabs(self) -> str:
+        """Keys of the tabs in which it holds; empty for all of them."""
+        return TABS_OF.get(self.id, self.tab)
+
+    def holds(self, tab: str) -> bool:
+        """Whether it holds in a tab."""
+        return not self.tabs or tab in self.tabs
+
+    @property
+    def way(self) -> str:
+        """Its key as a person reads it, after that of its tab."""
+        return f"{self.tabs[0]} {self.shown}" if self.tabs else self.shown
 
     @property
     def shown(self) -> str:
@@ -244,14 +263,10 @@ def screen_table(title: str, *actions: Action, text: str = "", priority: bool = 
     """
     *own, leave = actions
     given = {each.id for each in actions}
-    shared = (each for each in (THEME, FINDER, HELP) if each.id not in given)
+    shared = (each for each in (FINDER, HELP) if each.id not in given)
     return ActionTable(title, (*own, *shared, leave), text, priority=priority, screen=True)
 
 
-THEME = Action(
-    "theme", "Dark or light", "Switch between the dark and the light theme.", lambda own: own.host.switch_theme(),
-    hint="theme", worth=1, place=91,
-)  # fmt: skip
 FINDER = Action(
     "finder", "Find anything", "Find anything by a word.", lambda own: own.app.action_command_palette(), hint="find",
     worth=3, place=91, listed=False,
@@ -430,7 +445,7 @@ def hints_of(
     found: list[tuple[int, str, Action]] = []
     taken: set[int] = set()
     for level in levels:
-        own = [(each.place, each.word(owner), each) for owner, each in level if offers(each)]
+        own = [(each.place, each.word(owner), each) for owner, each in level if each.hint and offers(each)]
         own = [each for each in own if each[1] and each[0] not in taken]
         taken |= {place for place, *_ in own if place}
         found += own

@@ -20,18 +20,16 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from inspector import scales
-from inspector.display import pad, truncate, visible
+from inspector.display import pad, truncate, truncate_start, truncate_words, visible
 from inspector.keys import key_for
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.inks import Inked, panel_css
 
 Row = list[Segment]
-CONCEALED = "hidden until you predict"
-"""In the frame of a panel of which something is to be predicted."""
 FACT_NAME = 13
 """Cells of the names of facts."""
-_THOUSANDS = re.compile("(?<=[0-9])\u2009(?=[0-9]{3})")
-"""The thin space of our own numbers: in a foreign text it would be shown as what it is."""
+_BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(?!\w))")
+"""A blank at which a line may end."""
 
 
 # ---- rows and styles ----------------------------------------------------------------------------
@@ -70,10 +68,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case Phase.LOADING:
             return "The model is loading.", empty
         case Phase.FAILED:
-            return (
-                "No model could be loaded.",
-                f"Press {key_for('quit')} to quit and start with another --model.",
-            )
+            return "No model could be loaded.", "Why, and what to press, is said in the place of the text."
         case Phase.EMPTY if timeline is not None and timeline.prompts.failure is not None:
             return visible(
                 timeline.prompts.failure.message
@@ -105,16 +100,30 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of `width` cells at most, broken at blanks; a longer word stays whole."""
+    """A text in lines of `width` cells at most, broken at blanks; a longer word stays whole, and so does a number with
+    its unit."""
     lines = [""]
-    for word in text.split(" "):  # not at a no-break space
+    for word in _BREAK.split(text):
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return lines
 
 
-def fact_rows(facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style) -> list[Row]:
+def side_by_side(pieces: Iterable[Row], width: int) -> Row:
+    """As many pieces from the first on as have room in one row, two blanks between them; the first in any case."""
+    row: Row = []
+    for piece in pieces:
+        added = [*row, Segment("  "), *piece] if row else piece
+        if row and Segment.get_line_length(added) > width:
+            break
+        row = added
+    return row
+
+
+def fact_rows(
+    facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style, height: int | None = None
+) -> list[Row]:
     """Each fact on as many lines as it needs.
 
     Args:
@@ -122,17 +131,17 @@ def fact_rows(facts: Iterable[tuple[str, str]], width: int, name: Style, text: S
         width: Cells of a line.
         name: Ink of the names.
         text: Ink of the sentences.
+        height: Rows that there is room for, None for all: after the first a fact that wouldn't be all in sight is
+            left out.
     """
     rows: list[Row] = []
     for label, sentence in facts:
-        for n, line in enumerate(wrapped(_printable(sentence), max(10, width - FACT_NAME))):
+        lines = wrapped(visible(sentence), max(10, width - FACT_NAME))
+        if height is not None and rows and len(rows) + len(lines) > height:
+            continue
+        for n, line in enumerate(lines):
             rows.append([Segment((label if n == 0 else "").ljust(FACT_NAME), name), Segment(line, text)])
     return rows
-
-
-def _printable(sentence: str) -> str:
-    """A sentence in which a name or a message may be foreign, its numbers as they are."""
-    return "\u2009".join(map(visible, _THOUSANDS.split(sentence)))
 
 
 def around(before: str, found: str, after: str, cells: int, muted: Style, ink: Style) -> Row:
@@ -147,16 +156,10 @@ def around(before: str, found: str, after: str, cells: int, muted: Style, ink: S
         ink: Style of the piece.
     """
     found = truncate(found, cells)
-    left = _end(before, (cells - cell_len(found)) * 3 // 5)
-    right = pad(after, max(0, cells - cell_len(left) - cell_len(found)))
+    left = truncate_start(before, (cells - cell_len(found)) * 3 // 5)
+    room = max(0, cells - cell_len(left) - cell_len(found))
+    right = pad(truncate_words(after, room), room)
     return [Segment(left, muted), Segment(found, ink + Style(underline=True)), Segment(right, muted)]
-
-
-def _end(text: str, cells: int) -> str:
-    """The end of a display text, at most so many cells of it."""
-    while cell_len(text) > max(0, cells):
-        text = text[1:]
-    return text
 
 
 # ---- widgets ------------------------------------------------------------------------------------
@@ -180,6 +183,11 @@ class Canvas(Inked):
         self._read: tuple[object, ...] | None = None
         """What `reads` was when it was shown last, and has been drawn of since."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
+
+    @property
+    def frameless(self) -> bool:
+        """Whether it has a row or a few and no frame, by the class `-line`: the first row tells its name then."""
+        return self.has_class("-line")
 
     def draw(self, width: int, height: int) -> list[Row]:
         """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
@@ -266,8 +274,10 @@ class Canvas(Inked):
 
     def _draw_rows(self, width: int, height: int) -> list[Row]:
         if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
-            self.title(Content(f"{self.NAME} · {CONCEALED}" if self.NAME else CONCEALED))
-            return centred([("?", self.ink("muted"))], width, height)
+            why = self.timeline.concealed_as
+            title = f"{self.NAME} · {why}" if self.NAME else why
+            self.title(Content(title))
+            return centred([(title if self.frameless else "?", self.ink("muted"))], width, height)
         return self.draw(width, height)[:height]
 
 
@@ -351,6 +361,8 @@ class PageView(Canvas, can_focus=True):
         rows = self._page(self, width, height) if self._page is not None else []
         self._top = max(0, min(self._top, len(rows) - height))
         below = len(rows) - height - self._top
-        more = f"{below} lines more ↓" if below > 0 else "↑" if self._top else ""
+        more = (
+            f"{below} {'line' if below == 1 else 'lines'} more ↓" if below > 0 else "↑" if self._top else ""
+        )
         self.title(self._titles[0], Content(more) if more else None)
         return rows[self._top :]

@@ -1,11 +1,11 @@
-"""Bars, areas, stairs, curves and the ruler of a draw in characters: numbers to text, the charts from a zero line."""
+"""Bars, areas, curves and the ruler of a draw in characters: numbers to text, the charts from a zero line."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby, pairwise
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -17,8 +17,10 @@ from inspector.display import token_label
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
-FREE = "░"
-"""Fills what is allocated and not used."""
+OPENS = "┌"
+"""Marks where a value begins to hold."""
+LEAST_HELD = 3
+"""Cells of a value on average, below which its mark says nothing."""
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a cell: two columns, each from the top."""
 BLANK = 0x2800
@@ -67,26 +69,25 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
     ]
 
 
-def stairs(used: Sequence[float], allocated: Sequence[float], height: int) -> list[str]:
-    """An area of what is used, on a lighter one of what is allocated.
+def held_values(values: Sequence[int], label: Callable[[int], str]) -> str:
+    """A line over a chart: `┌ 2 MiB ╌╌╌╌┌ 4 MiB ╌╌`, where a value begins to hold, and what it is; a plain line where
+    values change so often that there would be nothing but marks.
 
     Args:
-        used: One column a value.
-        allocated: As many, none below what is used.
-        height: Lines; the largest allocation fills them.
+        values: One a column.
+        label: The words for a value; they are left out where they don't fit before the next value.
 
     Returns:
-        The lines, the highest first: block characters are used, `░` is allocated and free.
+        A text of as many cells.
     """
-    top = max((*allocated, *used), default=0.0)
-    below = area(used, height, top)
-    above = [_eighths(value, height, top) for value in allocated]
-    return [
-        "".join(
-            FREE if char == " " and edge > 8 * row else char for char, edge in zip(line, above, strict=True)
-        )
-        for row, line in zip(reversed(range(height)), below, strict=True)
-    ]
+    held = [(value, len(list(columns))) for value, columns in groupby(values)]
+    if len(held) * LEAST_HELD > len(values) + LEAST_HELD:
+        return OPENS.ljust(len(values), "╌")
+    line = ""
+    for value, cells in held:
+        words = f"{OPENS} {label(value)}"
+        line += (f"{words} " if len(words) <= cells else OPENS).ljust(cells, "╌")[:cells]
+    return line
 
 
 def axis(first: str, last: str, cells: int, name: str = "") -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.highlighter import Highlighter
-from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.content import Content
-from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -38,7 +34,6 @@ _INKS = {
     "input--placeholder": "faint",
     "input--suggestion": "faint",
 }
-_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 GAP = "   "
@@ -55,23 +50,6 @@ def editable(text: str) -> str:
 def _one(char: str) -> str:
     shown = visible(char)
     return shown if len(shown) == 1 else UNKNOWN
-
-
-def _harmless(text: str) -> str:
-    return _OBEYED.sub(lambda match: UNKNOWN * cell_len(match[0]), text)
-
-
-class ControlFilter(LineFilter):
-    """Takes control characters out of every line that goes to the terminal, whichever widget drew it.
-
-    Panels draw through `visible()` and never need it; pasted text in an editor of the toolkit may.
-    """
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments with nothing in them that a terminal obeys; their widths stay."""
-        if not any(_OBEYED.search(segment.text) for segment in segments):
-            return segments
-        return [Segment(_harmless(text), style, control) for text, style, control in segments]
 
 
 class _Editable(Highlighter):
@@ -229,4 +207,38 @@ class Choice(Widget, can_focus=True):
         chosen = place == self.chosen
         style = "bold $text-primary" if chosen else "$ink-muted"
         content = Content.styled(f"{'◉' if chosen else '○'} {self.labels[place]}", style)
+        return content.stylize(ContentStyle.from_meta({"choice": place}))
+
+
+class Ticks(Choice):
+    """Several labels on a line, each with a tick or without one, all with one at first.
+
+    Args:
+        labels: In display order.
+        without: Places of those that have none at first.
+        id: Of the widget.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "tick", "Tick", show=False)]
+
+    def __init__(self, labels: Sequence[str], without: Iterable[int] = (), id: str | None = None) -> None:
+        super().__init__(labels, id=id)
+        self.without = set(without)
+        """Places of the labels without a tick."""
+
+    def action_tick(self) -> None:
+        """Tick the label that is chosen, or take its tick away."""
+        self.without ^= {self.chosen}
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        """Tick the label that was clicked, or take its tick away."""
+        if (place := event.style.meta.get("choice")) is not None:
+            self.chosen = place
+            self.action_tick()
+
+    def _label(self, place: int) -> Content:
+        here = place == self.chosen and self.has_focus
+        style = "bold $text-primary" if here else "$ink-muted" if place in self.without else ""
+        content = Content.styled(f"{'○' if place in self.without else '✓'} {self.labels[place]}", style)
         return content.stylize(ContentStyle.from_meta({"choice": place}))

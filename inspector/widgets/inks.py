@@ -142,7 +142,7 @@ def _least_share(grounds: Iterable[tuple[Color, Color]]) -> float:
 
 
 def panel_css(kind: str) -> str:
-    """The frame of a panel, in the theme's own colours.
+    """The frame of a panel, in the theme's own colours; of one with the class `-line`, an edge while it has the focus.
 
     Args:
         kind: Class name of the widget.
@@ -155,6 +155,8 @@ def panel_css(kind: str) -> str:
         scrollbar-background-hover: $background; scrollbar-background-active: $background;
     }}
     {kind}:focus, {kind}:focus-within {{ border: round $primary; }}
+    {kind}.-line {{ border: none; }}
+    {kind}.-line:focus {{ border-left: outer $primary; padding: 0 1 0 0; }}
     """
 
 

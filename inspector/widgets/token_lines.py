@@ -8,7 +8,7 @@ by what may hang over: `↵`, a border and the caret.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
@@ -17,6 +17,7 @@ from rich.style import Style
 from textual.content import Content
 from textual.style import Style as ContentStyle
 
+from engine.frozen import slotted
 from engine.protocol import PromptToken
 from inspector import scales
 from inspector.display import SPACE, hex_bytes, pad
@@ -48,7 +49,7 @@ class TextPiece(NamedTuple):
         return self.cells - cell_len(self.text) - self.edge
 
 
-@dataclass(slots=True)
+@slotted
 class WrappedLine:
     """One line on the screen."""
 
@@ -62,7 +63,7 @@ class WrappedLine:
     """The space before its first word is not drawn: a soft line doesn't begin with it."""
 
     def add(self, piece: TextPiece) -> None:
-        self.pieces.append(piece if self.pieces else piece._replace(opens=True))
+        self.pieces.append(piece if piece.opens or self.pieces else piece._replace(opens=True))
         self.cells += piece.cells
 
 
@@ -140,7 +141,12 @@ class Wrap:
         self.lines.append(WrappedLine())
 
     def _place(self, slot: int, text: str, mark: bool = False, under: str = "", edge: bool = False) -> None:
-        opens, cells = mark or self._opens(text), max(cell_len(text), cell_len(under))
+        line = self.lines[-1]
+        opens, cells = mark or self._opens(text), cell_len(text)
+        cells = max(cells, cell_len(under)) if under else cells
+        if line.cells + cells <= self.width and (line.pieces or not line.soft):  # as most do
+            self._add(TextPiece(slot, text, cells + edge, opens, mark, under, edge))
+            return
         if self.lines[-1].cells + cells > self.width and self.lines[-1].pieces:
             self._wrap(opens, cells)
         line = self.lines[-1]

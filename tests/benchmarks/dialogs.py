@@ -1,6 +1,6 @@
 """Every dialog, panel and screen that a key opens: from the key to the thing painted whole, and from escape back.
 
-    python -m tests.benchmarks.dialogs [--rounds N] [CHECKOUT ...]
+    python -m tests.benchmarks.dialogs [--count ROUNDS] [--beside CHECKOUT]
 
 The real screen on a terminal of 120 by 40 with the real engine thread and the pocket model. A round is a process: in it
 each thing is opened and left three times, where the first may build what the others show again. Keys are handed to the
@@ -14,7 +14,6 @@ and their moods differ, these less. Other checkouts of the program are measured 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import fcntl
 import json
@@ -31,9 +30,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-ROUNDS = 10
+if TYPE_CHECKING:  # a round runs in other checkouts, too, and imports of them what they have
+    from tests.benchmarks.vocabularies import Asked, Figures
+
+ROUNDS = 3
 OPENINGS = 3
 """In each round; all but the first count as later ones."""
 STILL = 0.3
@@ -42,14 +44,17 @@ LOOK = 0.005
 PATIENCE = 20.0
 PROMPT = "Once upon a time, there was a little girl named Lily."
 THINGS: tuple[tuple[str, str, str], ...] = (
-    ("s", "s", "sampling"), ("b", "b", "breakpoints"), ("a", "a", "type your own"), ("/", "slash", "find a token"),
-    ("p", "p", "prompt"), ("o", "o", "open model"), ("i", "i", "model facts"), ("g", "g", "jump"),
-    ("?", "question_mark", "help"), ("N", "N", "name and note"), ("E", "E", "export"), ("^s", "ctrl+s", "save as"),
-    ("^o", "ctrl+o", "recent sessions"), ("^p", "ctrl+p", "finder"), ("w", "w", "sampler"), ("t", "t", "tree"),
-    ("l", "l", "look ahead"), ("f", "f", "enlarge"), ("c", "c", "compare"), ("B", "B", "beams"), ("z", "z", "race"),
-    ("P", "P", "costs"), ("Q", "Q", "quantized KV"), ("y", "y", "sweeps"),
+    ("s", "s", "sampling"), ("b", "1 b", "breakpoints"), ("a", "1 a", "type your own"),
+    ("/", "1 slash", "find a token"),
+    ("p", "p", "prompt"), ("o", "3 o", "open model"), ("i", "3 i", "model facts"), ("g", "1 g", "jump"),
+    ("?", "question_mark", "help"), ("N", "4 N", "name and note"), ("E", "6 E", "export"),
+    ("^s", "6 ctrl+s", "save as"), ("^o", "6 ctrl+o", "recent sessions"), ("^p", "ctrl+p", "finder"),
+    ("l", "1 l", "look ahead"), ("f", "f", "enlarge"), ("c", "4 c", "compare"), ("B", "4 B", "beams"),
+    ("z", "5 z", "race"), ("P", "5 P", "costs"), ("Q", "5 Q", "quantized KV"), ("y", "5 y", "sweeps"),
+    ("A", "3 A", "attention"), ("I", "3 I", "lens"), ("2", "2", "tab Why"), ("3", "3", "tab Inside"),
+    ("4", "4", "tab What if"), ("5", "5", "tab Cost"), ("6", "6", "tab Learn"),
 )  # fmt: skip
-"""Name, key and what it opens."""
+"""Name, the keys that lead to it, of which the last is timed, and what it opens."""
 MEASURING = ("P", "Q")
 CLOSED_BY = {"l": "l"}
 """What escape doesn't take back."""
@@ -78,7 +83,6 @@ class Watch:
 
         for kind in (Input, TextArea):
             kind.cursor_blink = False  # type: ignore[assignment]  # a blink is no part of opening
-        self.taken: Taken = {}
         self.app = InspectorApp(LoadSettings(), Settings(temp=0.8, seed=7), PROMPT, chat=False)
         self.painted: list[tuple[float, float, Any]] = []
         """When each paint ended, by the clock and by the thread's own, and the screen that was on top."""
@@ -140,8 +144,8 @@ class Watch:
             if self._busy or len(self.painted) != paints:
                 looks, paints, since = 0, len(self.painted), time.perf_counter()
 
-    async def rounds(self, turn: int) -> None:
-        """Open everything, beginning at another thing each turn."""
+    async def rounds(self, turn: int, result: Path) -> None:
+        """Open everything, beginning at another thing each turn; a line of times for each goes to the result."""
         client = self.app.controller.client
         await self.until(lambda: self._prefilled and not client.outstanding)
         for key in (
@@ -155,13 +159,19 @@ class Watch:
         ):  # two branches, for what compares
             await self.press(key)
         for name, key, what in THINGS[turn % len(THINGS) :] + THINGS[: turn % len(THINGS)]:
-            times = self.taken.setdefault(f"{name:2} {what}", {"open": [], "back": [], "yard": []})
+            times: dict[str, list[Any]] = {"open": [], "back": [], "yard": []}
             for _ in range(OPENINGS):
+                *way, last = key.split()
+                for before in way:
+                    await self.press(before)
                 times["yard"].append(yardstick())
-                times["open"].append(await self.press(key, name in MEASURING))
+                times["open"].append(await self.press(last, name in MEASURING))
                 times["back"].append(await self.press(CLOSED_BY.get(name, "escape")))
                 while len(self.app.screen_stack) > 1:
                     await self.press("escape")
+                await self.press("1")
+            with result.open("a") as lines:
+                lines.write(json.dumps([f"{name:2} {what}", times]) + "\n")
         self.app.exit()
 
 
@@ -175,10 +185,9 @@ def measure(turn: int, result: Path) -> None:
     watch = Watch()
 
     async def drive(_: Any) -> None:
-        await watch.rounds(turn)
+        await watch.rounds(turn, result)
 
     asyncio.run(watch.app.run_async(auto_pilot=drive))
-    result.write_text(json.dumps(watch.taken))
 
 
 @contextmanager
@@ -202,15 +211,20 @@ def terminal(checkout: Path, home: str, command: list[str]) -> Iterator[int]:
 
 
 def one_round(checkout: Path, turn: int, home: str) -> Taken:
-    """One round of a checkout, in a process of its own."""
-    result = Path(home) / "round.json"
-    result.unlink(missing_ok=True)
-    with terminal(
-        checkout, home, [str(Path(__file__).resolve()), "--child", str(turn), "--result", str(result)]
-    ) as it:
-        while _read(it, PATIENCE):
-            pass
-    taken: Taken = json.loads(result.read_text())
+    """One round of a checkout, in a process of its own; prints each thing when it is measured."""
+    taken: Taken = {}
+    result = Path(home) / "round.jsonl"
+    result.write_text("")
+    command = [str(Path(__file__).resolve()), str(turn), str(result)]
+    with terminal(checkout, home, command) as it, result.open() as lines:
+        lives = True
+        while lives:
+            lives = bool(_read(it, PATIENCE))
+            for line in lines:
+                name, times = json.loads(line)
+                taken[name] = times
+                first, *later = (ms for ms, _ in times["open"])
+                print(f"  {name:20} first {first:5.0f} ms, later {statistics.median(later):5.0f}", flush=True)
     return taken
 
 
@@ -251,8 +265,9 @@ def told(times: list[tuple[float, float]], yards: list[float]) -> str:
     return f"{clock:6.0f} {computed:5.0f} {statistics.median(ratios):6.1f}"
 
 
-def report(checkout: Path, rounds: list[Taken]) -> None:
-    """Print the medians of a checkout, in the order of the keys."""
+def report(checkout: Path, rounds: list[Taken]) -> dict[str, float]:
+    """Print the medians of a checkout, in the order of the keys; returns milliseconds of the later openings."""
+    figures = {}
     print(f"\n{checkout}: medians of {len(rounds)} rounds: ms, of them computed, ratio to the yardstick")
     print(f"{'':20}   {'first':>19}   {'later':>19}   {'back':>19}")
     for name, _, what in THINGS:
@@ -261,33 +276,35 @@ def report(checkout: Path, rounds: list[Taken]) -> None:
         yards = [yard for one in each for yard in one["yard"][1:]]
         later = told([pair for one in each for pair in one["open"][1:]], yards)
         back = told([pair for one in each for pair in one["back"][1:]], yards)
-        print(f"{name:2} {what:17}   {first}   {later}   {back}", flush=True)
+        print(f"{name:2} {what:17}   {first}   {later}   {back}")
+        figures[what] = statistics.median(ms for one in each for ms, _ in one["open"][1:])
+    return figures
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("checkouts", nargs="*", type=Path)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.child is not None:
-        measure(args.child, args.result)
-        return
-    checkouts = [Path.cwd(), *(checkout.resolve() for checkout in args.checkouts)]
+    checkouts = [Path.cwd(), *asked.beside]
     rounds: dict[Path, list[Taken]] = {checkout: [] for checkout in checkouts}
     waits: dict[Path, list[float]] = {checkout: [] for checkout in checkouts}
     with tempfile.TemporaryDirectory() as home:
-        for turn in range(args.rounds):
+        for turn in range(asked.times(ROUNDS)):
             for checkout in checkouts:
+                print(f"round {turn + 1} of {asked.times(ROUNDS)}: {checkout}")
                 rounds[checkout].append(one_round(checkout, turn, home))
                 waits[checkout].append(escape_wait(checkout, home))
+    figures: Figures = {}
     for checkout in checkouts:
-        report(checkout, rounds[checkout])
+        before = "" if checkout == Path.cwd() else "old "
+        figures |= {f"{before}{what}": ms for what, ms in report(checkout, rounds[checkout]).items()}
         wait = statistics.median(waits[checkout])
-        print(f"a lone escape in a terminal, to the first byte drawn: {wait:.0f} ms", flush=True)
+        print(f"a lone escape in a terminal, to the first byte drawn: {wait:.0f} ms")
+    return figures | asked.old()
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 3 and sys.argv[1].isdigit():
+        measure(int(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        from tests.benchmarks.vocabularies import by_command
+
+        by_command(main, __doc__)

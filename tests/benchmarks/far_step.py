@@ -1,6 +1,6 @@
 """What a step costs more with the engine behind a socket than beside the caller.
 
-    python -m tests.benchmarks.far_step
+    python -m tests.benchmarks.far_step [--count STEPS]
 
 The engines take turns step by step in one run, so that a busy machine slows all of them: a model in this process, in a
 thread behind a socket, and in a process of its own.
@@ -22,9 +22,9 @@ from engine.remote.link import ProcessLink
 from engine.remote.server import EngineServer
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
-STEPS, CODED = 300, 1000
+STEPS, UNCOUNTED, CODED = 280, 20, 1000
 
 
 class Beside:
@@ -58,17 +58,17 @@ class Timed:
         self.engine = make(self.queue.put)
         self.engine.start()
         self.took: list[float] = []
-        for command in (
+        for given in (
             protocol.Load(LoadSettings(model=model)),
             protocol.Configure(Settings(temp=0.8, seed=3, max_tokens=10**6, min_tokens=10**6)),
             protocol.Prefill("Once upon a time", chat=False),
         ):
-            self.do(command)
+            self.do(given)
 
     def do(self, command: Command) -> list[Record]:
         self.engine.send(command)
         found: list[Record] = []
-        while not (found and isinstance(ended := found[-1], Ended) and ended.id == command.id):
+        while not (found and isinstance(ended := found[-1], Ended) and ended.request == command.id):
             found.append(self.queue.get())
         return found
 
@@ -79,7 +79,7 @@ class Timed:
         return next(record for record in found if isinstance(record, Step))
 
 
-def measure(label: str, model: str) -> None:
+def measure(label: str, model: str, steps: int) -> Figures:
     """Measure one model and print."""
     engines = {
         "in this process": Timed(model, EngineThread),
@@ -88,32 +88,36 @@ def measure(label: str, model: str) -> None:
             model, lambda emit: RemoteEngine(emit, ProcessLink("benchmark"), "benchmark")
         ),
     }
-    for _ in range(STEPS):
+    for _ in range(steps + UNCOUNTED):
         for timed in engines.values():
             step = timed.step()
-    plain = engines["in this process"].took[20:]
+    plain = engines["in this process"].took[UNCOUNTED:]
+    figures: Figures = {f"{label} ms": median(plain) * 1e3}
     for name, timed in engines.items():
-        took = timed.took[20:]
+        took = timed.took[UNCOUNTED:]
         more = median(one - other for one, other in zip(took, plain, strict=True))
-        ratio = 1 + more / median(plain)
+        figures[f"{label} {name}"] = ratio = 1 + more / median(plain)
         times = f"{median(took) * 1e3:.2f} ms, {more * 1e6:+.0f} us by pairs, x{ratio:.3f}"
-        print(f"{label}: a step {name}: {times}", flush=True)
+        print(f"{label}: a step {name}: {times}")
     data = wire.encode(step)
     for name, work in (("to bytes", lambda: wire.encode(step)), ("and back", lambda: wire.decode(data))):
         began = time.process_time()
         for _ in range(CODED):
             work()
         micros = (time.process_time() - began) / CODED * 1e6
-        print(f"{label}: a record of {len(data):,} bytes {name}: {micros:.0f} us of CPU", flush=True)
+        print(f"{label}: a record of {len(data):,} bytes {name}: {micros:.0f} us of CPU")
     for timed in engines.values():
         timed.engine.close(10)
+    return figures
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    for label, model in vocabularies.with_pocket():
-        measure(label, model)
+    figures: Figures = {}
+    for label, model in asked.each(*SMALL):
+        figures |= measure(label, model, asked.times(STEPS))
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

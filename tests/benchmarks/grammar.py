@@ -1,6 +1,6 @@
 """What a grammar costs a step, by the size of the vocabulary: with one and without, in turn.
 
-    python -m tests.benchmarks.grammar
+    python -m tests.benchmarks.grammar [--count ROUNDS]
 
 A step is a forward of a random llama of two layers, hidden size 512, and everything that the session does after it. The
 grammars leave little (digits), much (a JSON string) and nothing to choose. Times are the
@@ -21,7 +21,7 @@ from engine.model.load import load
 from engine.model.tokens import Tokens, alphabet
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import SIZES, Asked, Figures, by_command
 from tests.engine.sessions import begun
 
 ROUNDS, STEPS = 8, 5
@@ -73,8 +73,9 @@ def milliseconds(session: Session, begin: int, grammar: Grammar | None) -> tuple
     return all_threads * 1000 / STEPS, here * 1000 / STEPS
 
 
-def measure(name: str, model: str) -> None:
+def measure(name: str, model: str, rounds: int) -> Figures:
     """Measure one model and print."""
+    wholes, threads = list[float](), list[float]()
     loaded = load(LoadSettings(model=model))
     size = loaded.tokens.vocabulary
     wrapper = SimpleNamespace(_tokenizer=Pieces(size), eos_token_ids=[size - 1], has_chat_template=False)
@@ -82,21 +83,25 @@ def measure(name: str, model: str) -> None:
     begin = session.node
     for title, grammar in GRAMMARS.items():
         milliseconds(session, begin, grammar)
-        times = [[milliseconds(session, begin, each) for each in (None, grammar)] for _ in range(ROUNDS)]
+        times = [[milliseconds(session, begin, each) for each in (None, grammar)] for _ in range(rounds)]
         plain, held = (np.min(each, axis=0) for each in zip(*times, strict=True))
         whole, here = held / plain
         print(
             f"{name:12} {title:16} {plain[0]:6.2f} ms without, {held[0]:6.2f} ms with: {whole:.3f}; "
-            f"stepping thread {here:.3f}",
-            flush=True,
+            f"stepping thread {here:.3f}"
         )
+        wholes.append(float(whole))
+        threads.append(float(here))
+    return {name: (min(wholes), max(wholes)), f"{name} thread": (min(threads), max(threads))}
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    for name, model in vocabularies.each(hidden=512):
-        measure(name, model)
+    figures: Figures = {}
+    for name, model in asked.each(*(f"{size}-h512" for size in SIZES)):
+        figures |= measure(name, model, asked.times(ROUNDS))
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -1,6 +1,6 @@
 """What looking inside costs: each view against a plain step, in one run; memory; steps while it is closed.
 
-    python -m tests.benchmarks.inside [MODEL]
+    python -m tests.benchmarks.inside [--count ROUNDS]
 
 Ratios are of medians. The first table has what a person waits for, from the command to the record: each view runs the
 token once plainly and once under taps, on a copy of the cache. The second has the tapped forward alone.
@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import mlx.core as mx
 
@@ -23,10 +20,10 @@ from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.capture import capture
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.patching import sweep_heads
-from engine.model import synthetic
 from engine.model.load import load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
 PROMPT = "Once upon a time, there was a little girl named Lily. One day, she went to the park with"
 ROUNDS = 15
@@ -43,21 +40,21 @@ def session_of(settings: LoadSettings, prompt: str | list[int]) -> Session:
     return session
 
 
-def median_ms(work: Callable[[], object]) -> float:
+def median_ms(work: Callable[[], object], rounds: int) -> float:
     """Median of the rounds after one that doesn't count."""
     times = []
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         begun = time.perf_counter()
         work()
         times.append((time.perf_counter() - begun) * 1000)
     return statistics.median(times[1:])
 
 
-def views(session: Session) -> None:
-    """Print the views' costs."""
+def views(session: Session, rounds: int) -> dict[str, float]:
+    """Print the views' costs; returns them in plain steps."""
     node = session.node
     top = [candidate.id for candidate in session.next.candidates[:2]]
-    plain = median_ms(session.step)
+    plain, steps = median_ms(session.step, rounds), dict[str, float]()
     node = session.node
     print(f"a plain step: {plain:.2f} ms\n\nfrom the command to the record")
     for name, work in {
@@ -67,7 +64,8 @@ def views(session: Session) -> None:
         "contributions to two tokens": lambda: attribute(session, node, tuple(top)),
         "all units switched off, one by one": lambda: list(sweep_heads(session, node)),
     }.items():
-        took = median_ms(work)
+        took = median_ms(work, rounds)
+        steps[name] = took / plain
         print(f"  {name:<38}{took:9.1f} ms {took / plain:7.2f} steps")
     print("\nthe forward under taps against the plain one next to it")
     for name, attention, parts in (
@@ -75,17 +73,18 @@ def views(session: Session) -> None:
         ("and attention", True, False),
         ("and parts", True, True),
     ):
-        taken = [capture(session, node, attention=attention, parts=parts) for _ in range(ROUNDS)]
+        taken = [capture(session, node, attention=attention, parts=parts) for _ in range(rounds)]
         ratio = statistics.median(each.ms for each in taken) / statistics.median(
             each.step_ms for each in taken
         )
         print(f"  {name:<38}{ratio:9.2f}")
+    return steps
 
 
-def closed(session: Session) -> None:
+def closed(session: Session, rounds: int) -> None:
     """Print the steps before and after looking, taken in turns: what is closed costs nothing."""
     before, after = [], []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before.append(_steps(session))
         read_attention(session, session.node)
         after.append(_steps(session))
@@ -100,11 +99,10 @@ def _steps(session: Session) -> float:
     return time.perf_counter() - begun
 
 
-def memory() -> None:
-    """Print what a look takes at a long context, beyond what was held."""
-    with TemporaryDirectory() as directory:
-        model = str(synthetic.write(Path(directory) / "llama", synthetic.LLAMA_100M))
-        session = session_of(LoadSettings(model=model), [(n * 7) % 500 + 1 for n in range(LONG)])
+def memory(model: str) -> dict[str, float]:
+    """Print what a look takes at a long context, beyond what was held; returns MiB."""
+    taken: dict[str, float] = {}
+    session = session_of(LoadSettings(model=model), [(n * 7) % 500 + 1 for n in range(LONG)])
     print(f"\nbytes that are taken at {LONG} tokens, 14 layers of 12 heads")
     for name, work in {
         "a plain step": lambda: session.step(),
@@ -116,17 +114,24 @@ def memory() -> None:
         held = mx.get_active_memory()
         mx.reset_peak_memory()
         work()
-        print(f"  {name:<38}{(mx.get_peak_memory() - held) / 2**20:9.1f} MiB")
+        taken[name] = (mx.get_peak_memory() - held) / 2**20
+        print(f"  {name:<38}{taken[name]:9.1f} MiB")
+    return taken
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    model = sys.argv[1] if len(sys.argv) > 1 else LoadSettings().model
-    session = session_of(LoadSettings(model=model), PROMPT)
-    views(session)
-    closed(session)
-    memory()
+    figures: Figures = {}
+    for name, model in asked.each(*SMALL):
+        print(f"\n---- {name}")
+        session = session_of(LoadSettings(model=model), PROMPT)
+        figures |= {f"{name} {view}": steps for view, steps in views(session, asked.times(ROUNDS)).items()}
+        closed(session, asked.times(ROUNDS))
+    if not asked.models:
+        held = memory(asked.path("bench-100m-float32"))
+        figures |= {f"{view} MiB": mib for view, mib in held.items()}
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

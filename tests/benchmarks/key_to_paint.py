@@ -1,6 +1,6 @@
 """A single step on screen: from the key to the new token painted, by model.
 
-    python -m tests.benchmarks.key_to_paint
+    python -m tests.benchmarks.key_to_paint [--count STEPS]
 
 The real screen of 120 by 40 with the real engine thread. Space is handed to the application as the terminal's driver
 does; the end is that of the refresh that shows the token in the text, or of the last refresh before all is still.
@@ -19,7 +19,7 @@ from engine.protocol import Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
 ROUNDS = 100
 PROMPT = "Once upon a time, there was a little girl named Lily."
@@ -62,7 +62,7 @@ class Watch:
         await asyncio.sleep(0.05)
 
 
-async def measure(model: str) -> Watch:
+async def measure(model: str, steps: int) -> Watch:
     """Take steps, one at a time; the first ten are not counted."""
     watch = Watch(model)
     async with watch.app.run_test(size=(120, 40)):
@@ -70,26 +70,35 @@ async def measure(model: str) -> Watch:
             watch.app.controller.timeline.prompts.prefilled is None or watch.app.controller.client.outstanding
         ):
             await asyncio.sleep(0.02)
-        for _ in range(ROUNDS + 10):
+        for _ in range(steps + 10):
             await watch.step()
     return watch
 
 
-def spread(values: list[float]) -> str:
+def percentiles(values: list[float]) -> tuple[float, float]:
     """Median and 95th percentile."""
-    return f"p50 {statistics.median(values):6.1f} ms   p95 {statistics.quantiles(values, n=20)[-1]:6.1f} ms"
+    return statistics.median(values), statistics.quantiles(values, n=20)[-1]
 
 
-def main() -> None:
+def spread(values: list[float]) -> str:
+    """Both in words."""
+    middle, late = percentiles(values)
+    return f"p50 {middle:6.1f} ms   p95 {late:6.1f} ms"
+
+
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    for name, model in vocabularies.with_pocket():
-        watch = asyncio.run(measure(model))
+    figures: Figures = {}
+    for name, model in asked.each(*MODELS):
+        watch = asyncio.run(measure(model, asked.times(ROUNDS)))
         engine, shown = watch.engine[10:], watch.shown[10:]
         rest = [whole - own for whole, own in zip(shown, engine, strict=True)]
-        print(f"{name:12} key to the token painted  {spread(shown)}   ({ROUNDS} steps)")
+        print(f"{name:12} key to the token painted  {spread(shown)}   ({len(shown)} steps)")
         print(f"{name:12} of that, the engine       {spread(engine)}")
-        print(f"{name:12} all else                  {spread(rest)}", flush=True)
+        print(f"{name:12} all else                  {spread(rest)}")
+        figures[f"{name} p50"], figures[f"{name} p95"] = percentiles(shown)
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

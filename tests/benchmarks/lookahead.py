@@ -1,6 +1,6 @@
 """Look-ahead on screen: from asking for 8 tokens behind 5 candidates to the last of them painted, by model.
 
-    python -m tests.benchmarks.lookahead
+    python -m tests.benchmarks.lookahead [--count TIMES]
 
 The real screen of 120 by 40 with the real engine thread steps on greedily; after each step the look ahead is timed,
 from the moment its command is sent to the end of the refresh that shows its last record. The goal on the pocket model
@@ -17,8 +17,8 @@ from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from tests.benchmarks import vocabularies
-from tests.benchmarks.key_to_paint import PROMPT, spread
+from tests.benchmarks.key_to_paint import PROMPT, percentiles, spread
+from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
 ROUNDS = 50
 
@@ -65,14 +65,14 @@ class Watch(EngineThread):
         self.shown.append((time.perf_counter() - self._sent) * 1000)
 
 
-async def measure(model: str) -> Watch:
+async def measure(model: str, times: int) -> Watch:
     """Step and look ahead, so many times and once before."""
     watch = Watch(model)
     app = watch.app
     async with app.run_test(size=(120, 40)) as pilot:
         while app.controller.timeline.prompts.prefilled is None or app.controller.client.outstanding:
             await asyncio.sleep(0.05)
-        for key in ("l", *["space"] * ROUNDS):
+        for key in ("l", *["space"] * times):
             known = len(watch.shown)
             await pilot.press(key)
             while len(watch.shown) == known:
@@ -83,14 +83,19 @@ async def measure(model: str) -> Watch:
     return watch
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print; the first look is not counted."""
-    for name, model in vocabularies.with_pocket():
-        watch = asyncio.run(measure(model))
-        print(f"{name:12} on screen    {spread(watch.shown[1:])}   (8 tokens, 5 candidates, {ROUNDS} times)")
+    figures: Figures = {}
+    for name, model in asked.each(*SMALL):
+        watch = asyncio.run(measure(model, asked.times(ROUNDS)))
+        print(
+            f"{name:12} on screen    {spread(watch.shown[1:])}   (8 tokens, 5 candidates, {len(watch.shown) - 1} times)"
+        )
         print(f"{name:12} engine alone {spread(watch.engine[1:])}")
-        print(f"{name:12} a step       {spread(watch.steps)}", flush=True)
+        print(f"{name:12} a step       {spread(watch.steps)}")
+        figures[f"{name} p50"], figures[f"{name} p95"] = percentiles(watch.shown[1:])
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -1,16 +1,15 @@
 """What a long session holds: resident memory over the steps of a run on the screen, and over sessions of an engine.
 
-    python -m tests.benchmarks.memory [STEPS [SESSIONS]]
+    python -m tests.benchmarks.memory [--count STEPS]
 
-A line every 2,000 steps and every 50 sessions; the last of each part has KB a step, and a session, of its second half.
+A line every 2,000 steps and every 50 sessions, of which there are a fiftieth as many; the last of each part has KB a
+step, and a session, of its second half.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from tests.zoo import CONFIGS
+from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
 PROMPT = "Once upon a time, there was a little girl named Lily."
 EVERY, EACH = 2000, 50
@@ -56,8 +55,7 @@ async def on_the_screen(model: str, steps: int) -> float:
                 seen.append((count, held - kv))
                 print(
                     f"{count:8,} steps {held / 1024:7.1f} MiB, of it {kv / 1024:6.1f} of the KV cache; "
-                    f"without it {rise(seen):6.2f} KB a step",
-                    flush=True,
+                    f"without it {rise(seen):6.2f} KB a step"
                 )
         client.stop()
         while client.outstanding:
@@ -87,33 +85,27 @@ def of_an_engine(model: str, sessions: int) -> float:
             done(protocol.TakeStep())
         if number % EACH == 0:
             seen.append((number, resident()))
-            print(
-                f"{number:8,} sessions {seen[-1][1] / 1024:9.1f} MiB  {rise(seen):6.2f} KB a session",
-                flush=True,
-            )
+            print(f"{number:8,} sessions {seen[-1][1] / 1024:9.1f} MiB  {rise(seen):6.2f} KB a session")
     engine.close()
     return rise(seen)
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    asked = [int(argument) for argument in sys.argv[1:]]
-    steps, sessions = [*asked, *(20_000, 400)[len(asked) :]]
-    from engine.libraries import import_mlx_lm
-
-    import_mlx_lm()
-    from engine.model import synthetic
-
-    with tempfile.TemporaryDirectory() as directory:
-        folder = Path(directory)
-        os.environ["XDG_STATE_HOME"] = str(folder / "state")
-        model = str(synthetic.write(folder / "llama", CONFIGS["llama"]))
-        if sessions:
-            print(f"an engine over {sessions} sessions: {of_an_engine(model, sessions):.2f} KB a session")
-        if steps:
-            kb = asyncio.run(on_the_screen("pocket", steps))
-            print(f"the screen over {steps:,} steps: {kb:.2f} KB a step beside the KV cache")
+    figures: Figures = {}
+    steps = asked.times(20_000)
+    os.environ["XDG_STATE_HOME"] = str(asked.directory / "state")
+    if not asked.models:
+        sessions = steps // EACH
+        figures["session KB"] = of_an_engine(asked.path("4k"), sessions)
+        print(f"an engine over {sessions} sessions: {figures['session KB']:.2f} KB a session")
+    for name, model in asked.each(*SMALL):
+        figures[f"{name} KB"] = asyncio.run(on_the_screen(model, steps))
+        print(
+            f"{name:12} the screen over {steps:,} steps: {figures[f'{name} KB']:.2f} KB a step beside the KV cache"
+        )
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

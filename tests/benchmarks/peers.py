@@ -1,10 +1,11 @@
 """Beside the peers, in one run and on the same weights: a step with its 20 best tokens, a prefill, a fork and a return.
 
     pip install torch transformers
-    python -m tests.benchmarks.peers [--model DIR] [--rounds N]
+    python -m tests.benchmarks.peers [--models MODEL ...] [--count ROUNDS]
 
-Not in CI: PyTorch is large. Every program decodes greedily and reads the 20 most probable tokens of every step. They
-take turns, so that a machine that slows down slows all; medians, and the ratio to ours within a round.
+Not in CI: PyTorch is large. Without it mlx_lm is the only peer, as it is of a quantized model.
+Every program decodes greedily and reads the 20 most probable tokens of every step. They take turns, so that a machine
+that slows down slows all; medians, and the ratio to ours within a round.
 
 A fork goes from a context of 500 tokens back by 250, takes another token there and then one step. transformers and
 mlx_lm are used as their documentation has it for a cache that is used twice: a deep copy, cut to length. The return
@@ -13,7 +14,6 @@ takes one more step at the end of the 500. Ours keeps the KV of the branch it le
 
 from __future__ import annotations
 
-import argparse
 import copy
 import statistics
 import time
@@ -23,19 +23,24 @@ from itertools import islice
 from typing import Any
 
 import mlx.core as mx
-import torch
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
-from transformers import AutoModelForCausalLM
 
 from engine.measuring import bench
 from engine.model import blas
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
-PROMPT, CONTEXT, BACK, BEST = 256, 500, 250, 20
-Figures = dict[str, float]
+try:
+    import torch
+    from transformers import AutoModelForCausalLM
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+STEPS, PROMPT, CONTEXT, BACK, BEST = 50, 256, 500, 250, 20
+Taken = dict[str, float]
 """By name: milliseconds, and for the prefill tokens a second."""
 NAMES = ("step ms", "prefill tok/s", "fork ms", "return ms")
 
@@ -44,8 +49,10 @@ NAMES = ("step ms", "prefill tok/s", "fork ms", "return ms")
 class Peer:
     """One program, ready to run."""
 
+    key: str
+    """What the table calls it."""
     name: str
-    measure: Callable[[list[int], int], Figures]
+    measure: Callable[[list[int], int], Taken]
     """From token ids, at least `CONTEXT`, and a count of steps to the figures."""
 
 
@@ -65,10 +72,13 @@ class Transformers:
         self._model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self._model.generation_config.eos_token_id = None  # the others don't stop there either
 
-    @torch.inference_mode()
-    def measure(self, ids: list[int], steps: int) -> Figures:
+    def measure(self, ids: list[int], steps: int) -> Taken:
         """All figures."""
         torch.set_num_threads(self._threads)
+        with torch.inference_mode():
+            return self._measured(ids, steps)
+
+    def _measured(self, ids: list[int], steps: int) -> Taken:
         begun = time.perf_counter()
         self._model(torch.tensor([ids[:PROMPT]]), use_cache=True, logits_to_keep=1)
         prefill = time.perf_counter() - begun
@@ -116,7 +126,7 @@ class MlxLm:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
 
-    def measure(self, ids: list[int], steps: int) -> Figures:
+    def measure(self, ids: list[int], steps: int) -> Taken:
         """All figures."""
         blas.install(self._loaded.settings.blas)
         begun = time.perf_counter()
@@ -157,7 +167,7 @@ class Ours:
         facts = replace(loaded.facts, context_window=None)
         self._loaded = replace(loaded, facts=facts)
 
-    def measure(self, ids: list[int], steps: int) -> Figures:
+    def measure(self, ids: list[int], steps: int) -> Taken:
         """All figures."""
         blas.install(self._loaded.settings.blas)
         session = self._session(ids[:PROMPT])
@@ -192,24 +202,28 @@ class Ours:
 
 
 def peers(model: str) -> list[Peer]:
-    """Ours first, in the way in which the program runs by default."""
+    """Ours first, in the way in which the program runs by default; every way of the bundled model alone."""
     fast = load(LoadSettings(model=model))
-    plain = load(LoadSettings(model=model, dtype="file", blas="bundled"))
     held = f"{fast.facts.dtype}, {fast.facts.blas or 'bundled BLAS'}"
     made = [
-        Peer(f"inspector ({held})", Ours(fast).measure),
-        Peer(f"mlx_lm, as it comes ({plain.facts.dtype})", MlxLm(plain).measure),
-        Peer(f"mlx_lm ({held})", MlxLm(fast).measure),
+        Peer("inspector", f"inspector ({held})", Ours(fast).measure),
+        Peer("mlx_lm", f"mlx_lm ({held})", MlxLm(fast).measure),
     ]
-    for threads in (1, 2):
+    if model == "pocket":
+        plain = load(LoadSettings(dtype="file", blas="bundled"))
+        name = f"mlx_lm, as it comes ({plain.facts.dtype})"
+        made.append(Peer("mlx_lm as it comes", name, MlxLm(plain).measure))
+    threaded = (1, 2) if model == "pocket" else (1,)
+    for threads in threaded if torch is not None and not fast.facts.quantized else ():
         peer = Transformers(fast.facts.path, threads)
-        made.append(Peer(f"transformers (float32, torch, {threads} threads)", peer.measure))
+        name = f"transformers (float32, torch, {threads} threads)"
+        made.append(Peer(f"transformers {threads}", name, peer.measure))
     return made
 
 
-def measured(made: Sequence[Peer], ids: list[int], steps: int, rounds: int) -> list[list[Figures]]:
+def measured(made: Sequence[Peer], ids: list[int], steps: int, rounds: int) -> list[list[Taken]]:
     """Figures by peer and round; the first round isn't counted, and the order rotates."""
-    found: list[list[Figures]] = [[] for _ in made]
+    found: list[list[Taken]] = [[] for _ in made]
     for turn in range(rounds + 1):
         for place in range(len(made)):
             which = (turn + place) % len(made)
@@ -219,22 +233,27 @@ def measured(made: Sequence[Peer], ids: list[int], steps: int, rounds: int) -> l
     return found
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--model", default="pocket")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=50)
-    arguments = parser.parse_args()
-    made = peers(arguments.model)
-    tokens = load(LoadSettings(model=arguments.model)).tokens
-    text = tokens.encode(bench.PROMPT + " ")
+def measure(name: str, model: str, rounds: int) -> Figures:
+    """Measure one model and print."""
+    figures: Figures = {}
+    made = peers(model)
+    text = load(LoadSettings(model=model)).tokens.encode(bench.PROMPT + " ")
     ids = (text * (CONTEXT // len(text) + 1))[:CONTEXT]
-    found = measured(made, ids, arguments.steps, arguments.rounds)
-    print(f"{'':44}" + "".join(f"{name:>22}" for name in NAMES))
-    for peer, rounds in zip(made, found, strict=True):
-        cells = [_cell([each[name] for each in rounds], [each[name] for each in found[0]]) for name in NAMES]
-        print(f"{peer.name:44}" + "".join(f"{cell:>22}" for cell in cells))
+    found = measured(made, ids, STEPS, rounds)
+    print(f"{name:56}" + "".join(f"{each:>22}" for each in NAMES))
+    for peer, taken in zip(made, found, strict=True):
+        cells = [_cell([each[of] for each in taken], [each[of] for each in found[0]]) for of in NAMES]
+        print(f"  {peer.name:54}" + "".join(f"{cell:>22}" for cell in cells))
+        figures |= {f"{name} {peer.key} {of}": statistics.median(each[of] for each in taken) for of in NAMES}
+    return figures
+
+
+def main(asked: Asked) -> Figures:
+    """Measure and print."""
+    figures: Figures = {} if torch is None else {"torch": ".".join(torch.__version__.split(".")[:2])}
+    for name, model in asked.each(*MODELS):
+        figures |= measure(name, model, asked.times(7))
+    return figures
 
 
 def _cell(theirs: Sequence[float], ours: Sequence[float]) -> str:
@@ -243,4 +262,4 @@ def _cell(theirs: Sequence[float], ours: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -1,6 +1,6 @@
 """Prefill with prompt logprobs against prefill without, by the size of the vocabulary, in turns in one process.
 
-    python -m tests.benchmarks.prefill [HIDDEN_SIZE [ROUNDS]]
+    python -m tests.benchmarks.prefill [--count ROUNDS]
 
 The time is that from sending the prompt to the record with the first token, which is written and shown then; beside it
 stands the process's own, in which nobody else's work counts. The prompt logprobs follow, as long as no command
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import time
 from itertools import pairwise
 from queue import SimpleQueue
@@ -21,7 +20,7 @@ from engine import protocol
 from engine.protocol import Command, Ended, PrefillChunk, Prefilled, PromptReadings, Record
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import LARGE, VOCABULARIES, Asked, Figures, by_command
 
 TOKENS = 1_760
 WITHOUT, WITH = False, True
@@ -39,11 +38,11 @@ class Prompts:
         self.engine = EngineThread(self._records.put)
         self.engine.start()
         self._given = 0
-        for command in (
+        for given in (
             protocol.Load(LoadSettings(model=model)),
             protocol.Configure(Settings(candidates=20)),
         ):
-            self._carry_out(command)
+            self._carry_out(given)
 
     def read(self, echo: bool) -> tuple[float, float, list[int]]:
         """Read a prompt; returns seconds until its first token, of the clock and of the processor, and the chunks."""
@@ -79,7 +78,7 @@ class Prompts:
             pass
 
 
-def measure(name: str, model: str, rounds: int) -> None:
+def measure(name: str, model: str, rounds: int) -> Figures:
     """Measure one model and print."""
     prompts, ratios, ratios_cpu, waits, rates = Prompts(model), [], [], [], []
     seconds: dict[bool, list[float]] = {WITHOUT: [], WITH: []}
@@ -97,27 +96,27 @@ def measure(name: str, model: str, rounds: int) -> None:
             print(
                 f"{name:12} {'with' if echo else 'without':8}{TOKENS / took:7,.0f} tokens/s, "
                 f"first token after {took * 1000:5.0f} ms, chunks of {', '.join(map(str, chunks))}",
-                flush=True,
             )
         ratios.append(taken[WITHOUT][0] / taken[WITH][0])
         ratios_cpu.append(taken[WITHOUT][1] / taken[WITH][1])
     with_, without = (TOKENS / statistics.median(seconds[echo]) for echo in (WITH, WITHOUT))
+    ratio = statistics.median(ratios)
     print(
-        f"{name:12} {with_:,.0f} tokens/s with, {without:,.0f} without: {statistics.median(ratios):.2f}, of the "
+        f"{name:12} {with_:,.0f} tokens/s with, {without:,.0f} without: {ratio:.2f}, of the "
         f"processor {statistics.median(ratios_cpu):.2f}\n{name:12} {statistics.median(rates):.0f} prompt logprobs a "
-        f"second; a command meanwhile waits {max(waits) * 1000:.0f} ms at most; load {os.getloadavg()[0]:.1f}",
-        flush=True,
+        f"second; a command meanwhile waits {max(waits) * 1000:.0f} ms at most; load {os.getloadavg()[0]:.1f}"
     )
     prompts.engine.close(10)
+    return {f"{name} with": with_, f"{name} ratio": ratio}
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    asked = [int(argument) for argument in sys.argv[1:]]
-    hidden, rounds = [*asked, *(64, 5)[len(asked) :]]
-    for name, model in vocabularies.each(hidden=hidden):
-        measure(name, model, rounds)
+    figures: Figures = {}
+    for name, model in asked.each(*VOCABULARIES, *LARGE):
+        figures |= measure(name, model, asked.times(5))
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -1,6 +1,6 @@
 """A recording of 50,000 steps on the screen: how soon it is there, how long its frames take, and how walking feels.
 
-    python -m tests.benchmarks.replay [STEPS]
+    python -m tests.benchmarks.replay [--count STEPS]
 
 Bounds: the first steps on screen within 1 s of opening; a walk of one token within a frame (33 ms) once it is read.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,18 +18,18 @@ from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.session.playback import Opening
 from tests.benchmarks.trace import long, recorded
+from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
 
-async def measure(path: Path) -> None:
-    """Open, wait until all is read, walk, seek and play."""
+async def measure(path: Path) -> float:
+    """Open, wait until all is read, walk, seek and play; returns seconds until the first steps."""
     app = InspectorApp(LoadSettings(), Settings(), trace=Opening(path), begins=Preferences())
     begun = time.perf_counter()
     async with app.run_test(size=(120, 40)) as pilot:
         while not app.controller.timeline.steps:
             await pilot.pause(0.005)
-        print(
-            f"first steps on the timeline: {time.perf_counter() - begun:.2f} s, the program's start included"
-        )
+        first = time.perf_counter() - begun
+        print(f"first steps on the timeline: {first:.2f} s, the program's start included")
         frames = await until_settled(app)
         print(f"all of it: {time.perf_counter() - begun:.1f} s; {told(frames)}")
         print(f"walking one back: {told(await pressed(app, pilot, 'left', 30))}")
@@ -43,6 +41,7 @@ async def measure(path: Path) -> None:
         await pilot.press("backspace")
         frames = await until_settled(app)
         print(f"one step back in time: {time.perf_counter() - begun:.1f} s; {told(frames)}")
+    return first
 
 
 async def until_settled(app: InspectorApp) -> list[float]:
@@ -74,16 +73,19 @@ def told(seconds: list[float]) -> str:
     return f"{len(seconds)} x p50 {middle:.0f} ms, most {most:.0f} ms"
 
 
-def main(steps: str = "50000") -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    records = recorded(Settings(temp=0.8, top_p=0.95, seed=7))
-    with tempfile.TemporaryDirectory() as directory:
+    figures: Figures = {}
+    for name, model in asked.each(*SMALL):
+        records = recorded(Settings(temp=0.8, top_p=0.95, seed=7), model)
         for suffix in (".jsonl", ".jsonl.gz"):
-            path = Path(directory) / f"long{suffix}"
-            save_as(path, long(records, int(steps)), "benchmark 1")
+            path = asked.directory / f"{name}{suffix}"
+            save_as(path, long(records, asked.times(50_000)), "benchmark 1")
             print(f"-- {path.name}, {path.stat().st_size / 2**20:.1f} MiB")
-            asyncio.run(measure(path))
+            figures[f"{name} first s"] = asyncio.run(measure(path))
+            path.unlink()
+    return figures
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    by_command(main, __doc__)

@@ -1,27 +1,31 @@
-"""A run and single steps against mlx_lm's own loop, by model: `engine.measuring.bench` on each size of vocabulary.
+"""A run and single steps against mlx_lm's own loop, by model: `engine.measuring.bench`.
 
-python -m tests.benchmarks.run [ROUNDS]
+python -m tests.benchmarks.run [--count ROUNDS]
 """
 
 from __future__ import annotations
 
-import sys
-
-from engine.measuring.bench import report
+from engine.measuring import bench
 from engine.model.load import load
 from engine.settings import LoadSettings
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import LARGE, VOCABULARIES, Asked, Figures, by_command
 
 STEPS, CANDIDATES = 50, 20
+OF_BENCH = ("bench-100m", "bench-152k", "bench-256k")
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    for name, model in vocabularies.with_pocket():
-        of_run, of_steps = report(load(LoadSettings(model=model)), rounds, STEPS, CANDIDATES)
-        print(f"{name:12} ratio of a run {of_run:.3f}, of single steps {of_steps:.3f}", flush=True)
+    figures: Figures = {}
+    for name, model in asked.each("pocket", *OF_BENCH, *VOCABULARIES, *LARGE):
+        found = bench.report(load(LoadSettings(model=model)), asked.times(7), STEPS, CANDIDATES)
+        print(f"{name:12} ratio of a run {found.of_run:.3f}, of single steps {found.of_steps:.3f}")
+        figures |= {
+            f"{name} run": found.of_run, f"{name} single": found.of_steps, f"{name} step ms": found.step_ms,
+            f"{name} first ms": found.first_ms, f"{name} first with ms": found.first_with_ms,
+        }  # fmt: skip
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

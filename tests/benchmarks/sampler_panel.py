@@ -1,8 +1,8 @@
 """What the open sampler panel costs a run: steps a second in the real screen, panel closed and open, in turn.
 
-    python -m tests.benchmarks.sampler_panel
+    python -m tests.benchmarks.sampler_panel [--count ROUNDS]
 
-Prints for each model the ratio of the medians last (open to closed; 1 is no cost).
+Prints for each model the ratio of the medians (open to closed; 1 is no cost).
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import time
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from tests.benchmarks import vocabularies
+from inspector.tools.sampler.panel import SamplerPanel
+from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
 STEPS = 300
 ROUNDS = 4
+CLOSED, OPEN = (), ("2", "w")
 SETTINGS = Settings(temp=0.8, top_p=0.95, seed=3, max_tokens=STEPS, min_tokens=STEPS + 1)
 
 
-async def rate(model: str, key: str | None) -> float:
-    """Steps a second of one run in a screen of 120 by 40, after a key was pressed."""
+async def rate(model: str, keys: tuple[str, ...]) -> float:
+    """Steps a second of one run in a screen of 120 by 40, after some keys were pressed."""
     load, prompt = LoadSettings(model=model), "Once upon a time"
     app = InspectorApp(load, SETTINGS, prompt, chat=False, begins=Preferences())
     async with app.run_test(size=(120, 40)) as pilot:
@@ -30,9 +32,9 @@ async def rate(model: str, key: str | None) -> float:
         while timeline.prompts.prefilled is None:
             await asyncio.sleep(0.05)
             timeline = app.controller.timeline
-        if key is not None:
-            await pilot.press(key)
-            await asyncio.sleep(0.5)
+        await pilot.press(*keys)
+        await asyncio.sleep(0.5)
+        assert bool(app.main.query_one(SamplerPanel).region) == (keys == OPEN)
         begun = time.perf_counter()
         await pilot.press("r")
         while len(timeline.steps) < STEPS:
@@ -40,26 +42,29 @@ async def rate(model: str, key: str | None) -> float:
         return STEPS / (time.perf_counter() - begun)
 
 
-async def measure(name: str, model: str) -> None:
-    """Measure one model in turn and print."""
-    found: dict[str | None, list[float]] = {None: [], "w": []}
-    for turn in range(2 * ROUNDS):
-        key = (None, "w")[turn % 2]
-        found[key].append(await rate(model, key))
-    for key, rates in found.items():
-        panel = "panel open" if key else "panel closed"
+async def measure(name: str, model: str, rounds: int) -> float:
+    """Measure one model in turn and print; returns the ratio."""
+    found: dict[tuple[str, ...], list[float]] = {CLOSED: [], OPEN: []}
+    for turn in range(2 * rounds):
+        keys = (CLOSED, OPEN)[turn % 2]
+        found[keys].append(await rate(model, keys))
+    for keys, rates in found.items():
+        panel = "panel open" if keys else "panel closed"
         print(
             f"{name:12} {panel:14} {statistics.median(rates):6.1f} steps/s   ({min(rates):.1f} to {max(rates):.1f})"
         )
-    ratio = statistics.median(found["w"]) / statistics.median(found[None])
-    print(f"{name:12} ratio {ratio:.3f}", flush=True)
+    ratio = statistics.median(found[OPEN]) / statistics.median(found[CLOSED])
+    print(f"{name:12} ratio {ratio:.3f}")
+    return ratio
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    for name, model in vocabularies.with_pocket():
-        asyncio.run(measure(name, model))
+    ratios = []
+    for name, model in asked.each(*SMALL):
+        ratios.append(asyncio.run(measure(name, model, asked.times(ROUNDS))))
+    return {"ratio": (min(ratios), max(ratios))}
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -1,6 +1,6 @@
 """From the start of the program to its first paint and to the first distribution on screen, on the pocket model.
 
-    python -m tests.benchmarks.start [CHECKOUT ...]
+    python -m tests.benchmarks.start [--count STARTS] [--beside CHECKOUT]
 
 Each start is a process on a terminal of 120 by 40. Other checkouts of the program are started in turn with this one.
 Bytecode may be written: an installed program has it.
@@ -8,7 +8,6 @@ Bytecode may be written: an installed program has it.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import pty
@@ -22,6 +21,8 @@ import tempfile
 import termios
 import time
 from pathlib import Path
+
+from tests.benchmarks.vocabularies import Asked, Figures, by_command
 
 STARTS = 5
 PATIENCE = 60.0
@@ -65,16 +66,16 @@ def _watch(terminal: int, begun: float) -> tuple[float, float]:
     raise TimeoutError(f"no distribution within {PATIENCE:g} s")
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print; the first start of each checkout is not counted."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("checkouts", nargs="*", type=Path)
-    checkouts = [Path.cwd(), *parser.parse_args().checkouts]
+    figures: Figures = {}
+    starts, checkouts = asked.times(STARTS), [Path.cwd(), *asked.beside]
     taken: dict[Path, list[tuple[float, float]]] = {checkout: [] for checkout in checkouts}
     with tempfile.TemporaryDirectory() as home:
-        for turn in range(STARTS + 1):
+        for turn in range(starts + 1):
             for checkout in checkouts:
                 times = start(checkout, home)
+                print(f"{checkout}: painted after {times[0]:.2f} s, a distribution after {times[1]:.2f} s")
                 if turn:
                     taken[checkout].append(times)
     for checkout, all_times in taken.items():
@@ -82,8 +83,10 @@ def main() -> None:
             ("first paint", "first distribution"), zip(*all_times, strict=True), strict=True
         ):
             spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
-            print(f"{checkout}: {name} {statistics.median(seconds):.2f} s ({spread}, {STARTS} starts)")
+            print(f"{checkout}: {name} {statistics.median(seconds):.2f} s ({spread}, {starts} starts)")
+            figures[name if checkout == Path.cwd() else f"old {name}"] = statistics.median(seconds)
+    return figures | asked.old()
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -1,6 +1,6 @@
 """What the next millisecond of a step is made of: the parts of single steps in the engine, and of steps on the screen.
 
-    python -m tests.benchmarks.step_parts [MODEL]
+    python -m tests.benchmarks.step_parts [--count STEPS]
 
 Each part is timed without the parts inside it, by wrapping its function; an empty wrapper's own time is printed,
 and was not taken off. The table has the mean of all steps. On the screen the engine's thread and the screen's share the
@@ -10,7 +10,6 @@ interpreter, so that a part may wait there for the other thread: those figures a
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -33,7 +32,7 @@ from inspector.main.screen import MainScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import EngineClient
 from inspector.state.timeline import Timeline
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
 PROMPT = "Once upon a time, there was a little girl named Lily."
 STEPS = 200
@@ -44,6 +43,7 @@ ENGINE: Sequence[Part] = (
     (Session, "step", "the rest of a single step"),
     (Runner, "forward", "evaluate the graph, copy the logits"),
     (Runner, "build_graph", "build the graph of the forward"),
+    (PipelinedForward, "prepare", "go ahead of the sampler in a run"),
     (PipelinedForward, "collect", "wait for the forward of a run"),
     (PipelinedForward, "launch", "begin the forward of a run"),
     (KV, "record_undo", "what undoes the token"),
@@ -101,7 +101,7 @@ class Parts:
                 setattr(owner, name, original)
 
 
-def single_steps(model: str) -> tuple[Parts, float]:
+def single_steps(model: str, steps: int) -> tuple[Parts, float]:
     """Single steps without a screen; returns the parts, and the milliseconds of all steps."""
     session = Session(load(LoadSettings(model=model)), Settings(temp=0.8, top_p=0.95, candidates=20))
     for _ in session.prefill(PROMPT, session.encode(PROMPT)):
@@ -111,14 +111,14 @@ def single_steps(model: str) -> tuple[Parts, float]:
     parts = Parts()
     with parts.installed(ENGINE):
         begun = time.perf_counter()
-        for _ in range(STEPS):
+        for _ in range(steps):
             session.step()
     return parts, (time.perf_counter() - begun) * 1000
 
 
-async def on_the_screen(model: str) -> tuple[Parts, float]:
+async def on_the_screen(model: str, steps: int) -> tuple[Parts, float]:
     """A run on the screen; returns the parts, and the milliseconds of all steps."""
-    settings = Settings(temp=0.8, top_p=0.95, max_tokens=STEPS + 20)
+    settings = Settings(temp=0.8, top_p=0.95, max_tokens=steps + 20)
     app = InspectorApp(LoadSettings(model=model), settings, PROMPT, chat=False, begins=Preferences())
     parts = Parts()
     async with app.run_test(size=(120, 40)):
@@ -128,37 +128,43 @@ async def on_the_screen(model: str) -> tuple[Parts, float]:
         with parts.installed((*ENGINE, *SCREEN)):
             begun = time.perf_counter()
             client.do(Run())
-            while client.outstanding and len(app.controller.timeline.steps) < STEPS:
+            while client.outstanding and len(app.controller.timeline.steps) < steps:
                 await asyncio.sleep(0.005)
             ms = (time.perf_counter() - begun) * 1000
             taken = len(app.controller.timeline.steps)
             client.stop()
             while client.outstanding:
                 await asyncio.sleep(0.005)
-    return parts, ms * STEPS / max(1, taken)
+    return parts, ms * steps / max(1, taken)
 
 
-def table(title: str, parts: Parts, ms: float) -> None:
+def table(title: str, steps: int, parts: Parts, ms: float) -> None:
     """Print the parts of a step, the largest first."""
-    print(f"\n{title}: {ms / STEPS:.3f} ms a step")
+    print(f"\n{title}: {ms / steps:.3f} ms a step")
     for label, spent in sorted(parts.ms.items(), key=lambda each: -each[1]):
-        print(f"  {label:<46}{spent / STEPS:9.3f} ms {spent / ms:7.1%}")
-    print(f"  {'what no part has':<46}{(ms - sum(parts.ms.values())) / STEPS:9.3f} ms", flush=True)
+        print(f"  {label:<46}{spent / steps:9.3f} ms {spent / ms:7.1%}")
+    print(f"  {'what no part has':<46}{(ms - sum(parts.ms.values())) / steps:9.3f} ms")
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    asked = [(argument, argument) for argument in sys.argv[1:]]
-    for name, model in asked or vocabularies.with_pocket():
-        table(f"{name}: single steps in the engine", *single_steps(model))
-        table(f"{name}: a run on the screen", *asyncio.run(on_the_screen(model)))
+    figures: Figures = {}
+    steps = asked.times(STEPS)
+    for name, model in asked.each(*MODELS):
+        parts, ms = single_steps(model, steps)
+        table(f"{name}: single steps in the engine", steps, parts, ms)
+        figures[f"{name} ms"] = ms / steps
+        parts, ms = asyncio.run(on_the_screen(model, steps))
+        table(f"{name}: a run on the screen", steps, parts, ms)
+        figures[f"{name} screen ms"] = ms / steps
     empty = Parts()
     nothing = empty.timed("", lambda: None)
     begun = time.perf_counter()
     for _ in range(10_000):
         nothing()
     print(f"\nan empty wrapper: {(time.perf_counter() - begun) * 100:.2f} us")
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

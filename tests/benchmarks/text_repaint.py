@@ -1,6 +1,8 @@
 """What it takes to repaint the text after one more token, for a short text and for a long one.
 
-Run `python -m tests.benchmarks.text_repaint`; the last line is the ratio of long to short, which the project
+    python -m tests.benchmarks.text_repaint [--count TOKENS]
+
+`--count` is of the tokens of each; the last line is the ratio of long to short, which the project
 holds at 1.5 or less. Each round appends one token and waits until the frame is composed: `show`, the compositor's
 update, and the segments of the lines that changed.
 """
@@ -16,6 +18,7 @@ from textual.app import App, ComposeResult
 
 from inspector.main.panels.text import TextPanel
 from inspector.state.timeline import Timeline
+from tests.benchmarks.vocabularies import Asked, Figures, by_command
 from tests.inspector.fakes import long_timeline, next_step
 
 SHORT, LONG = 100, 20_000
@@ -46,7 +49,7 @@ def repaint(app: Bench, panel: TextPanel, timeline: Timeline) -> None:
         update.render_segments(app.console)  # type: ignore[union-attr]
 
 
-async def measure(tokens: int) -> list[float]:
+async def measure(tokens: int, rounds: int) -> list[float]:
     """Milliseconds of each round, for a text that begins with so many tokens."""
     timeline = long_timeline(tokens)
     pattern = timeline.steps[:40]
@@ -56,7 +59,7 @@ async def measure(tokens: int) -> list[float]:
         panel = app.query_one(TextPanel)
         panel.show(timeline)
         await pilot.pause()
-        for number in range(ROUNDS + WARM):
+        for number in range(rounds + WARM):
             timeline.apply(next_step(timeline, pattern[number % len(pattern)]))
             began = time.perf_counter()
             repaint(app, panel, timeline)
@@ -74,17 +77,17 @@ def report(name: str, spent: Sequence[float]) -> float:
     return median
 
 
-def main() -> float:
-    """Measure both, twice in turns so that a busy machine slows both, and print the ratio."""
+def main(asked: Asked) -> Figures:
+    """Measure both, twice in turns so that a busy machine slows both, and print."""
     short: list[float] = []
     long: list[float] = []
     for _ in range(2):
-        short += asyncio.run(measure(SHORT))
-        long += asyncio.run(measure(LONG))
+        short += asyncio.run(measure(SHORT, asked.times(ROUNDS)))
+        long += asyncio.run(measure(LONG, asked.times(ROUNDS)))
     ratio = report(f"{LONG:,}", long) / report(f"{SHORT:,}", short)
     print(f"ratio {ratio:.2f} (at most {LIMIT})")
-    return ratio
+    return {"ratio": ratio}
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

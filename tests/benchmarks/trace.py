@@ -1,8 +1,8 @@
 """What a trace takes: bytes a step, what writing costs, and how soon one of 50,000 steps is there.
 
-    python -m tests.benchmarks.trace
+    python -m tests.benchmarks.trace [--count STEPS]
 
-The bound is 2,048 bytes a step with 20 candidates before compression; the largest step is printed last.
+The bound is 2,048 bytes a step with 20 candidates before compression. Steps are those of the long one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, TraceReader, load, save_as
 from engine.trace.encode import Encoder
 from inspector.state.timeline import Timeline
+from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
 STEPS, LONG = 300, 50_000
 SETTINGS = {
@@ -32,9 +33,9 @@ SETTINGS = {
 PROGRAM = "benchmark 1"
 
 
-def recorded(settings: Settings) -> list[Record]:
-    """A session of the bundled model."""
-    session = Session(load_model(LoadSettings()), settings)
+def recorded(settings: Settings, model: str = "pocket") -> list[Record]:
+    """A session of a model."""
+    session = Session(load_model(LoadSettings(model=model)), settings)
     prompt = "Once upon a time"
     found: list[Record] = [*session.prefill(prompt, session.tokens.encode(prompt))]
     return [*found, *(session.step() for _ in range(STEPS))]
@@ -82,7 +83,7 @@ def show(name: str, seconds: float, count: int = 0) -> None:
     print(f"{name:44} {seconds * 1000:9.1f} ms{each}")
 
 
-def opening(path: Path) -> None:
+def opening(path: Path, steps_written: int) -> None:
     """Read a long trace as the screen does: in slices of 10 ms between its frames."""
     begun = time.process_time()
     reader, timeline, count = TraceReader(path), Timeline(), 0
@@ -95,20 +96,24 @@ def opening(path: Path) -> None:
     show(f"{path.suffix}: all on the timeline", time.process_time() - begun, count)
     show(f"{path.suffix}: all loaded, without a timeline", timed(lambda: load(path)), count)
     steps = timeline.steps
-    assert len(steps) == LONG
+    assert len(steps) == steps_written
     show(
         "   ms and surprisal of every step",
         timed(lambda: [(s.ms.total, s.surprisal_bits) for s in steps]),
-        LONG,
+        len(steps),
     )
-    show("   entropy of every step", timed(lambda: [s.choice.entropy_bits for s in steps]), LONG)
-    some = steps[:: LONG // 1000]
+    show("   entropy of every step", timed(lambda: [s.choice.entropy_bits for s in steps]), len(steps))
+    some = steps[:: max(1, len(steps) // 1000)]
     show("   candidates of one, first look", timed(lambda: [s.next.candidates for s in some]), len(some))
 
 
-def journal(records: list[Record], directory: Path) -> None:
+def journal(records: list[Record]) -> None:
     """What appending costs whoever does it, and the thread behind it."""
-    made = Journal.create(directory / "session", PROGRAM)
+    with tempfile.TemporaryDirectory() as directory:
+        _journal(records, Journal.create(Path(directory) / "session", PROGRAM))
+
+
+def _journal(records: list[Record], made: Journal) -> None:
     show(
         "journal: write, for the one who calls", timed(lambda: [made.write(r) for r in records]), len(records)
     )
@@ -122,24 +127,33 @@ def journal(records: list[Record], directory: Path) -> None:
     )
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    largest, records = 0, []
-    for name, settings in SETTINGS.items():
-        records = recorded(settings)
-        found = sizes(records)
-        largest = max(largest, found[-1])
-        p95 = found[int(0.95 * len(found))]
-        print(f"{name:24} bytes a step: p50 {statistics.median(found):.0f}   p95 {p95}   most {found[-1]}")
+    figures: Figures = {}
+    for model, place in asked.each(*MODELS):
+        largest, records = 0, list[Record]()
+        for name, settings in SETTINGS.items():
+            records = recorded(settings, place)
+            found = sizes(records)
+            largest = max(largest, found[-1])
+            p95, middle = found[int(0.95 * len(found))], statistics.median(found)
+            print(f"{model:12} {name:24} bytes a step: p50 {middle:.0f}   p95 {p95}   most {found[-1]}")
+        journal(records)
+        figures[f"{model} bytes"] = largest
+    if not asked.models:
+        long_traces(recorded(SETTINGS["penalties, XTC"]), asked.times(LONG))
+    return figures
+
+
+def long_traces(records: list[Record], count: int) -> None:
+    """Write so many steps in each form, and read them."""
     with tempfile.TemporaryDirectory() as name:
-        journal(records, Path(name))
         for suffix in ("", ".gz", ".zst"):
             path = Path(name) / f"long.trace{suffix}"
-            seconds = timed(lambda path=path: save_as(path, long(records, LONG), PROGRAM))  # type: ignore[misc]
-            show(f"save {LONG} steps{suffix}, {path.stat().st_size / 2**20:.1f} MiB", seconds, LONG)
-            opening(path)
-    print(f"largest step {largest} bytes")
+            seconds = timed(lambda path=path: save_as(path, long(records, count), PROGRAM))  # type: ignore[misc]
+            show(f"save {count} steps{suffix}, {path.stat().st_size / 2**20:.1f} MiB", seconds, count)
+            opening(path, count)
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

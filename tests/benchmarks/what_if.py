@@ -1,6 +1,6 @@
 """What an answer costs by the size of the vocabulary: one step under other settings, from kept logits.
 
-    python -m tests.benchmarks.what_if
+    python -m tests.benchmarks.what_if [--count ROUNDS]
 
 Prints the milliseconds of `explain` (stages, columns, candidates, the draw) for a few settings; the slowest last.
 """
@@ -15,7 +15,7 @@ from engine.logits.questions import explain
 from engine.model.load import load
 from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings
-from tests.benchmarks import vocabularies
+from tests.benchmarks.vocabularies import VOCABULARIES, Asked, Figures, by_command
 from tests.engine.sessions import begun
 
 ROUNDS = 30
@@ -40,32 +40,35 @@ def session(model: str) -> Session:
     return begun(load(LoadSettings(model=model)), list(range(5, 40)), steps=3)
 
 
-def milliseconds(of: Session, settings: Settings) -> list[float]:
+def milliseconds(of: Session, settings: Settings, rounds: int) -> list[float]:
     """Times of some answers, the first not counted."""
     times = []
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         begun = time.perf_counter()
         explain(of, of.node, replace(settings, seed=len(times)))
         times.append((time.perf_counter() - begun) * 1000)
     return times[1:]
 
 
-def measure(name: str, model: str) -> None:
-    """Measure one model and print."""
+def measure(name: str, model: str, rounds: int) -> float:
+    """Measure one model and print; returns the slowest."""
     slowest, asked = 0.0, session(model)
     for tried, settings in TRIED.items():
-        times = sorted(milliseconds(asked, settings))
+        times = sorted(milliseconds(asked, settings, rounds))
         middle = statistics.median(times)
         slowest = max(slowest, middle)
-        print(f"{name:12} {tried:32} {middle:6.1f} ms   ({times[0]:.1f} to {times[-1]:.1f})", flush=True)
-    print(f"{name:12} slowest {slowest:.1f} ms", flush=True)
+        print(f"{name:12} {tried:32} {middle:6.1f} ms   ({times[0]:.1f} to {times[-1]:.1f})")
+    print(f"{name:12} slowest {slowest:.1f} ms")
+    return slowest
 
 
-def main() -> None:
+def main(asked: Asked) -> Figures:
     """Measure and print."""
-    for name, model in vocabularies.each():
-        measure(name, model)
+    figures: Figures = {}
+    for name, model in asked.each(*VOCABULARIES):
+        figures[name] = measure(name, model, asked.times(ROUNDS))
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    by_command(main, __doc__)

@@ -84,6 +84,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.CloseLockstep(),
     protocol.DiffText("Once"),
     protocol.ReadLockstep(1),
+    protocol.ExplainSecond(1),
     protocol.FollowSecond(1),
     protocol.PartWays(1),
 )

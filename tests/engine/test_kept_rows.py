@@ -264,6 +264,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "DiffText": lambda walk: protocol.DiffText(walk.text(20)),
     "DrawMany": lambda walk: protocol.DrawMany(3, walk.node, tokens=2),
     "Explain": lambda walk: protocol.Explain(walk.node),
+    "ExplainSecond": lambda walk: protocol.ExplainSecond(walk.node),
     "FindTokens": lambda walk: protocol.FindTokens(walk.session.node, "dog"),
     "FollowSecond": lambda walk: protocol.FollowSecond(walk.session.node),
     "GoOnBeams": lambda walk: protocol.GoOnBeams(steps=1),

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -149,10 +150,8 @@ def test_a_changed_mlx_lm_is_named_and_no_file_blamed(zoo: Zoo, monkeypatch: pyt
 
 
 def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = libraries.metadata.version
-    monkeypatch.setattr(
-        libraries.metadata, "version", lambda name: "0.40.1" if name == "mlx-lm" else version(name)
-    )
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.40.1" if name == "mlx-lm" else version(name))
     found = libraries.unsupported(TypeError("step() takes 2 positional arguments"))
     assert found[0] == "mlx-lm 0.40.1 is not supported (step() takes 2 positional arguments)."
     assert libraries.unsupported(ValueError("a shape")) is None

@@ -12,7 +12,9 @@ from engine import pocket
 from tests.system import python
 
 LIGHT = "from engine.libraries import import_mlx_lm; import_mlx_lm()\nimport sys\n"
-HEAVY = "{'transformers', 'huggingface_hub', 'torch'} & sys.modules.keys()"
+HEAVY = (
+    "{'transformers', 'huggingface_hub', 'torch', 'numpy.random', 'importlib.metadata'} & sys.modules.keys()"
+)
 
 
 def ran(code: str, *arguments: str) -> str:

@@ -87,9 +87,15 @@ def test_tpot_of_single_steps(stopwatch: Stopwatch) -> None:
     within(0.05, measure)
 
 
-def test_tpot_of_a_run(stopwatch: Stopwatch) -> None:
-    """A pipelined step's time goes from launch to launch: the last step's readings stand outside of it."""
-    stopwatch(protocol.Configure(Settings(min_tokens=10**6, candidates=10, max_tokens=20)))
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(min_tokens=10**6, max_tokens=20), Settings(max_tokens=20)],
+    ids=["not guessed", "guessed"],
+)
+def test_tpot_of_a_run(stopwatch: Stopwatch, settings: Settings) -> None:
+    """A pipelined step's time goes from token known to token known, whenever its forward began: the last readings
+    stand outside of it."""
+    stopwatch(protocol.Configure(settings))
 
     def measure() -> tuple[float, float]:
         stopwatch(protocol.Prefill("Once upon a time", chat=False, echo=False))

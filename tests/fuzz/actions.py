@@ -12,6 +12,7 @@ from typing import Any
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import _character_to_key
 
+from inspector.keys import TABS_OF, names_of
 from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from tests.inspector.fakes import HOSTILE
@@ -24,14 +25,20 @@ TABLE = [
 ]
 LEAVES = ("q", "ctrl+q")
 """Keys that end the program: on the main screen, and everywhere."""
-LOADS = ("o", "ctrl+o")
-"""Keys that open another model or another recording: a random name leaves a session with none, and most keys dead."""
+LOADS = ("open", "sessions")
+"""Actions that open another model or recording: a random name leaves a session with none, and most keys dead."""
 MOVES = (
-    "up down left right pageup pagedown home end tab shift+tab enter enter escape backspace delete space shift+up "
-    "shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r question_mark"
+    "1 2 3 4 5 6 tab tab tab up down left right pageup pagedown home end shift+tab enter enter escape backspace delete "
+    "space shift+up shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r"
+    " question_mark"
 )
-OPENS = "b slash a c B N g z P Q y w t p o i s E G ctrl+s ctrl+o ctrl+p question_mark l"
-"""Keys that open something; a few actions inside it follow."""
+OPENS = (
+    "breakpoints find find_in_text own_text compare beams name jump race profile compare_kv sweep why tree timing kv "
+    "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar grammar_expects "
+    "modules attention lens attribution positions experts interventions patching lockstep batch marks filter recall "
+    "speculation ranks connection learn lessons tokens candidates steps all_lessons present tour"
+)
+"""Actions that open something, or show an answer; a few actions there follow."""
 WORDS = [
     "1", "7", "30", "0.5", "-1", "1e-39", "nan", "9" * 20, "the", " Lily", "pocket", "no-such-model", "#300", "0x e2",
     "out.html", "out.csv", "~nosuchuser", "~nosuchuser.md", "x" * 300, "\u202eabc", "e\u0301", "狐狸", "👩\u200d🚀",
@@ -176,9 +183,9 @@ def _keys(names: str) -> tuple[Action, ...]:
     return tuple(made)
 
 
-_LESSON = "1 2 3 4 enter space h j J Z S right left"
+_LESSON = "1 2 3 4 enter space h j J Z S right left tab"
 _BATCH = (
-    *_keys("Z"),
+    *_keys("4 Z"),
     Action("text", ("Once upon a time",)),
     *_keys("enter =The ctrl+s"),
     Action("records", (100,)),
@@ -186,14 +193,14 @@ _BATCH = (
 MODES: Mapping[str, Mode] = {
     "lesson": Mode(_LESSON, models=("pocket",)),
     "lesson-recorded": Mode(_LESSON, models=("pocket",)),
-    "presenter": Mode("1 2 3 4 enter pagedown pageup v h full_stop g J space", models=("pocket",)),
-    "lockstep": Mode("space b w n g m 4 8 left right enter", _keys("h")),
-    "batch": Mode("space r up down enter a x v n s left right tab", _BATCH),
-    "grammar": Mode("space r enter J semicolon w s down up backspace", _keys("semicolon")),
-    "ranks": Mode("space r dollar_sign enter down backspace l B t", _keys("dollar_sign"), 1000, ("llama",)),
-    "far": Mode("space r at enter down backspace l B t w s", (), 1000, ("llama", "pocket")),
-    "watcher": Mode("space r backspace end left right t w A"),
-    "large": Mode("A I D X Y O ampersand tab down right left space r a s", _keys("A"), models=("large",)),
+    "presenter": Mode("1 2 3 4 enter pagedown pageup v h full_stop g J S space", models=("pocket",)),
+    "lockstep": Mode("space b w n g m x left right enter", _keys("4 h o enter")),
+    "batch": Mode("space r up down enter a x v n m l left right tab", _BATCH),
+    "grammar": Mode("space r enter J j 1 2 w s down up backspace", _keys("1 j")),
+    "ranks": Mode("space r 5 R enter down backspace 1 l 4 B t", _keys("5 R"), 1000, ("llama",)),
+    "far": Mode("space r 5 e enter down backspace 1 l 4 B t 2 w s", (), 1000, ("llama", "pocket")),
+    "watcher": Mode("space r backspace end left right tab 4 t 2 w 3 A"),
+    "large": Mode("3 A I D Y O E 4 X P tab down right left space r a s", _keys("3 A"), models=("large",)),
 }  # fmt: skip
 """The kinds of sessions beyond the plain ones; `begin` of `tests.fuzz.pilot` makes the application of each."""
 
@@ -262,7 +269,7 @@ class Drawing:
         self._random, self._size, self._mode = chosen, size, mode
         self._makers: dict[Callable[[], list[Action]], int] = {
             self._key: 30, self._move: 25, self._opened: 10, self._text: 5, self._paste: 3, self._mouse: 10,
-            self._click: 5, self._resize: 3, self._records: 14, self._bytes: 1, self._leave: 7,
+            self._click: 10, self._resize: 3, self._records: 14, self._bytes: 1, self._leave: 7,
         }  # fmt: skip
         if mode is not None:
             self._makers |= {self._of_mode: 60, self._reopened: 6}
@@ -293,7 +300,7 @@ class Drawing:
 
     def _key(self) -> list[Action]:
         name = self._random.choice(TABLE)
-        rare = LEAVES if self._mode is None else (*LEAVES, *LOADS)
+        rare = LEAVES if self._mode is None else (*LEAVES, *(names_of(id)[0] for id in LOADS))
         if name in rare and self._random.random() < 0.9:
             name = "space"
         if self._random.random() < 0.004:
@@ -312,8 +319,11 @@ class Drawing:
     def _opened(self) -> list[Action]:
         """Something is opened, something done in it, and it is left, or not."""
         chosen = self._random
-        opens = [name for name in OPENS.split() if self._mode is None or name not in LOADS]
-        made = [Action("key", (chosen.choice(opens),)), *([Action("settle")] * (chosen.random() < 0.7))]
+        id = chosen.choice([id for id in OPENS.split() if self._mode is None or id not in LOADS])
+        made = [
+            *map(_key, (*TABS_OF[id][:1], names_of(id)[0])),
+            *([Action("settle")] * (chosen.random() < 0.7)),
+        ]
         for _ in range(chosen.randint(0, 6)):
             made += chosen.choice((self._move, self._text, self._records, self._move, self._click))()
         made += map(_key, chosen.choice(((), ("enter",), ("enter", "enter"), ("ctrl+s",), ("escape",))))
@@ -335,7 +345,9 @@ class Drawing:
         return [Action("mouse", (self._random.choice(list(BUTTONS)), *self._cell()))]
 
     def _click(self) -> list[Action]:
-        cell = self._cell()
+        """Somewhere, as often as not on the tabs or the answers of the open one."""
+        column, row = self._cell()
+        cell = column, self._random.choice((row, row, 1, 2))
         return [Action("mouse", (what, *cell)) for what in ("down", "up") * self._random.choice((1, 1, 2))]
 
     def _resize(self) -> list[Action]:

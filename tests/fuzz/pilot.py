@@ -367,10 +367,11 @@ class PilotHost:
 
     async def _wait(self, seconds: float) -> None:
         """Let an engine that nobody holds work for a while, or until it has nothing to do."""
-        end = time.monotonic() + seconds
+        end, controller = time.monotonic() + seconds, self._app.controller
         while time.monotonic() < end and not self.over and self._app._exception is None:
             await asyncio.sleep(0.005)
-            if self._app.controller.resting:
+            stopped = controller.timeline.phase is Phase.PREFILL and not controller.client.requests
+            if controller.resting or stopped:
                 return
 
     def _pause(self) -> list[Any]:

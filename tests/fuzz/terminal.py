@@ -30,7 +30,7 @@ AGAIN = 10.0
 """Seconds for the help to come, before it is asked for once more."""
 APART = 0.15
 """Seconds after an escape, so that it is no part of a sequence: the toolkit waits 0.1."""
-HELP = b"Take the token"
+HELP = b"a word of what you want to do"
 """What the help on keys says, and no other screen."""
 FAILED = b"FAILED"
 """In the header where no model could be loaded; the status is 2 then."""

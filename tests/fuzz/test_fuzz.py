@@ -92,7 +92,7 @@ class FaultyHost:
 
 def test_the_list_of_a_failure_is_made_short() -> None:
     host: Host = FaultyHost()
-    outcome = run(host, 3, 2000, KINDS, tell=lambda _: None)
+    outcome = run(host, 3, 20_000, KINDS, tell=lambda _: None)
     script, fault = outcome.failures[0]
     assert [action.values for action in script.actions] == [("s",), ("enter",)]
     assert play(host, script) == (fault, 2)

@@ -19,7 +19,7 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from engine.models_on_disk import places as model_places
-from inspector import places
+from inspector import keys, places
 from inspector.recordings import sessions
 from tests.inspector.painting import paint_when_looked_at
 
@@ -120,6 +120,12 @@ def learner(request: pytest.FixtureRequest) -> Opened:
 
     wanted = options(request, "lesson", "listed", "size", "recorded", "present", "beat")
     return Opened(partial(on_lesson, **{"listed": getattr(request.module, "LESSON", None), **wanted}))
+
+
+@pytest.fixture(autouse=True)
+def tab() -> None:
+    """No tab is open: sentences name keys as they do without a screen, whatever test ran before."""
+    keys.go_to("")
 
 
 @pytest.fixture(autouse=True)

@@ -74,14 +74,19 @@ class Terminal:
         if not isinstance(update, CompositorUpdate):
             return
         x = y = 0
+        last = (0, 0)
         for match in _SEQUENCE.finditer(update.render_segments(self._app.console)):
             if match["row"]:
                 y, x = int(match["row"]) - 1, int(match["column"]) - 1
+                last = (max(0, x - 1), y)
             elif (character := match["character"]) == "\n":
                 x, y = 0, y + 1
-            elif character:
-                self._cells[x, y] = character
-                x += cell_len(character)
+            elif character and (width := cell_len(character)):
+                last = (x, y)
+                self._cells[last] = character
+                x += width
+            elif character:  # a mark joins what stands before it, and takes no cell
+                self._cells[last] = self._cells.get(last, " ") + character
 
     @property
     def text(self) -> str:
@@ -89,10 +94,10 @@ class Terminal:
         return "\n".join(self._line(y) for y in range(self._app.size.height))
 
     def line(self, y: int) -> str:
-        """One line, a character a cell: what is two cells wide is followed by a blank."""
+        """One line, a character a cell: what is two cells wide is followed by a blank, and marks are left out."""
         line = ""
         while len(line) < self._app.size.width:
-            character = self._cells.get((len(line), y), " ")
+            character = self._cells.get((len(line), y), " ")[0]
             line += character.ljust(max(1, cell_len(character)))
         return line
 

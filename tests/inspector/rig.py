@@ -105,9 +105,37 @@ class Rig:
         return line.answer or line.left
 
     async def press(self, *keys: str) -> None:
-        """Press keys and let what follows happen."""
-        await self.app._press_keys(keys)  # the pilot waits for each widget twice, here and in its pause
+        """Press keys and let what follows happen.
+
+        A key of another tab than the open one, and of no other besides, does what it does there, as from the finder.
+        """
+        for key in keys:
+            if (action := self._elsewhere(key)) is not None:
+                await self.app.main.do(action)
+                await self.pilot.pause()
+            else:
+                await self.app._press_keys(
+                    [key]
+                )  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
+
+    async def do(self, *actions: str) -> None:
+        """Do actions of the main screen by their ids, as from the finder."""
+        for action in actions:
+            await self.app.main.do(action)
+            await self.pilot.pause()
+        await self.pilot.pause()  # a panel that was hidden learns its size with the first one
+
+    def _elsewhere(self, key: str) -> str | None:
+        """The action that a key has in another tab alone; None where it means something here."""
+        main = self.app.main
+        told = main.narrator.narration() if main.narrator is not None else None
+        taken = told is not None and key in told.keys
+        if self.app.screen is not main or main.meaning(key) is not None or taken:
+            return None
+        found = [each.id for each in main.table.actions if key in each.names]
+        assert len(found) < 2, f"{key} is a key of {found}: name the one that is meant with `do`"
+        return found[0] if found else None
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size, and wait for nothing, as the pilot does."""
@@ -201,9 +229,26 @@ class Rig:
         await self.push([*began, *self.session.steps(steps)])
         self.engine.sent.clear()
 
+    def answer_words(self) -> str:
+        """The words in the place of the answer, on one line."""
+        area = self.app.main.host.area
+        strips = [*self.app.screen._compositor.render_strips()][area.y : area.bottom]
+        text = " ".join(strip.crop(area.x, area.right).text for strip in strips)
+        return " ".join(word for word in text.split() if word.strip("│╭╮╰╯─"))
+
     def screen_text(self) -> str:
         """What the terminal shows."""
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+    def answer_text(self) -> str:
+        """What it shows in the place of the answer, without the text beside it."""
+        area = self.app.main.host.area
+        strips = self.app.screen._compositor.render_strips()[area.y : area.bottom]
+        return "\n".join(strip.crop(area.x, area.right).text.rstrip() for strip in strips)
+
+    def said(self) -> str:
+        """The same as running text: sentences there are whole, wherever their lines end."""
+        return " ".join(self.answer_text().replace("│", " ").split())
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,10 @@ from tests.inspector.painting import Terminal
 
 Row = npt.NDArray[np.float64]
 Item = Step | PromptToken
-COUNT = r"\d{1,3}(?:\u2009\d{3})+|\d+"
+COUNT = r"\d{1,3}(?:,\d{3})+|\d+"
+BLOCKS = " ▁▂▃▄▅▆▇█"
 PERCENT = r"(?<![\d.<>])[<>]?[\d.]+ %"
+BAR = "[ ▏▎▍▌▋▊▉█]"
 STEP_CELLS = {"p": 9, "bits": 7, "entropy": 9, "rank": 7, "ms": 7, "KV": 10}
 SAMPLER_CELLS = {"logit": 8, "model %": 8, "final %": 8, "taken %": 8}
 """How wide the columns are of the steps and of the sampler's panel, by their heads."""
@@ -145,6 +148,7 @@ class Told:
                 self.end, self.next, self.kv = record.node, record.next, record.kv
             case protocol.Resampled():
                 self.next = record.next
+                self._settings = self._sent.get(record.request, self._settings)
             case protocol.LockstepOpened() | protocol.LockstepClosed():
                 self.spans, self.ahead = {}, {}
             case protocol.LockstepRead():
@@ -175,7 +179,9 @@ class Told:
 
     def _open(self, record: protocol.PromptOpened) -> None:
         if record.new_tree:
+            lanes, lasts = self.lanes, self.lasts
             self._forget()
+            self.lanes, self.lasts = lanes, lasts  # a batch has trees of its own
         self.next, self.held = None, record.held
         self.end = record.parent
         for token in record.tokens:
@@ -270,9 +276,10 @@ class ScreenNumbers:
 
     def _lines_of(self, screen: Screen[Any], panel: Widget) -> list[str]:
         """The lines of a panel with its frame, a character a cell."""
-        region, toasts = panel.region, [toast.region for toast in screen.query("Toast")]
-        seen = panel.display and panel in screen._compositor.visible_widgets
-        if not seen or not region.area or any(region.overlaps(toast) for toast in toasts):
+        region, laid_out = panel.region, screen._compositor.visible_widgets
+        over = [each.region for each in screen.query("Toast, Tooltip") if each in laid_out]
+        seen = panel.display and panel in laid_out
+        if not seen or not region.area or any(region.overlaps(each) for each in over):
             return []
         return [self._terminal.line(y)[region.x : region.right] for y in range(region.y, region.bottom)]
 
@@ -360,7 +367,7 @@ class ScreenNumbers:
             row = self._row(choice, before, used, ids)
         if not covered:
             with place("candidates"):
-                self._candidates(choice, item)
+                self._candidates(self._tried(choice, row, ids), item)
         with place("sampler"):
             self._sampler(choice, row, used, ids)
 
@@ -420,12 +427,46 @@ class ScreenNumbers:
     def _kv(self, path: Sequence[int], item: Item | None) -> None:
         lines, told = self.lines(KVPanel), self._told
         kv = told.kv if item is None else told.kv_at.get(item.node)
-        if not lines or kv is None or not (shown := re.search(rf"KV cache · ({COUNT}) tokens", lines[0])):
+        if not lines or kv is None:
+            return
+        if shown := re.search(r"KV cache  (\S+ \S+) used of (\S+ [^\s…]+)(?= )", lines[0]):  # it has no frame
+            sizes = scales.size(kv.used_bytes), scales.size(kv.allocated_bytes)
+            self._same((shown[1], shown[2]), sizes, lines[0])
+            if shown := re.search(rf"  ({COUNT}) tokens", lines[0]):
+                self._same(plain(shown[1]), kv.offset, lines[0])
+        if not (shown := re.search(rf"KV cache · ({COUNT}) tokens", lines[0])):
             return
         self._same(plain(shown[1]), kv.offset, lines[0])
         if shown := re.search(r"█ (\S+ \S+) used +. (\S+ \S+) allocated", lines[1]):
             sizes = scales.size(kv.used_bytes), scales.size(kv.allocated_bytes)
             self._same((shown[1], shown[2]), sizes, lines[1])
+        if shown := re.search(rf"allocated +({PERCENT}) full", lines[1]):
+            self._equal(shown[1], kv.used_bytes / kv.allocated_bytes * 100, lines[1])
+        self._growth(lines, [self._told.kv_at[node] for node in path if node in self._told.kv_at])
+
+    def _growth(self, lines: Sequence[str], readings: Sequence[KVReading]) -> None:
+        """The columns of the chart, where each token has as many, are what was used; the line over it, all that was
+        allocated, each from the token on that needed it."""
+        at = next((n for n, line in enumerate(lines) if re.match(r". ┌[^u]*$", line)), None)
+        if at is None or not readings:
+            return
+        over = lines[at][2:-1].rstrip()
+        wide, rest = divmod(len(over), len(readings))
+        if rest:
+            return
+        before: int | None = None
+        for n, reading in enumerate(readings):
+            allocated, here = reading.allocated_bytes, over[n * wide : (n + 1) * wide]
+            self._same("┌" in here, allocated != before, (n, over))
+            begun = over[n * wide :].split("┌")[1] if allocated != before else ""
+            if found := re.match(r" (\S+ [^\s╌]+)", begun):
+                self._same(found[1], scales.size(allocated), (n, over))
+            before = allocated
+        bars = list(takewhile(lambda line: not line.strip(BLOCKS), (line[2:-1] for line in lines[at + 1 :])))
+        top = max(reading.used_bytes for reading in readings)
+        for n, reading in enumerate(readings):
+            eighths = sum(BLOCKS.index(line[n * wide]) for line in bars)
+            self._same(eighths, max(1, round(reading.used_bytes / top * 8 * len(bars))), (n, bars))
 
     def _steps(self, path: Sequence[int]) -> None:
         lines = self.lines(StepsPanel)
@@ -465,6 +506,9 @@ class ScreenNumbers:
         if not isinstance(item, Step):
             return
         for line in self.lines(TimingPanel):
+            if shown := re.search(rf"step ({COUNT}) took (\S+ [^\s…]+)(?= )", line):
+                told = scales.count(item.index + 1), scales.milliseconds(item.ms.total)
+                self._same((shown[1], shown[2]), told, line)
             for name in ("forward", "sample", "inspect"):
                 if shown := re.search(rf" {name} ([\d.]+) ", line):
                     self._same(shown[1], scales.ms(getattr(item.ms, name)), line)
@@ -488,6 +532,17 @@ class ScreenNumbers:
         if entropy is not None and (shown := re.search(r"model entropy ([\d.]+) bits", line)):
             self._equal(shown[1], entropy, line)
 
+    def _tried(self, choice: Distribution, row: Row | None, ids: Sequence[int]) -> Distribution:
+        """What settings that are tried would draw from where they are shown; else what was, or would be, drawn from."""
+        timeline = self._app.controller.timeline
+        tried, trial = timeline.tried, timeline.trial
+        if tried is None or trial is None:
+            return choice
+        sampler = drawn_from(row, trial.settings, ids) if row is not None else None
+        for each in tried.candidates if sampler is not None else ():
+            self._equal(f"{each.sampler_prob}", float(sampler[each.id]), (each, trial.settings), 1e-3)
+        return tried
+
     def _candidates(self, choice: Distribution, item: Step | None) -> None:
         lines = self.lines(CandidatesPanel)
         if not lines:
@@ -499,8 +554,11 @@ class ScreenNumbers:
             self._equal(shown[1], choice.sampler_entropy_bits, lines[-1])
         known = {each.id: each for each in choice.candidates}
         count = 0
+        one = re.search(r"\b(model = sampler|both)\b", lines[1])
+        shares = rf"(({PERCENT}))" if one else rf"({PERCENT}){BAR}+({PERCENT}|\S+)"
+        tried = self._app.controller.timeline.tried is not None
         for line in lines[1:-1]:
-            shown = re.search(rf"({PERCENT}) +({PERCENT}|\S+) +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line)
+            shown = re.search(rf"{shares} +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line)
             if not shown:
                 continue
             count += 1
@@ -511,7 +569,9 @@ class ScreenNumbers:
                 self._same(int(shown[4]), item.id, line)
                 prob, rank, cut, sampler = item.prob, item.rank, None, item.sampler_prob
             self._equal(shown[1], prob * 100, line)
-            if cut is None:
+            if cut is None and each is None and tried:
+                self._same(shown[2], "·", line)
+            elif cut is None:
                 self._equal(shown[2], sampler * 100, line)
             else:
                 self._same(shown[2][:6], cut[:6], line)
@@ -524,7 +584,7 @@ class ScreenNumbers:
     ) -> None:
         """The last column is what was, or would be, drawn from; a row is known by what else stands in it."""
         lines, trial = self.lines(SamplerPanel), self._app.controller.timeline.trial
-        at = next((n for n, line in enumerate(lines) if " model %" in line), None)
+        at = next((n for n, line in enumerate(lines) if "model %" in columns(line, SAMPLER_CELLS)), None)
         if at is None:
             return
         tried = trial is not None and trial.settings != used

@@ -123,7 +123,8 @@ def test_leaving_without_a_model_that_could_be_loaded_is_code_2(capfd):
 async def test_after_a_failed_load_another_model_can_be_opened(rig: Rig) -> None:
     await rig.fail_to_load("No such model.", "Check the name.")
     rig.engine.sent.clear()
-    await rig.press("o", "enter")
+    await rig.do("open")
+    await rig.press("enter")
     assert rig.engine.names == ["Load"]
     await rig.push(rig.session.load())
     assert rig.engine.names == ["Load", "Configure", "Prefill"]

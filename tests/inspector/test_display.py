@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len, get_character_cell_size
 
-from inspector.display import hex_bytes, pad, token_label, token_text, truncate, visible, visible_lines
+from inspector.display import (
+    hex_bytes,
+    pad,
+    token_label,
+    token_text,
+    truncate,
+    truncate_words,
+    visible,
+    visible_lines,
+)
 
 NASTY = (
     "\x00\x07\x08\t\n\r\x1b\x7f\x80\x9b\x9d\xa0\xad\u034f\u061c\u115f\u1160\u180e\u200b\u200c\u200d\u200e\u2028"
@@ -117,3 +126,18 @@ def test_a_cut_text_fits_and_says_so(text: str, cells: int) -> None:
     cut = truncate(shown, cells)
     assert cell_len(cut) <= cells
     assert cut == shown or not cells or cut.endswith("…")
+
+
+@given(texts, st.integers(0, 12))
+def test_a_text_cut_between_words_is_the_beginning_of_it(text: str, cells: int) -> None:
+    shown = visible(text)
+    cut = truncate_words(shown, cells)
+    assert cell_len(cut) <= cells
+    assert cut == shown or not cells or (cut.endswith("…") and shown.startswith(cut[:-1]))
+
+
+def test_no_word_or_number_is_cut_where_one_has_room() -> None:
+    sentence = "session 0, attention 3e-07, rows"
+    assert [truncate_words(sentence, cells) for cells in (32, 31, 26, 20, 11, 4)] == [
+        sentence, "session 0, attention 3e-07…", "session 0, attention…", "session 0…", "session 0…", "ses…",
+    ]  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_session_over_a_socket_is_cut_off_comes_back_and_is_joined(
         trees["plain"] = tree(rig)
 
     async def cut_off(rig: Rig) -> None:
-        await rig.press("at")
+        await rig.do("connection")
         await rig.until(lambda: "round trip" in rig.screen_text() or "connection" in rig.screen_text())
         await rig.press("escape")
         await walked(rig, lose_and_try_again)
@@ -124,7 +124,7 @@ def test_a_session_over_a_socket_is_cut_off_comes_back_and_is_joined(
         trees["joined"] = tree(rig)
         assert rig.app.controller.setup.settings == SAMPLED
         assert rig.timeline.facts is not None
-        await rig.press("o")
+        await rig.do("open")
         await rig.until(lambda: "opens it: type pocket, a hub id" in rig.screen_text())
         await rig.press("escape", "backspace")
         await rig.until(lambda: len(rig.timeline.steps) == SAMPLED.max_tokens - 1)
@@ -147,7 +147,7 @@ async def lose_and_try_again(rig: Rig) -> None:
     await rig.press("space", "enter")  # mean nothing now, and say so
     assert rig.status.startswith("The engine is away")
     assert not rig.app.controller.client.of(TakeStep, Choose)
-    await rig.press("at")
+    await rig.do("connection")
     await rig.until(lambda: "attempts" in rig.screen_text())
     await rig.press("t")
     await rig.until(lambda: "● AWAY" not in rig.screen_text())
@@ -163,7 +163,8 @@ def test_an_engine_that_is_given_up_leaves_a_replay(host: Host) -> None:
         try:
             engine._lines.hang_up()  # type: ignore[union-attr]
             await rig.until(lambda: "● AWAY" in rig.screen_text())
-            await rig.press("at", "x")
+            await rig.do("connection")
+            await rig.press("x")
             await rig.until(lambda: rig.timeline.recorded and tree(rig) == before)
         finally:
             os.rename(f"{address.path}.away", address.path)

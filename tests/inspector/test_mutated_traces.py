@@ -26,6 +26,7 @@ from engine.trace.lines import sealed, unsealed
 from inspector.state.timeline import Timeline
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import read
+from inspector.tools.exports import EXPORTS
 from tests.engine.unthreaded import Unthreaded
 from tests.inspector.rig import Rig
 from tests.inspector.tools.recordings.test_replay_screen import replayed
@@ -33,12 +34,14 @@ from tests.inspector.tools.recordings.test_replay_screen import replayed
 Line = bytes
 Path_ = tuple[Any, ...]
 KEYS = (
-    "t", "down", "enter", "left", "x", "u", "w", "tab", "w", "c", "down", "escape", "B", "left", "tab", "tab", "escape",
-    "l", "slash", "escape", "z", "backspace", "space", "escape", "P", "tab", "tab", "tab", "escape", "y", "escape", "E",
-    "escape", "ctrl+s", "escape", "i", "escape", "N", "escape", "home", "w", "right", "right_square_bracket", "enter",
-    "backspace", "space", "r", "end", "g", "escape", "f", "G",
+    "4", "down", "enter", "left", "x", "u", "2", "tab", "w", "@compare", "down", "escape", "@beams", "left", "v", "v",
+    "escape", "@look_ahead", "@find", "escape", "@race", "backspace", "space", "escape", "@profile", "right", "right",
+    "right", "escape", "@sweep", "escape", "@export", "escape", "@save_as", "escape", "@facts", "escape", "@name",
+    "escape", "home", "@why", "right", "@next_branch", "enter", "backspace", "space", "r", "end", "@jump", "escape",
+    "f", "1", "tab", "tab", "3", "tab", "tab", "tab", "tab", "tab", "5", "tab", "tab", "tab", "tab", "tab", "6",
+    "@go_live",
 )  # fmt: skip
-"""Every tool is opened, and left."""
+"""Keys, and actions with @ before them: every tool is opened, and left."""
 
 
 @cache
@@ -152,6 +155,7 @@ def documents(path: Path) -> int:
     refused = None
     try:
         recording = read(path)
+        recording.parts = EXPORTS
     except EngineError as error:
         refused = error
     if refused is not None:
@@ -166,7 +170,7 @@ def shown(path: Path) -> None:
 
     async def test(rig: Rig) -> None:
         for key in KEYS:
-            await rig.press(key)
+            await (rig.do(key[1:]) if key.startswith("@") else rig.press(key))
         while len(rig.app.screen_stack) > 1:
             await rig.press("escape")
 

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 NOT_NAMED = {"super+c", "="}
 """Keys beside the one that is named."""
 ELSEWHERE = {
-    ("tools/export/evidence.py", "P"): "the first model, as lockstep calls it",
-    ("tools/export/evidence.py", "Q"): "the second model, as lockstep calls it",
+    ("main/evidence.py", "Q"): "the second model, as lockstep calls it",
+    ("tools/lockstep/evidence.py", "P"): "the first model",
+    ("tools/lockstep/evidence.py", "Q"): "the second model",
     ("lessons/dialogue.py", "q"): "typed at the dialogue's prompt, a line each",
     ("demo/record.py", "n"): "lockstep's own key",
     ("demo/record.py", "w"): "lockstep's own key",
@@ -26,6 +27,8 @@ ELSEWHERE = {
     ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
     ("tools/lockstep/screen.py", "Q"): "the second model",
     ("tools/lockstep/tool.py", "P"): "the first model",
+    ("tools/sampler/panel.py", "P"): "the first model",
+    ("tools/sampler/panel.py", "Q"): "the second model",
 }  # fmt: skip
 """What looks like a key of the main screen and is none."""
 _NAMES = sorted(

@@ -34,7 +34,7 @@ def notices(rig: Rig) -> list[str]:
     return [each.message for each in rig.app._notifications]
 
 
-@own('"step" = "f5"\nrun = ["f6", "R"]\nreply = "f7"\nhelp = "f1"\n')
+@own('"step" = "f5"\nrun = ["f6", "f3"]\nreply = "f7"\nhelp = "f1"\n')
 async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
     await rig.ready(2)
     assert notices(rig) == []
@@ -47,6 +47,7 @@ async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
     assert rig.engine.names == ["Step"]
     await rig.press("f1")
     assert isinstance(rig.app.screen, HelpDialog)
+    await rig.press("slash", *"picked")
     await rig.until(lambda: "Take the token that the sampler picked" in rig.screen_text())
     [row] = [
         line for line in rig.screen_text().splitlines() if "Take the token that the sampler picked" in line
@@ -62,16 +63,19 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     assert isinstance(screen, RaceScreen)
     text = rig.screen_text()
     assert "Press g to race to" in text
-    assert text.splitlines()[-1].strip() == "g start  ←f8 length  f2 theme  : find  ? help  esc back"
+    assert (
+        text.splitlines()[-1].strip()
+        == "g start  ←f8 length  ⇥ next view  1-6 tabs  : find  ? help  esc back"
+    )
     last = screen.control.last
     await rig.press("f8")
     await rig.press("right")  # which keeps its meaning
     assert screen.control.lengths.index(screen.control.last) == screen.control.lengths.index(last) + 2
-    dark = rig.app.current_theme.dark
-    await rig.press("T", "f2")
-    assert rig.app.current_theme.dark is not dark
     await rig.press("f3")
     assert rig.app.screen is rig.app.main
+    dark = rig.app.current_theme.dark
+    await rig.press("6", "T", "f2")
+    assert rig.app.current_theme.dark is not dark
 
 
 @own('[dialog]\napply = "f10"\n[prompt]\nread_file = "f4"\n')
@@ -93,7 +97,7 @@ async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -
     [told] = notices(rig)
     first, second = told.splitlines()
     assert first == "keys.toml: there is no action [/b]␛. `inspector keys` lists them."
-    assert second.startswith("keys.toml: n for step is not used: it is the key of skip on the main screen.")
+    assert second.startswith("keys.toml: n for step is not used: it is the key of skip in the tab Next.")
     await rig.ready()
     await rig.press("space")
     assert rig.engine.names == ["Step"]
@@ -120,20 +124,28 @@ def test_the_next_program_begins_with_its_own_keys(config: Path) -> None:
     run(second)
 
 
-@own('step = "f5"\nrace = "w"\n')
+@own('step = "f5"\nrace = "v"\n')
 def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys"]) == 0
     text = capsys.readouterr().out
     assert "\n  step                         f5              Take the token" in text
     assert "\nIn a race:\n  race.go " in text
-    assert "keys.toml: w for race is not used: it is the key of why on the main screen." in text
+    assert "keys.toml: v for race is not used: it is the key of verify in the tab Cost." in text
     assert main(["keys", "--json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     problems = [each for each in listed if "problem" in each]
     actions = [each for each in listed if "problem" not in each]
     assert len(problems) == 1
     assert {each["id"] for each in actions} >= set(keys.KEYS)
-    [step] = [each for each in actions if each["id"] == "step" and each["where"] == "Step and run"]
+    [step] = [each for each in actions if each["id"] == "step" and each["where"] == "In every tab"]
     assert step["keys"] == ["f5"]
     assert step["own"] is True
     assert [each["keys"] for each in actions if each["id"] == "race.leave"] == [["esc", "z", "q"]]
+
+
+@pytest.mark.screen(size=(60, 20))
+@own("".join(f'a{number} = "n"\n' for number in range(6)))
+async def test_in_a_low_terminal_they_are_fewer_and_the_notice_is_whole(rig: Rig) -> None:
+    [told] = notices(rig)
+    assert len(told.splitlines()) == 5
+    assert told.endswith("2 more: `inspector keys` tells all")

@@ -9,7 +9,7 @@ from rich.color import Color, ColorSystem
 
 from inspector import scales
 from inspector.scales import METRIC, METRICS, STEPS
-from inspector.tools.interventions.unit_map import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
+from inspector.tools.interventions.cells import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
 from inspector.widgets.token_lines import heat_style
 from tests.inspector.fakes import session
 
@@ -58,7 +58,7 @@ def test_milliseconds(value: float, text: str) -> None:
 
 
 def test_counts_rates_and_amounts() -> None:
-    assert scales.count(4086) == "4\u2009086"
+    assert scales.count(4086) == "4,086"
     assert scales.rate(121.4) == "121 tok/s"
     assert scales.rate(8.42) == "8.4 tok/s"
     assert scales.amount(7_340_032) == "7.34 M"

@@ -75,7 +75,7 @@ def test_a_session_that_a_signal_ended_is_saved(opened, tmp_path: Path) -> None:
     terminal = opened()
     terminal.until("DECODE")
     terminal.press(b"   ")
-    terminal.until("perplexity")
+    terminal.until("tok/s")
     terminal.process.send_signal(signal.SIGTERM)
     terminal.leave()
     [saved] = (tmp_path / "state").rglob("*.jsonl*")

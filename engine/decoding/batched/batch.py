@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.decoding.batched.rows import LaneRows
 from engine.errors import StepError
-from engine.logits.node_sampler import Position
+from engine.logits.node_sampler import NodeLogits, Position
 from engine.model.forward import rounding_of
 from engine.model.tokens import Tokens
 from engine.protocol import (
@@ -33,7 +33,7 @@ from engine.protocol import (
     ModelFacts,
     Origin,
 )
-from engine.sampling.ranking import Row, rank_of
+from engine.sampling.ranking import Row, blocks, checked_logprobs
 from engine.session.node_records import NodeReader, stop_reached, window_full
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths, TokenTree
@@ -43,7 +43,10 @@ LANE_CANDIDATES = 5
 
 
 class Batched:
-    """What the lanes of a batch share: the model's tokens, and one tree of all that they say.
+    """What lanes that go on from one text share: the model's tokens, and a tree of all that they say.
+
+    Lanes of several prompts have a tree each: where one prompt begins with another, what the shorter one goes on with
+    may be tokens of the longer one, which would count as a prompt in one lane and as a completion in the other.
 
     Args:
         tokens: The model's tokenizer.
@@ -69,7 +72,7 @@ class Lane:
     """One prompt of a batch.
 
     Args:
-        shared: What all lanes share.
+        shared: What all lanes of its text share.
         opened: Its number, its prompt, and its draws' re-roll count.
         settings: Of its sampler and its stops.
         node: The last node of its prompt.
@@ -116,18 +119,21 @@ class Lane:
         assert self._position is not None
         return self._position
 
-    def read(self, row: Row) -> Position:
-        """Sample from the logits after its last token.
+    def sample(self, row: Row, logprobs: Row) -> NodeLogits:
+        """Sample from the logits after its last token, given their log-softmax.
 
         Raises:
-            StepError: The sampler can't, or the model's logits are not numbers.
+            StepError: The sampler can't.
         """
-        logits = self.node_reader.sample(self.node, row, self.settings, reroll=self.opened.reroll)
-        position = self.node_reader.position(logits, min(LANE_CANDIDATES, self.settings.candidates))
+        return self.node_reader.sample(
+            self.node, row, self.settings, reroll=self.opened.reroll, logprobs=logprobs
+        )
+
+    def keep(self, position: Position) -> None:
+        """Go on from what was sampled after its last token."""
         self.choices.append(position.next)
-        self.roundings.append(rounding_of(row, self.facts.dtype))
+        self.roundings.append(rounding_of(position.node_logits.row, self.facts.dtype))
         self._position = position
-        return position
 
     def full(self, ms: float) -> LaneEnded | None:
         """The end of a lane whose prompt fills the context window."""
@@ -177,12 +183,28 @@ class Lane:
             logprob=logprob,
             prob=math.exp(logprob),
             sampler_prob=float(logits.sampled.probs[token]),
-            rank=rank_of(logits.row, token),
+            rank=before.rank(token),
             kv=kv,
             next=None if self.ended is not None else self.position.next,
         )
         self.taken.append(made)
         return made
+
+
+def read(lanes: Sequence[Lane], rows: Sequence[Row]) -> None:
+    """Sample from the logits after the last token of each of some lanes, and read them, all at once.
+
+    Raises:
+        StepError: A sampler can't, or the model's logits are not numbers.
+    """
+    logprobs = [each for block in blocks(rows) for each in checked_logprobs(block)]
+    logits = [lane.sample(row, each) for lane, row, each in zip(lanes, rows, logprobs, strict=True)]
+    counts = [min(LANE_CANDIDATES, lane.settings.candidates) for lane in lanes]
+    reads = lanes[0].node_reader.row_reader.read(
+        [each.row for each in logits], [each.logprobs for each in logits], max(counts)
+    )
+    for lane, each, count, found in zip(lanes, logits, counts, reads, strict=True):
+        lane.keep(lane.node_reader.position(each, count, found))
 
 
 def copied_path(tree: TokenPaths, node: int) -> tuple[TokenTree, int]:
@@ -326,9 +348,9 @@ class BatchRun:
             if lane.ended is not None:  # taken out while it was prefilled
                 continue
             begun = time.perf_counter()
-            position = lane.read(row)
+            read([lane], [row])
             self._ms[1] += (time.perf_counter() - begun) * 1000
-            yield LaneStarted(lane.number, position.next, kv, self.totals.ms)
+            yield LaneStarted(lane.number, lane.position.next, kv, self.totals.ms)
             if (full := lane.full(self.totals.ms)) is not None:
                 yield full
 
@@ -367,14 +389,13 @@ class BatchRun:
         except (MemoryError, RuntimeError) as error:
             check_memory(error, len(self._live))
             raise
-        ms, going = (time.perf_counter() - begun) * 1000, 0
-        for lane, row in zip(self._live, found, strict=True):
-            if lane.ended is None:
-                going += 1
-                lane.read(row)
+        ms = (time.perf_counter() - begun) * 1000
+        live = [(lane, row) for lane, row in zip(self._live, found, strict=True) if lane.ended is None]
+        if live:
+            read([lane for lane, _ in live], [row for _, row in live])
         self._decoded[1] += 1
-        self._decoded[2] += going
-        self._decoded[3] += len(self._live) - going
+        self._decoded[2] += len(live)
+        self._decoded[3] += len(self._live) - len(live)
         return ms, len(self._live)
 
 

@@ -157,7 +157,7 @@ class Draws:
         detached = run_at(session, self.node, stopped)
         tree, end = copied_path(session.tree, self.node)
         pending = {end: session.pending[self.node]} if self.node in session.pending else {}
-        self.shared = shared = Batched(session.tokens, session.facts, tree, pending)
+        shared = Batched(session.tokens, session.facts, tree, pending)
         settings = replace(session.settings, max_tokens=UNLIMITED)
         first = shared.node_reader.sample(end, detached.row, settings, reroll=0)
         picked = [

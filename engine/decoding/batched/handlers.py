@@ -46,12 +46,11 @@ PROBE = 12
 """Tokens of the longer prompt of the check; the other one has a third."""
 
 
-def open_lanes(session: Session, shared: Batched, prompts: Sequence[LanePrompt], first: int) -> list[Lane]:
+def open_lanes(session: Session, prompts: Sequence[LanePrompt], first: int) -> list[Lane]:
     """Encode prompts and make their lanes.
 
     Args:
         session: Its model, and the settings of prompts that have none of their own; not changed.
-        shared: What the lanes share.
         prompts: One a lane.
         first: Number of the first lane.
 
@@ -66,6 +65,7 @@ def open_lanes(session: Session, shared: Batched, prompts: Sequence[LanePrompt],
         )
         session.check_prompt(known.ids, 0)
         settings = check(prompt.settings or session.settings, session.facts.vocabulary)
+        shared = Batched(session.tokens, session.facts)
         if settings.grammar is not None:
             shared.node_reader.grammars.compiled(settings.grammar)
         own = tuple(_own(session.settings, settings))
@@ -303,8 +303,7 @@ class BatchCommands(Capability):
         if not command.prompts:
             raise StepError("A batch needs a prompt or more.", "Give one.")
         self._batch = None  # its memory is free before the next one takes more
-        shared = Batched(session.tokens, session.facts)
-        lanes = open_lanes(session, shared, command.prompts, 0)
+        lanes = open_lanes(session, command.prompts, 0)
         runner = session.runner.fresh()
         check_room(runner, [(len(lane.prompt), lane.settings) for lane in lanes], command.size)
         if self._single is None:
@@ -315,13 +314,13 @@ class BatchCommands(Capability):
         run = BatchRun(rows, command.size, command.static)
         for lane in lanes:
             run.add(lane)
-        self._open(run, shared)
+        self._open(run)
         opened = tuple(lane.opened for lane in lanes)
         self._context.emit(protocol.BatchOpened(opened, command.size, command.static, None, rows.note))
         self._go(command.steps, task)
 
-    def _open(self, run: BatchRun, shared: Batched) -> None:
-        self._batch, self._shared, self._going = run, shared, run.go()
+    def _open(self, run: BatchRun) -> None:
+        self._batch, self._going = run, run.go()
 
     def _draw(self, command: protocol.DrawMany, task: Task) -> None:
         session = self._context.session
@@ -333,7 +332,7 @@ class BatchCommands(Capability):
         draws = Draws(session, command.node, command.count, command.tokens, command.size, task.stopped)
         self._context.emit(draws.counted)
         if command.tokens > 1:
-            self._open(draws.run, draws.shared)
+            self._open(draws.run)
             self._context.emit(draws.opened)
             self._go(None, task)
 
@@ -362,7 +361,7 @@ class BatchCommands(Capability):
             if record is not None:
                 self._context.emit(record)
             if isinstance(record, protocol.BatchEnded):
-                self._open(run, self._shared)  # lanes that are added later have it go on
+                self._open(run)  # lanes that are added later have it go on
                 return
             self._batch = run
             self._context.answer_asides()
@@ -378,7 +377,7 @@ class BatchCommands(Capability):
         run = self._run
         if not all(lane.opened.ids for lane in run.lanes):
             raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
-        lanes = open_lanes(self._context.session, self._shared, command.prompts, len(run.lanes))
+        lanes = open_lanes(self._context.session, command.prompts, len(run.lanes))
         for lane in lanes:
             run.add(lane)
         self._context.emit(protocol.LanesAdded(tuple(lane.opened for lane in lanes)))

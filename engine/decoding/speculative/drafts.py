@@ -297,7 +297,7 @@ def _load(settings: LoadSettings, emit: Callable[[DraftLoading], None], cancel: 
 
 def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Event) -> ModelDraft:
     """The target's files once more, quantized by mlx_lm's own rule for the model."""
-    if (quantization := target.facts.quantization) is not None:
+    if quantization := target.facts.quantized:
         raise LoadError(
             f"The model is quantized already ({quantization}): at {BITS} bits it would be no other model.",
             "Take the draft lookup, or a smaller model as --draft-model.",

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from engine.decoding.speculative import verify
 from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
 from engine.decoding.speculative.verify import Verifier, verifier
+from engine.frozen import slotted
 from engine.logits.node_sampler import NodeLogits
 from engine.protocol import (
     AcceptanceRates,
@@ -37,7 +37,7 @@ Taken = Callable[[Step], bool]
 """Receives a step of the round, the session being there; returns whether the round ends with it."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Spent:
     """Milliseconds of a round."""
 

@@ -59,7 +59,7 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
     runs = [run for taps in taken.taps for run in taps.attended]
     dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
     layers = tuple(layer for run in runs if (layer := _layer(run, taken.depth, dtype)) is not None)
-    facts = taken.facts(begun, session.facts.family, *attention_checks(taken, runs))
+    facts = taken.facts(begun, session, *attention_checks(taken, runs))
     missing = _missing(own, taken, {run.layer for run in runs}, {layer.layer for layer in layers})
     return AttentionRead(node, taken.depth, layers, len(own), missing, facts)
 
@@ -265,7 +265,9 @@ def run_whole_path(
     error = float(np.array(mx.abs(rows[0] - rows[1]).max()))
     forward = Check("forward", error if np.isfinite(error) else float("inf"), 0.0)
     ms = (time.perf_counter() - begun) * 1000
-    yield CaptureFacts((forward, *checks.made()), ms, step_ms, session.facts.family, pieces.note)
+    yield CaptureFacts(
+        (forward, *checks.made()), ms, step_ms, session.facts.family, pieces.note, session.title
+    )
 
 
 def _tapped(
@@ -352,11 +354,11 @@ def read_triangle(
             "Look at an earlier token.",
         )
     kept = _TriangleRows(layer, head)
-    for told in run_whole_path(session, node, ReadTriangle.kind, kept.take, stopped):
-        if isinstance(told, CaptureFacts):
-            yield TriangleRead(node, layer, head, tokens, kept.weights(tokens), kept.sinks(), told)
+    for result in run_whole_path(session, node, ReadTriangle.kind, kept.take, stopped):
+        if isinstance(result, CaptureFacts):
+            yield TriangleRead(node, layer, head, tokens, kept.weights(tokens), kept.sinks(), result)
         else:
-            yield told
+            yield result
 
 
 class _TriangleRows:
@@ -413,11 +415,11 @@ def score_heads(session: Session, node: int, stopped: Stopped = never) -> Iterat
     """
     session.check_node(node)
     sums = _ScoreSums(session.tree.tokens(node))
-    for told in run_whole_path(session, node, ScoreHeads.kind, sums.take, stopped):
-        if isinstance(told, CaptureFacts):
-            yield HeadsScored(node, len(sums.ids), sums.scores(), sums.repeats, told)
+    for result in run_whole_path(session, node, ScoreHeads.kind, sums.take, stopped):
+        if isinstance(result, CaptureFacts):
+            yield HeadsScored(node, len(sums.ids), sums.scores(), sums.repeats, result)
         else:
-            yield told
+            yield result
 
 
 class _ScoreSums:

@@ -84,7 +84,7 @@ def attribute(
         for id, logprob, reached in zip(tokens, asked, end.row[list(tokens)].tolist(), strict=True)
     )
     checks = _checks(taken, end, row, found, parts)
-    facts = taken.facts(begun, session.facts.family, *checks)
+    facts = taken.facts(begun, session, *checks)
     return AttributionRead(node, found, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
+from engine.frozen import slotted
 from engine.inspection.inside.taps import Edits, LayerRun, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, after_layers
@@ -32,7 +32,7 @@ QUANTIZED = 4e-2
 """With a quantized cache: mlx rounds the softmax within its quantized attention."""
 
 
-@dataclass(slots=True)
+@slotted
 class Capture:
     """The last tokens of a path, run once plainly and once under taps."""
 
@@ -69,17 +69,18 @@ class Capture:
         bound = again(self.bound)
         return Check("session", away, bound, "cut into other chunks than before" if away > bound else "")
 
-    def facts(self, begun: float, family: str, *checks: Check) -> CaptureFacts:
+    def facts(self, begun: float, session: Session, *checks: Check) -> CaptureFacts:
         """What accompanies a view of this capture.
 
         Args:
             begun: `time.perf_counter()` when the command began.
-            family: The model's architecture.
+            session: That the capture was taken of.
             checks: Those of the view, besides those of the forward.
         """
         ms = (time.perf_counter() - begun) * 1000
         same = () if self.away is None else (self.session_check(self.away),)
-        return CaptureFacts((self.forward_check(), *same, *checks), ms, self.step_ms, family, self.note)
+        found = (self.forward_check(), *same, *checks)
+        return CaptureFacts(found, ms, self.step_ms, session.facts.family, self.note, session.title)
 
 
 def capture(
@@ -177,7 +178,7 @@ def again(bound: float) -> float:
 
 
 def _away(session: Session, node: int, logits: mx.array) -> float | None:
-    row = session.logits if node == session.node else session.kept_logits.get(node)
+    row = session.row_at(node)
     return None if row is None else relative_error(np.array(logits), row)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.cache.kinds import kind_of
+from engine.frozen import slotted
 from engine.inspection.inside.capture import Capture, before, capture
 from engine.inspection.inside.modules import SWITCHED
 from engine.inspection.inside.taps import flat_caches
@@ -29,7 +30,7 @@ from engine.task import Stopped, never
 Vector = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True)
+@slotted
 class _MixtureRun:
     """What one mixture of experts did for one token."""
 
@@ -43,7 +44,7 @@ class _MixtureRun:
     error: float | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class _Switches:
     """Taps the mixtures of a model.
 
@@ -146,7 +147,7 @@ def read_experts(session: Session, node: int, stopped: Stopped = never) -> Exper
     missing = _missing(switches, layers, states)
     read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
     checks = [Check("experts", max(read)[0], taken.bound, f"layer {max(read)[1] + 1}")] if read else []
-    return ExpertsRead(node, layers, states, missing, taken.facts(begun, session.facts.family, *checks))
+    return ExpertsRead(node, layers, states, missing, taken.facts(begun, session, *checks))
 
 
 def _layer(choice: _MixtureRun, bound: float) -> ExpertLayer:

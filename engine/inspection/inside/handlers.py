@@ -14,7 +14,8 @@ from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
-from engine.protocol import Command, Step
+from engine.protocol import Command, Look, Step
+from engine.session.session import Session
 from engine.task import Task
 
 
@@ -42,42 +43,43 @@ class InsideCommands(Capability):
             protocol.HoldInterventions: self._hold,
         }
 
+    def _session(self, command: Look, node: int | None, task: Task) -> Session:
+        """The session, or its path up to a node in the second model."""
+        return self._context.second(node, task.stopped) if command.second else self._context.session
+
     def _attention(self, command: protocol.ReadAttention, task: Task) -> None:
-        self._context.emit(read_attention(self._context.session, command.node, task.stopped))
+        session = self._session(command, command.node, task)
+        self._context.emit(read_attention(session, command.node, task.stopped))
 
     def _triangle(self, command: protocol.ReadTriangle, task: Task) -> None:
-        session = self._context.session
+        session = self._session(command, command.node, task)
         self._context.emit_all(
             read_triangle(session, command.node, command.layer, command.head, task.stopped), asides=True
         )
 
     def _scores(self, command: protocol.ScoreHeads, task: Task) -> None:
-        self._context.emit_all(score_heads(self._context.session, command.node, task.stopped), asides=True)
+        session = self._session(command, command.node, task)
+        self._context.emit_all(score_heads(session, command.node, task.stopped), asides=True)
 
     def _lens(self, command: protocol.ReadLens, task: Task) -> None:
-        self._context.emit(
-            read_lens(
-                self._context.session,
-                command.node,
-                command.positions,
-                command.top,
-                command.followed,
-                task.stopped,
-            )
-        )
+        session, how = self._session(command, command.node, task), (command.positions, command.top)
+        self._context.emit(read_lens(session, command.node, *how, command.followed, task.stopped))
 
     def _attribute(self, command: protocol.Attribute, task: Task) -> None:
-        self._context.emit(attribute(self._context.session, command.node, command.tokens, task.stopped))
+        session = self._session(command, command.node, task)
+        self._context.emit(attribute(session, command.node, command.tokens, task.stopped))
 
     def _modules(self, command: protocol.ReadModules, task: Task) -> None:
-        session = self._context.session
+        session = self._session(command, None, task)
         self._context.emit(read_modules(session.runner.model, session.facts.path))
 
     def _experts(self, command: protocol.ReadExperts, task: Task) -> None:
-        self._context.emit(read_experts(self._context.session, command.node, task.stopped))
+        session = self._session(command, command.node, task)
+        self._context.emit(read_experts(session, command.node, task.stopped))
 
     def _position(self, command: protocol.TryPosition, task: Task) -> None:
-        session = self._context.session
+        end = command.node if command.until is None else command.until
+        session = self._session(command, end, task)
         how = command.change, command.offset, command.top, command.until
         self._context.emit(try_position(session, command.node, *how, task.stopped))
 

@@ -63,13 +63,13 @@ def read_lens(
         cells.append(tuple(_cell(session.tokens, row, int(truth.argmax()), top, followed) for row in rows))
     columns = tuple(map(LensColumn, taken.nodes, cells))
     check = Check("lens", worst, taken.bound, "the last layer")
-    return LensRead(node, columns, tuple(followed), taken.facts(begun, session.facts.family, check))
+    return LensRead(node, columns, tuple(followed), taken.facts(begun, session, check))
 
 
 def _unread(taken: Capture, begun: float, session: Session, followed: Sequence[int], why: str) -> LensRead:
     """A lens without columns: its check could not be made."""
     check = Check("lens", float("inf"), taken.bound, why)
-    return LensRead(taken.node, (), tuple(followed), taken.facts(begun, session.facts.family, check))
+    return LensRead(taken.node, (), tuple(followed), taken.facts(begun, session, check))
 
 
 def residual_streams(taken: Capture) -> mx.array:

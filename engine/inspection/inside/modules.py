@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import mlx.core as mx
@@ -14,6 +14,7 @@ from mlx_lm.models import cache as caches
 from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_of
+from engine.frozen import slotted
 from engine.inspection.inside.taps import flat_caches
 from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, joined, mlp_facts, vector
 from engine.model.forward import precision
@@ -44,7 +45,7 @@ def read_modules(model: Any, name: str) -> ModelModules:
     return _Reader(model, observe(model)).read(name)
 
 
-@dataclass(slots=True)
+@slotted
 class _Node:
     """A module in the tree of modules."""
 
@@ -228,15 +229,15 @@ class _Reader:
 
 
 def _completed(layers: list[LayerBlock]) -> list[LayerBlock]:
-    """The layers; where the activation of one couldn't be told, it is that of those which are like it otherwise.
+    """The layers; where the activation of one isn't known, it is that of those which are like it otherwise.
 
     In bfloat16 one token's numbers may be too coarse to tell SiLU from GELU in a layer and fine enough in the next.
     """
-    told: dict[tuple[ModulePart, ...], set[tuple[ModulePart, ...]]] = {}
+    known: dict[tuple[ModulePart, ...], set[tuple[ModulePart, ...]]] = {}
     for layer in layers:
         if layer.parts != _without_activation(layer.parts):
-            told.setdefault(_without_activation(layer.parts), set()).add(layer.parts)
-    alike = {bare: next(iter(parts)) for bare, parts in told.items() if len(parts) == 1}
+            known.setdefault(_without_activation(layer.parts), set()).add(layer.parts)
+    alike = {bare: next(iter(parts)) for bare, parts in known.items() if len(parts) == 1}
     return [replace(layer, parts=alike.get(layer.parts, layer.parts)) for layer in layers]
 
 
@@ -303,7 +304,7 @@ rope = mx.fast.rope
 rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 
 
-@dataclass(slots=True)
+@slotted
 class Seen:
     """What one module did."""
 
@@ -320,7 +321,7 @@ class Seen:
     norm: NormFacts | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class Observed:
     """What a forward of token 0 on caches of its own did, as `observe` fills it in."""
 

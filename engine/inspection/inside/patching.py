@@ -8,7 +8,7 @@ activations are equal bit for bit and their effect is exactly 0.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from engine.cache.kinds import kind_of
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.inspection.inside.capture import before_and_cost, tolerance
 from engine.inspection.inside.interventions import (
     GROUND_RUNS,
@@ -47,6 +47,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 from engine.task import Stopped, never
+from engine.tree import facing
 
 BYTES = 256 * 2**20
 """That the rows of one forward may take: copies of the KV, and logits."""
@@ -161,12 +162,16 @@ class Patch(Edits):
 
     Args:
         layer: The layer.
-        source: What is put in, from a forward of the same shape.
+        source: What is put in, from a forward of as many rows.
         positions: The token of the forward in each row; none where it is beyond its end.
+        partners: The source's token for each token of the forward; None where each has that of its own place.
     """
 
-    def __init__(self, layer: int, source: Kept, positions: Sequence[int]) -> None:
+    def __init__(
+        self, layer: int, source: Kept, positions: Sequence[int], partners: Sequence[int] | None = None
+    ) -> None:
         self._layer, self._source, self._positions = layer, source, positions
+        self._partners = partners
 
     def part(self, layer: int, name: str, result: Any) -> Any:
         """See `Edits`."""
@@ -180,6 +185,8 @@ class Patch(Edits):
         state = self._source.states.get((layer, name)) if layer == self._layer else None
         if state is None:
             return result
+        if self._partners is not None:
+            state = mx.take(state, mx.array(list(self._partners)), axis=-2)
         own = hidden(result)
         rows, tokens = len(self._positions), own.shape[-2]
         if own.shape != state.shape or own.ndim < 3 or own.shape[-3] != rows:
@@ -191,7 +198,7 @@ class Patch(Edits):
         return with_hidden(result, mx.where(here, state, own))
 
 
-@dataclass(slots=True)
+@slotted
 class _Sweep:
     """The forwards of one patching sweep."""
 
@@ -204,6 +211,8 @@ class _Sweep:
     ids: list[int]
     """The tokens of the changed path from there on."""
     source_ids: list[int]
+    partners: list[int | None]
+    """For each of the changed path's tokens the source's that it faces, None for none."""
     rows: int
     stopped: Stopped
     forwards: int = 0
@@ -211,10 +220,9 @@ class _Sweep:
 
     def baselines(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """The logit differences of both paths, in as many rows as patched; keeps the source's activations."""
-        count = len(self._pieces(self.ids))
-        self.sources = [Kept(self.model, self.kind) for _ in range(count)]
+        self.sources = [Kept(self.model, self.kind) for _ in self._pieces(self.source_ids)]
         from_source = self._run(self.source_ids, list(self.sources))
-        own = self._run(self.ids, [Edits() for _ in range(count)])
+        own = self._run(self.ids, [Edits() for _ in self._pieces(self.ids)])
         return own, from_source
 
     def layers(self) -> list[int]:
@@ -223,11 +231,16 @@ class _Sweep:
 
     def patched(self, layer: int, positions: Sequence[int]) -> npt.NDArray[np.float64]:
         """The logit differences with one position of a layer replaced in each row."""
-        begins = np.cumsum([0, *(len(piece) for piece in self._pieces(self.ids))])
-        edits: list[Edits] = [
-            Patch(layer, source, [int(position - begin) for position in positions])
-            for source, begin in zip(self.sources, begins, strict=False)
-        ]
+        taken = [partner or 0 for partner in self.partners]  # what faces none is replaced in no row
+        edits: list[Edits]
+        if self.runner.kv.chunks_matter:
+            edits = [
+                Patch(layer, self.sources[partner], [position - place for position in positions])
+                for place, partner in enumerate(taken)
+            ]
+        else:
+            alike = len(self.ids) == len(self.source_ids)
+            edits = [Patch(layer, self.sources[0], positions, None if alike else taken)]
         return self._run(self.ids, edits)
 
     def _pieces(self, ids: list[int]) -> list[list[int]]:
@@ -256,7 +269,8 @@ def patch_activations(
     Args:
         session: Has both paths in its tree; not changed.
         node: The last token of the path that is changed.
-        source: The last token of the path that the activations come from, with as many tokens.
+        source: The last token of the path that the activations come from. Where it has more tokens or fewer, those of
+            the common beginning and of the common end face each other, and those between them none.
         token: Its logit ...
         other: ... less that of this one is what the replacement moves.
         kind: The residual stream after each layer, or what each layer's attention or MLP returns.
@@ -266,39 +280,41 @@ def patch_activations(
         The progress, then the result.
 
     Raises:
-        StepError: There is no such node; the paths differ in length, are the same, or differ in too many tokens; both
-            have the same logit difference; no layer has such a part.
+        StepError: There is no such node; the paths are the same, differ in too many tokens, or differ in length and in
+            their last token; both have the same logit difference; no layer has such a part.
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
     session.tokens.check([token, other])
     for each in (node, source):
         session.check_node(each)
-    first = _first_difference(session, node, source)
+    first, end = _alignment(session.tree.tokens(node), session.tree.tokens(source))
     begin = max(0, first - 1)
     at = ground(session, node, stopped)
-    path, giver = (session.tree.nodes(end)[begin:] for end in (node, source))
+    path, giver = (session.tree.nodes(last)[begin:] for last in (node, source))
+    partners = _partners(len(path), len(giver), first - begin, end)
+    paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([session.tree[each].token for each in nodes] for nodes in (path, giver))
     runner, recomputed, note = before_and_cost(session, path[0], stopped)
     model = session.runner.model
     kept = 4 * at.survey.width * len(decoder_layers(model))  # of the source's activations, a token
-    most = rows_at_once(runner, len(ids), at.plain.size, at.survey.rows, kept)
-    count = min(len(ids), most)
-    sweep = _Sweep(model, kind, token, other, runner, ids, source_ids, count, stopped)
+    most = rows_at_once(runner, max(len(ids), len(source_ids)), at.plain.size, at.survey.rows, kept)
+    count = min(len(paired), most)
+    sweep = _Sweep(model, kind, token, other, runner, ids, source_ids, partners, count, stopped)
     own, given = sweep.baselines()
     _check_baselines(sweep, own, given)
-    layers, columns = sweep.layers(), len(ids)
+    layers, columns = sweep.layers(), len(paired)
     shares = np.zeros((len(layers), columns))
     for row, layer in enumerate(layers):
         for start in range(0, columns, count):
             yield Measuring("PatchActivations", row * columns + start, len(layers) * columns, f"L{layer + 1}")
             # the last batch is filled up: forwards of another shape would have other last bits
-            positions = [min(start + place, columns - 1) for place in range(count)]
+            positions = [paired[min(start + place, columns - 1)] for place in range(count)]
             found = (sweep.patched(layer, positions) - own) / (given - own)
             new = min(count, columns - start)
             shares[row, start : start + new] = found[:new]
-    checks = _checks(session, shares, first - begin, kind)
-    run = at.recomputed + GROUND_RUNS + recomputed + sweep.forwards * count * columns
+    checks = _checks(session, shares, first - begin, kind, len(path) == len(giver))
+    run = at.recomputed + GROUND_RUNS + recomputed + count * (len(giver) + (sweep.forwards - 1) * len(path))
     text = session.tokens.text
     yield ActivationsPatched(
         node=node,
@@ -311,7 +327,8 @@ def patch_activations(
         difference=float(own[0]),
         source_difference=float(given[0]),
         first=first,
-        columns=_columns(session, begin, path, giver),
+        columns=_columns(session, begin, path, giver, partners),
+        shift=len(giver) - len(path),
         layers=tuple(layers),
         shares=Floats(shares.shape, shares.astype("<f4").tobytes()),
         rows=count,
@@ -322,44 +339,63 @@ def patch_activations(
 
 
 def _columns(
-    session: Session, begin: int, path: Sequence[int], giver: Sequence[int]
+    session: Session, begin: int, path: Sequence[int], giver: Sequence[int], partners: Sequence[int | None]
 ) -> tuple[PatchColumn, ...]:
     def token(node: int) -> tuple[int, int, str]:
         id = session.tree[node].token
         return node, id, session.tokens.text(id, b"")[0]
 
-    pairs = zip(path, giver, strict=True)
     return tuple(
-        PatchColumn(position, *token(node), *token(other))
-        for position, (node, other) in enumerate(pairs, begin)
+        PatchColumn(begin + place, *token(node), *token(giver[partner]))
+        for place, (node, partner) in enumerate(zip(path, partners, strict=True))
+        if partner is not None
     )
 
 
-def _first_difference(session: Session, node: int, source: int) -> int:
-    """The first position where two paths of one length differ.
+def _alignment(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
+    """How two paths face each other.
+
+    Args:
+        one: The tokens of the path that is changed.
+        other: Those of the source.
+
+    Returns:
+        The first position where they differ, and the number of tokens at the end that face each other: all from there
+        on where both are as long, else those that are the same.
 
     Raises:
-        StepError: They can't be compared place by place.
+        StepError: There is nothing to put in, or too much.
     """
-    one, other = session.tree.tokens(node), session.tree.tokens(source)
-    if len(one) != len(other):
-        more = "more" if len(other) > len(one) else "fewer"
-        raise StepError(
-            f"The source has {len(other):,} tokens, {abs(len(other) - len(one)):,} {more} than this path's"
-            f" {len(one):,}: no place of one is the same place of the other.",
-            "Choose a node as deep, or word the prompts so that both have as many tokens.",
-        )
-    first = next(
-        (place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None
-    )
-    if first is None:
+    first, end = facing(one, other)
+    if first == len(one) == len(other):
         raise StepError("Both paths have the same tokens.", "Choose another prompt or branch as the source.")
-    if len(one) - first > MOST_POSITIONS:
+    if not end:
         raise StepError(
-            f"The paths differ from token {first + 1:,} on: {len(one) - first:,} positions.",
+            f"The source has {len(other):,} tokens, this path {len(one):,}, and their last tokens differ: "
+            "no token after the difference faces one of the source.",
+            "Choose a token that both paths end with, or word the prompts so that both have as many tokens.",
+        )
+    if end > MOST_POSITIONS:
+        raise StepError(
+            f"The paths differ from token {first + 1:,} on: {end:,} positions.",
             f"At most {MOST_POSITIONS} are replaced in turn: choose nodes nearer to the first difference.",
         )
-    return first
+    return first, end
+
+
+def _partners(own: int, source: int, before: int, end: int) -> list[int | None]:
+    """The source's token that each of a path's faces, None for none; counted from where both begin.
+
+    Args:
+        own: Tokens of the path.
+        source: Tokens of the source.
+        before: Tokens that both begin with.
+        end: Tokens at the end that face each other.
+    """
+    return [
+        place if place < before else place + source - own if place >= own - end else None
+        for place in range(own)
+    ]
 
 
 def _check_baselines(sweep: _Sweep, own: npt.NDArray[np.float64], given: npt.NDArray[np.float64]) -> None:
@@ -373,13 +409,13 @@ def _check_baselines(sweep: _Sweep, own: npt.NDArray[np.float64], given: npt.NDA
 
 
 def _checks(
-    session: Session, shares: npt.NDArray[np.float64], before: int, kind: PatchKind
+    session: Session, shares: npt.NDArray[np.float64], before: int, kind: PatchKind, alike: bool
 ) -> tuple[Check, ...]:
     """What must be so: nothing before the first difference, and all of it at the last layer's last position."""
     bound = 10 * tolerance(session)  # of a difference of two logits, not of the largest logit
-    same = Check(
-        "same", finite(np.abs(shares[:, :before]).max(initial=0.0)), 0.0, "before the first difference"
-    )
+    nothing = finite(np.abs(shares[:, :before]).max(initial=0.0))
+    # forwards of another number of tokens may have other last bits
+    same = Check("same", nothing, 0.0 if alike else bound, "before the first difference")
     end = Check("restored", finite(abs(shares[-1, -1] - 1)), bound, "the last layer at the last position")
     return (same, end) if kind == "layer" else (same,)
 

@@ -92,7 +92,8 @@ def try_position(
         )
     bound = 0.0 if exact else max(rounding_of(plain, session.facts.dtype), tolerance(session) * _top(plain))
     checks = (Check("forward", _apart(own, plain), bound), watch.same_keys(changed))
-    facts = CaptureFacts(checks, (time.perf_counter() - begun) * 1000, step_ms, session.facts.family, note)
+    ms = (time.perf_counter() - begun) * 1000
+    facts = CaptureFacts(checks, ms, step_ms, session.facts.family, note, session.title)
     difference = absolute_difference(own, after)
     largest = int(difference.argmax())
     return PositionTried(
@@ -112,7 +113,7 @@ def _refuse(session: Session, change: PositionChange, watch: PositionWatch) -> N
             )
     elif watch.use.way == "none":
         raise StepError(
-            f"{family} is never told a position: only the order in which tokens go through it counts.",
+            f"{family} is never given a position: only the order in which tokens go through it counts.",
             "A wrong offset can't be given to it. Press tab for another view.",
         )
 
@@ -146,7 +147,7 @@ def _row(
     stopped: Stopped,
     later: int = 0,
 ) -> Row:
-    """The logits after some tokens but the `later` last ones, whose cache tells the model another offset."""
+    """The logits after some tokens but the `later` last ones, whose cache gives the model another offset."""
     for ids in pieces:
         if stopped():
             raise Cancelled
@@ -210,12 +211,12 @@ softmax = mx.softmax
 
 
 class ShiftedCache:
-    """A cache that tells the model another offset; what it holds, writes and masks by is its own.
+    """A cache that gives the model another offset; what it holds, writes and masks by is its own.
 
     Args:
         cache: One of mlx_lm's.
         by: What is added to its offset.
-        watch: Is told that the offset was asked for.
+        watch: Notes that the offset was asked for.
     """
 
     __slots__ = ("_by", "_cache", "_watch")
@@ -251,7 +252,7 @@ class PositionWatch:
 
     Args:
         model: As mlx_lm loads it.
-        position: That the first token is told.
+        position: That the first token is given.
         unmasked: Whether attention goes without its mask.
     """
 
@@ -376,7 +377,7 @@ class PositionWatch:
             self._table = rows
         if places.size and not 0 <= places.min() <= places.max() < rows:
             raise StepError(
-                f"This model has learned {rows:,} positions, 0 to {rows - 1:,}, and was told {int(places.max())}"
+                f"This model has learned {rows:,} positions, 0 to {rows - 1:,}, and was given {int(places.max())}"
                 f"{f' and {int(places.min())}' if places.min() < 0 else ''}.",
                 "There is no vector for it: try an offset within them.",
             )

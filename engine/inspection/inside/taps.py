@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 import mlx.core as mx
@@ -24,7 +24,7 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.cache.kinds import kind_of
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
 
 # ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
@@ -138,7 +138,7 @@ class Edits:
         return result
 
 
-@dataclass(slots=True)
+@slotted
 class LayerRun:
     """One call of a decoder layer."""
 
@@ -158,7 +158,7 @@ class LayerRun:
         return hidden(self.result)
 
 
-@dataclass(slots=True)
+@slotted
 class AttentionRun:
     """One attention within a layer."""
 
@@ -182,7 +182,7 @@ class AttentionRun:
     """`id()` of the layer's child that it ran in, where children are tapped."""
 
 
-@dataclass(slots=True)
+@slotted
 class PartRun:
     """One call of a layer's direct child."""
 
@@ -195,7 +195,7 @@ class PartRun:
     attention: list[AttentionRun]
 
 
-@dataclass(slots=True)
+@slotted
 class Taps:
     """What one forward of a model computed, for as long as it is `set`.
 

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import PromptError
@@ -24,11 +24,9 @@ from inspector.cli.flags import (
     command_parser,
     whole,
 )
-from inspector.cli.inputs import unescaped
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
-    from inspector.cli.writers.inside import InsideWriter
 
 VIEWS = ("attention", "lens", "contributions", "interventions")
 USUAL = VIEWS[:3]
@@ -134,7 +132,7 @@ def run_inside(args: Namespace) -> int:
     """
     from engine.protocol import Intervene, TakeStep
     from inspector.cli.driver import run
-    from inspector.cli.writers.inside import writer
+    from inspector.cli.writers.inside import questions, writer
 
     request = request_from(args)
     out = writer(request, output(), sys.stderr)
@@ -155,54 +153,6 @@ def run_inside(args: Namespace) -> int:
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
     said = f"Not shown: {', '.join(failed)}, as {checks} failed."
     return not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
-
-
-def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
-    """By view, the commands about a node."""
-    from engine.protocol import ReadAttention, ReadLens, SweepHeads
-
-    return {
-        "attention": lambda node: [ReadAttention(node)],
-        "lens": lambda node: [ReadLens(node, args.positions)],
-        "contributions": lambda node: contributions(args, out, node),
-        "interventions": lambda node: [SweepHeads(node)],
-    }
-
-
-def contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
-    """The commands that take a logit after a node apart, and before them those that find the tokens.
-
-    Raises:
-        PromptError: What was given is no single token.
-    """
-    from engine.protocol import Attribute
-    from inspector.state.contributions import compared
-
-    timeline = out.known.timeline
-    timeline.select(out.nodes.index(node) + 1)
-    token = yield from _token(out, args.token)
-    against = yield from _token(out, args.against)
-    tokens = compared(timeline, token, against)
-    yield Attribute(node, tokens[:1] if args.alone else tokens)
-
-
-def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
-    """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
-    from engine.protocol import Tokenize
-
-    if text is None or (text.isascii() and text.isdigit()):
-        return None if text is None else int(text)
-    wanted = unescaped(text)
-    best = sorted(out.known.timeline.candidates, key=lambda each: each.rank)
-    same = [each.id for each in best if each.text == wanted]
-    alike = [each.id for each in best if each.text.strip() == wanted]
-    if same or alike:
-        return (same or alike)[0]
-    yield Tokenize(wanted)
-    if len(out.known.pieces) != 1:
-        hint = "Give one of them by its id: `inspector tokens` lists them."
-        raise PromptError(f"{text!r} is {len(out.known.pieces)} tokens, not one.", hint)
-    return out.known.pieces[0].id
 
 
 def _node_at(nodes: Sequence[int], place: int) -> int:

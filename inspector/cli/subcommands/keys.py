@@ -44,7 +44,7 @@ def run_keys(args: Namespace) -> int:
     table = key_table(TOOLS)
     own = own_keys.read(list(table.places))
     keys.use(own.keys)
-    listed = [ListedAction(each.group, each, each.id in own.keys) for each in table.actions]
+    listed = [ListedAction(_tab(each), each, each.id in own.keys) for each in table.actions]
     listed += [
         ListedAction(part.title, each, each.id in own.keys)
         for part in table.tables
@@ -55,6 +55,12 @@ def run_keys(args: Namespace) -> int:
     for line in _objects(listed, own.problems) if args.jsonl else _tables(listed, own.problems):
         out.write(line + "\n")
     return OK
+
+
+def _tab(action: Action) -> str:
+    from inspector.keys import TABS
+
+    return f"{action.tabs[0]} {TABS[action.tabs[0]]}" if action.tabs else "In every tab"
 
 
 KEYS = Subcommand("keys", keys_parser, run_keys, "all keys of the screen, and what they do")

@@ -291,8 +291,10 @@ def run_export(args: Namespace) -> int:
 def _session(args: Namespace, name: str, trace: Path) -> str:
     from inspector.tools.export.documents import FORMATS
     from inspector.tools.export.recording import line, read
+    from inspector.tools.exports import EXPORTS
 
     recording = read(trace)
+    recording.parts = EXPORTS
     if args.node is not None:
         line(recording, args.node)
     if name == "svg":
@@ -304,10 +306,11 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
 
 def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
     from inspector.tools.export.lesson_page import page
+    from inspector.tools.exports import EXPORTS
 
     if args.node is not None:
         raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
-    return _read_lesson(str(listed.path), lambda: page(listed.lesson, trace))
+    return _read_lesson(str(listed.path), lambda: page(listed.lesson, trace, EXPORTS))
 
 
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:

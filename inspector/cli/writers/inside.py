@@ -1,30 +1,39 @@
-"""What is inside a model for one token, as tables or as JSON lines."""
+"""The views of what is inside a model for one token: what each asks, and what it is as a table or as a JSON line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO, TypeVar
 
 from engine import protocol
+from engine.errors import PromptError
 from engine.protocol import (
     AttentionRead,
+    Attribute,
     AttributionRead,
     CaptureFacts,
+    Command,
     HeadsSwept,
     Intervened,
     LensRead,
     Piece,
     PromptToken,
+    ReadAttention,
+    ReadLens,
     Step,
+    SweepHeads,
+    Tokenize,
     Tokenized,
 )
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
+from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
-from inspector.state.contributions import head_rows, heads_of, part_rows
+from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.inside import interventions_words
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.timeline import Timeline
@@ -84,6 +93,50 @@ def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
     if isinstance(record, protocol.PromptOpened):
         return record.tokens
     return (record,) if isinstance(record, Step) else ()
+
+
+# ---- what is asked for each view -------------------------------------------------------------------
+
+
+def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
+    """By view, the commands about a node."""
+    return {
+        "attention": lambda node: [ReadAttention(node)],
+        "lens": lambda node: [ReadLens(node, args.positions)],
+        "contributions": lambda node: _contributions(args, out, node),
+        "interventions": lambda node: [SweepHeads(node)],
+    }
+
+
+def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+    """The commands that take a logit after a node apart, and before them those that find the tokens.
+
+    Raises:
+        PromptError: What was given is no single token.
+    """
+    timeline = out.known.timeline
+    timeline.select(out.nodes.index(node) + 1)
+    token = yield from _token(out, args.token)
+    against = yield from _token(out, args.against)
+    tokens = compared(timeline, token, against)
+    yield Attribute(node, tokens[:1] if args.alone else tokens)
+
+
+def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
+    """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
+    if text is None or (text.isascii() and text.isdigit()):
+        return None if text is None else int(text)
+    wanted = unescaped(text)
+    best = sorted(out.known.timeline.candidates, key=lambda each: each.rank)
+    same = [each.id for each in best if each.text == wanted]
+    alike = [each.id for each in best if each.text.strip() == wanted]
+    if same or alike:
+        return (same or alike)[0]
+    yield Tokenize(wanted)
+    if len(out.known.pieces) != 1:
+        hint = "Give one of them by its id: `inspector tokens` lists them."
+        raise PromptError(f"{text!r} is {len(out.known.pieces)} tokens, not one.", hint)
+    return out.known.pieces[0].id
 
 
 # ---- JSON lines -------------------------------------------------------------------------------

@@ -34,9 +34,10 @@ def rows(facts: ModelFacts, ranks: RanksLoaded | None = None) -> Iterator[tuple[
     yield "path", visible(facts.path)
     yield "family", f"{visible(facts.family)}, {facts.layers} layers"
     yield "parameters", f"{facts.parameters:,}"
+    unpacked = f"unpacked from {facts.quantized}" if facts.quantized else "not quantized"
     yield (
         "weights",
-        f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or 'not quantized')}",
+        f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or unpacked)}",
     )
     if ranks is not None:
         yield "ranks", f"{len(ranks.ranks)}, {ranks.sharding}: " + ", ".join(map(_rank, ranks.ranks))

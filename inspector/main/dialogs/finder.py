@@ -14,8 +14,7 @@ from textual import on, work
 from textual.widget import Widget
 from textual.widgets import Input
 
-from inspector.display import pad, quoted, truncate, visible
-from inspector.keys import key_for
+from inspector.display import pad, quoted, truncate, truncate_words, visible
 from inspector.main.finder import Findable, Index, asked, matched
 from inspector.widgets.actions import ActionTable, applies, leaves, picking, taking
 from inspector.widgets.canvas import Row
@@ -162,10 +161,7 @@ class FinderDialog(PickDialog[Findable]):
         word = unknown[0]
         similar = self._index.similar(word)
         advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Type another word: {EXAMPLES}."
-        return (
-            f"Nothing is called {quoted(visible(truncate(word, 30)))}. {advice} {key_for('help')} on the main "
-            "screen lists all keys."
-        )
+        return f"Nothing is called {quoted(visible(truncate(word, 30)))}. {advice}"
 
     def apply(self) -> None:
         """Do what is highlighted."""
@@ -220,7 +216,7 @@ class FoundList(PickList):
         label, help, where = self._columns(width)
         ink = self.rich_style if self._possible(thing) else self.ink("faint")
         quiet = ink if place == self.highlighted else self.ink("muted")
-        told = [Segment(pad(truncate(visible(thing.help), help - 2), help), quiet)] if help else []
+        told = [Segment(pad(truncate_words(visible(thing.help), help - 2), help), quiet)] if help else []
         lives = [Segment(pad(truncate(visible(thing.where), where - 2), where), quiet)] if where else []
         keys = Segment(pad(thing.keys, KEYS, right=True), self.ink("accent"))
         return [*self._label(visible(thing.label), label, ink), *told, *lives, keys]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -11,16 +11,20 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
-from textual.widgets import Static, TabbedContent, TabPane
+from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
 
+from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.actions import HELP_KEYS
 from inspector.main.help_pages import PAGES
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
+from inspector.widgets.fields import SafeInput
 
 if TYPE_CHECKING:
     from inspector.main.dialogs.topics import TopicPages
 
+HEADS = "| key | what it does |"
 COLUMN = 17
 """Cells for the keys, with a blank before and after them."""
 _PIECES = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|([^`*]+)")
@@ -40,7 +44,7 @@ class KeysPage(Static):
 
     def __init__(self, markdown: str) -> None:
         super().__init__()
-        self._markdown = _lines_of(markdown)
+        self._markdown, self._wanted = _lines_of(markdown), ""
         self._wrapped: tuple[int, list[Content]] = (0, [])
         """The lines that were wrapped last, and their width: the layout asks how high it is, and then it is drawn."""
 
@@ -48,6 +52,12 @@ class KeysPage(Static):
         """Show other keys."""
         if self._markdown != (lines := _lines_of(markdown)):
             self._markdown, self._wrapped = lines, (0, [])
+            self.refresh(layout=True)
+
+    def filter(self, wanted: str) -> None:
+        """Show the rows alone that have all of some words, under their headings; all rows again for no words."""
+        if self._wanted != wanted:
+            self._wanted, self._wrapped = wanted, (0, [])
             self.refresh(layout=True)
 
     def render(self) -> Content:
@@ -64,7 +74,11 @@ class KeysPage(Static):
         return self._wrapped[1]
 
     def _wrap(self, width: int) -> Iterator[Content]:
-        for line in self._markdown:
+        lines = list(_with_all(self._markdown, self._wanted.casefold().split()))
+        if not lines:
+            nothing = f"Nothing here has “{visible(self._wanted)}”. `ctrl+p` finds everything in words."
+            yield from _inline(nothing).wrap(width)
+        for line in lines:
             if line.startswith("## "):
                 yield from (Content(), *Content.styled(line[3:], _HEADING).wrap(width))
             elif line.startswith("| "):
@@ -78,6 +92,19 @@ def _lines_of(markdown: str) -> list[str]:
     return [line for line in markdown.splitlines()[1:] if line and not line.startswith("|-")]
 
 
+def _with_all(lines: Iterable[str], words: Sequence[str]) -> Iterator[str]:
+    """The lines that have all words, or stand under a heading that has, with the heading of each."""
+    heading, told = "", True
+    for line in lines:
+        if line.startswith("## "):
+            heading, told = line, False
+        elif all(word in f"{heading} {line}".casefold() for word in words) and (not words or line != HEADS):
+            if not told:
+                yield heading
+                told = True
+            yield line
+
+
 def _row(keys: str, does: str, width: int) -> Iterator[Content]:
     """A line of a table, its second column wrapped; where there is little room, below the first."""
     if keys == "key":
@@ -85,6 +112,7 @@ def _row(keys: str, does: str, width: int) -> Iterator[Content]:
         return
     narrow = width < 3 * COLUMN
     left, indent = _inline(keys).pad(1, 0), 3 if narrow else COLUMN
+    narrow = narrow or left.cell_length >= indent
     lines = [line.rstrip().pad(indent, 0) for line in _inline(does).wrap(max(1, width - indent))]
     if narrow:
         yield left
@@ -121,7 +149,7 @@ class HelpDialog(Dialog[None]):
     KEPT: ClassVar[tuple[str, ...]] = ("_keys", "_page")
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
-    AUTO_FOCUS = "#help-keys VerticalScroll"
+    AUTO_FOCUS = ""  # what is focused in a tab opens that tab, whichever was asked for
 
     def __init__(self, keys: str, page: str = "keys") -> None:
         super().__init__()
@@ -132,19 +160,25 @@ class HelpDialog(Dialog[None]):
         with TabbedContent(id="help-tabs"):
             for name, title in PAGES:
                 with TabPane(title, id=f"help-{name}"):
+                    if name == "keys":
+                        yield SafeInput(
+                            "",
+                            f"{key_for('help.filter')} filters: a word of what you want to do",
+                            "help-filter",
+                        )
                     yield VerticalScroll(id=f"page-{name}")
             yield TabPane("Explained", id=f"help-{TOPIC_TAB}")
 
     def begin(self) -> None:
         """Begin at the top of the page, which another screen may have opened with its own keys."""
         super().begin()
-        self.query_one(TabbedContent).active = f"help-{TOPIC_TAB if self._topic else self._page}"
+        self._turn_to(f"help-{TOPIC_TAB if self._topic else self._page}")
         for keys in self.query(KeysPage):
             keys.tell(self._keys)
+        self.query_one("#help-filter", SafeInput).value = ""
         if self._topics is not None:
             self._topics.begin(self._topic)
-        if self._page != "keys":
-            self.call_after_refresh(self._focus_page)
+        self.call_after_refresh(self._focus_page)
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
 
@@ -175,20 +209,47 @@ class HelpDialog(Dialog[None]):
 
         place.mount(MarkdownPage(name))
 
+    @on(Input.Changed, "#help-filter")
+    def _filter(self, message: Input.Changed) -> None:
+        for keys in self.query(KeysPage):
+            keys.filter(message.value)
+        self.query_one("#page-keys").scroll_home(animate=False)
+
+    @on(Input.Submitted, "#help-filter")
+    def _filtered(self, message: Input.Submitted) -> None:
+        """Read what is left."""
+        message.stop()
+        message.prevent_default()
+        self._focus_page()
+
+    def filter_keys(self) -> None:
+        """Type a word of what is looked for among the keys."""
+        self._turn_to("help-keys")
+        self.call_after_refresh(self._focus_filter)
+
+    def _focus_filter(self) -> None:
+        self.query_one("#help-filter", SafeInput).focus()
+
     def other_page(self, by: int = 1) -> None:
         """Show another page, ready to be scrolled."""
-        tabs = self.query_one(TabbedContent)
         names = [f"help-{name}" for name in (*(name for name, _ in PAGES), TOPIC_TAB)]
-        tabs.active = names[(names.index(tabs.active) + by) % len(names)]
+        self._turn_to(names[(names.index(self.query_one(TabbedContent).active) + by) % len(names)])
         self.call_after_refresh(self._focus_page)
+
+    def _turn_to(self, name: str) -> None:
+        """Show a page. The line of tabs says so, too, behind what it said before: that the first page is open, when it
+        was laid out, may not be heard yet, and would turn back."""
+        tabs = self.query_one(TabbedContent)
+        tabs.active = name
+        tabs.post_message(Tabs.TabActivated(tabs.query_one(Tabs), tabs.get_tab(name)))
 
     def _focus_page(self) -> None:
         """Focus what the tab shows, once it is there."""
-        if self._topics is not None and self._topics.region:
+        shown = self.query_one(TabbedContent).active
+        if shown != f"help-{TOPIC_TAB}":
+            self.query_one(f"#{shown} VerticalScroll").focus()
+        elif self._topics is not None and self._topics.is_mounted:  # else it takes the focus when it is
             self._topics.focus_shown()
-            return
-        for place in self.query(f"#{self.query_one(TabbedContent).active} VerticalScroll"):
-            place.focus()
 
     def show_topics(self) -> None:
         """Show the list of pages, where one of them is open."""

@@ -19,6 +19,7 @@ from textual.widgets import Input
 from engine import confinement
 from engine.errors import PathError
 from engine.files import typed
+from engine.frozen import frozen
 from engine.memory import memory_for_models
 from engine.models_on_disk.facts import DiskModel
 from engine.settings import LoadSettings, for_model
@@ -32,7 +33,6 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 
-WAYS = "Type to filter by name, family or bits, or a directory or a hub id."
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
 ELSEWHERE = "The engine at {} opens it: type pocket, a hub id, or a path on its machine."
 """For an engine that has another disk than this one: its models can't be listed here."""
@@ -44,6 +44,20 @@ _LOOK = 0.2
 """Seconds between two looks how far a download is."""
 _BATCH = 0.1
 """Seconds between two times that what was read is shown."""
+
+
+@frozen
+class Offer:
+    """A row that is no model of the list: what a dialog of its own offers besides."""
+
+    name: str
+    """Not yet printable."""
+    facts: tuple[tuple[str, str], ...]
+    """Names and sentences, as of a model."""
+    load: LoadSettings | None
+    """What is opened; None where something is to be typed first."""
+    bits: int | None = None
+    """In which it is quantized while it is loaded; None for what its files hold."""
 
 
 class ModelDialog(PickDialog[LoadSettings]):
@@ -62,6 +76,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     ACTIONS: ClassVar[ActionTable] = MODEL_KEYS
     HEADING: ClassVar[str] = "Open a model"
     APPLY: ClassVar[str] = "Open"
+    WAYS: ClassVar[str] = "Type to filter by name, family or bits, or a directory or a hub id."
 
     def __init__(
         self,
@@ -89,7 +104,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     def body(self) -> Iterable[Widget]:
         asked = "pocket, a hub id, or a path there" if self._elsewhere else "filter, directory or hub id"
         yield SafeInput(self._begins, asked, id="model-name")
-        yield Remark(WAYS, id="model-remark")
+        yield Remark(self.WAYS, id="model-remark")
         yield Remark(id="model-download")
         yield ModelList(id="model-list")
         yield ChosenModel(id="model-chosen")
@@ -129,6 +144,16 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._models, self._read = sorted(models, key=lambda model: not model.spec), read
         self._show(stay=True)
 
+    # ---- what is offered besides ---------------------------------------------------------------
+
+    def besides(self) -> Sequence[Offer]:
+        """What is offered before the models on the disk, for the text that is typed."""
+        return ()
+
+    def take(self, offer: Offer) -> None:
+        """Open what was offered."""
+        raise NotImplementedError
+
     # ---- filtering ----------------------------------------------------------------------------
 
     @property
@@ -147,25 +172,27 @@ class ModelDialog(PickDialog[LoadSettings]):
             stay: Whether the same row stays highlighted, where it is still there.
         """
         name, picks = self.typed, self.query_one("#model-list", ModelList)
-        rows: list[DiskModel | str] = [model for model in self._models if matches(model, name)]
+        words = name.casefold().split()
+        offers = [each for each in self.besides() if all(word in each.name.casefold() for word in words)]
+        rows: list[DiskModel | Offer | str] = [*offers, *(m for m in self._models if matches(m, name))]
         named = next((at for at, each in enumerate(rows) if getattr(each, "name", "") == name), None)
         at = named or 0
         if name and named is None:
-            rows.insert(0 if _PLACE.fullmatch(name) else len(rows), name)
+            rows.insert(len(offers) if _PLACE.fullmatch(name) else len(rows), name)
         if stay and picks.chosen in rows and (picks.highlighted or not name):
             at = rows.index(picks.chosen)
         picks.put(rows, at, self._available, self._present)
-        self._say_how_many(sum(not isinstance(row, str) for row in rows))
+        self._say_how_many(sum(isinstance(row, DiskModel) for row in rows))
 
     def _say_how_many(self, left: int) -> None:
         if self._elsewhere:
-            self._say(ELSEWHERE.format(visible(self._elsewhere)))
+            self.say(ELSEWHERE.format(visible(self._elsewhere)))
             return
         count = len(self._models)
         many = f"{left:,} of {count:,}" if self.typed else f"{count:,}"
         models = f"{many} {'model' if count == 1 else 'models'}"
         memory = f", {size(self._available)} of memory" if self._available else ""
-        self._say(f"{models}{memory}. {WAYS}" if self._read else f"{models}, reading on … {WAYS}")
+        self.say(f"{models}{memory}. {self.WAYS}" if self._read else f"{models}, reading on … {self.WAYS}")
 
     @on(PickList.RowHighlighted)
     def _tell(self) -> None:
@@ -173,7 +200,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         chosen = self.query_one("#model-list", ModelList).chosen
         self.query_one("#model-chosen", ChosenModel).tell(chosen, self._available)
 
-    def _say(self, text: str, wrong: bool = False) -> None:
+    def say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#model-remark", Remark).say(text, wrong)
 
     # ---- downloading --------------------------------------------------------------------------
@@ -208,7 +235,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         elif downloads.spec == spec:
             downloads.stop()
         else:
-            self._say(f"{visible(downloads.spec)} is being downloaded: wait, or stop that first", wrong=True)
+            self.say(f"{visible(downloads.spec)} is being downloaded: wait, or stop that first", wrong=True)
         self._follow()
 
     # ---- opening ------------------------------------------------------------------------------
@@ -217,7 +244,9 @@ class ModelDialog(PickDialog[LoadSettings]):
         """Open what is highlighted, or have it downloaded."""
         chosen = self.query_one("#model-list", ModelList).chosen
         if chosen is None:
-            self._say(NOTHING, wrong=True)
+            self.say(NOTHING, wrong=True)
+        elif isinstance(chosen, Offer):
+            self.take(chosen)
         elif missing := self._missing(chosen):
             self._download(missing)
         elif isinstance(chosen, str):
@@ -225,7 +254,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         elif chosen.spec:
             self.dismiss(for_model(self.load, chosen.spec))
         else:
-            self._say(visible(chosen.problem), wrong=True)
+            self.say(visible(chosen.problem), wrong=True)
 
     def _open(self, name: str) -> None:
         """Open what was typed."""
@@ -233,7 +262,7 @@ class ModelDialog(PickDialog[LoadSettings]):
             if not self._elsewhere:  # the other machine knows its own names
                 typed(name)
         except PathError as error:
-            self._say(visible(str(error)), wrong=True)
+            self.say(visible(str(error)), wrong=True)
             return
         self.dismiss(for_model(self.load, name))
 
@@ -264,17 +293,17 @@ class ModelList(PickList):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: tuple[DiskModel | str, ...] = ()
+        self._rows: tuple[DiskModel | Offer | str, ...] = ()
         self._available: int | None = None
         self._present: Path | None = None
 
     @property
-    def chosen(self) -> DiskModel | str | None:
+    def chosen(self) -> DiskModel | Offer | str | None:
         """The highlighted model, or what was typed; None where the list is empty."""
         return self._rows[self.highlighted] if self.highlighted < len(self._rows) else None
 
     def put(
-        self, rows: Sequence[DiskModel | str], at: int, available: int | None, present: Path | None
+        self, rows: Sequence[DiskModel | Offer | str], at: int, available: int | None, present: Path | None
     ) -> None:
         """Show some models.
 
@@ -301,6 +330,8 @@ class ModelList(PickList):
                     self.ink("accent"),
                 )
             ]
+        if isinstance(model, Offer):
+            return [Segment(f"  {pad(visible(model.name), width - 2)}", self.rich_style)]
         room = width - 2 - sum(WIDTHS[each] for each in columns)
         shown = cells(model, self._available)
         ink = self.rich_style if model.spec else self.ink("muted" if place == self.highlighted else "faint")
@@ -330,7 +361,7 @@ class ChosenModel(Canvas):
         super().__init__(id=id)
         self._facts: tuple[tuple[str, str], ...] = ()
 
-    def tell(self, chosen: DiskModel | str | None, available: int | None) -> None:
+    def tell(self, chosen: DiskModel | Offer | str | None, available: int | None) -> None:
         """Show the facts of what is highlighted.
 
         Args:
@@ -339,6 +370,8 @@ class ChosenModel(Canvas):
         """
         if isinstance(chosen, str):
             self._facts = (("opens", f"{quoted(chosen)}, {TYPED}"),)
+        elif isinstance(chosen, Offer):
+            self._facts = chosen.facts
         else:
             self._facts = tuple(facts(chosen, available)) if chosen else ()
         self.redraw()

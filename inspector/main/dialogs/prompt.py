@@ -18,7 +18,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label, TextArea
 
 from engine import protocol
-from engine.errors import EngineError
+from engine.errors import EngineError, PathError
+from engine.files import typed
 from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.keys import key_for
@@ -40,9 +41,9 @@ ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("never", False),
 )
 CUTTING = "It is being cut into tokens."
-SHORT, SOON, LATER = 5_000, 0.05, 0.3
-"""Characters of a short text, and seconds without a key after which a short and a longer one are cut anew: 200,000
-characters take the engine some 0.2 s."""
+SHORT, LATER = 5_000, 0.3
+"""Characters of a text that is cut at each key, and seconds without one after which a longer one is: 200,000 characters
+take the engine some 0.2 s."""
 
 
 class PromptEditor(SafeTextArea):
@@ -120,6 +121,8 @@ class PromptDialog(Dialog[Draft]):
         self._file = ""
         """The name of the file that was read last."""
         self._timer: Timer | None = None
+        self._asked: PreviewPrompt | None = None
+        """What is shown cut, or will be: the fields tell of what was put into them, too."""
 
     @property
     def templated(self) -> bool:
@@ -156,6 +159,7 @@ class PromptDialog(Dialog[Draft]):
         super().begin()
         self.set_focus(self.query_one("#prompt-text", PromptEditor))
         self.query_one("#prompt-echo", Choice).chosen = self._echo
+        self._asked = None
         self._show(CUTTING)
         self._put(self.prompt)
 
@@ -212,7 +216,7 @@ class PromptDialog(Dialog[Draft]):
     @on(TextArea.Changed)
     @on(Choice.Changed, "#prompt-mode")
     def _changed(self) -> None:
-        """Have the prompt cut anew once no key was pressed for a moment."""
+        """Have the prompt cut anew, a long one once no key was pressed for a moment."""
         prompt = self.typed()
         for widget in self.query("#system-label, #prompt-system"):
             widget.display = prompt.chat
@@ -221,10 +225,13 @@ class PromptDialog(Dialog[Draft]):
         if self._timer is not None:
             self._timer.stop()
         if self._too_long or not (prompt.text or prompt.chat):
+            self._asked = None
             self.lookup.drop()
             self._show(self._hint())
+        elif len(prompt.text) > SHORT:
+            self._timer = self.set_timer(LATER, self._ask)
         else:
-            self._timer = self.set_timer(SOON if len(prompt.text) <= SHORT else LATER, self._ask)
+            self._ask()
 
     @property
     def _too_long(self) -> bool:
@@ -234,12 +241,13 @@ class PromptDialog(Dialog[Draft]):
         if self.left:
             return
         prompt = self.typed()
+        question = PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options)
+        if question == self._asked:
+            return
+        self._asked = question
         if self.facts() is None:
             self._show(self._hint())
-        self.lookup.ask(
-            PreviewPrompt(prompt.text, prompt.chat, prompt.system, prompt.messages, prompt.options),
-            self._answered,
-        )
+        self.lookup.ask(question, self._answered)
 
     def _answered(self, request: Request[PreviewPrompt]) -> None:
         if (failure := request.failure) is not None:
@@ -335,7 +343,7 @@ def completed(text: str) -> str | None:
     """A path that begins with what was typed, None where there is none that is printable."""
     directory, name = os.path.split(text)
     try:
-        with os.scandir(os.path.expanduser(directory) or ".") as entries:
+        with os.scandir(typed(directory)) as entries:
             found = [
                 each
                 for each in islice(entries, _NAMES)
@@ -345,7 +353,7 @@ def completed(text: str) -> str | None:
         if best is None:
             return None
         return text[: len(text) - len(name)] + best.name + ("/" if best.is_dir() else "")
-    except (OSError, ValueError):  # no such directory, or no name at all
+    except (OSError, PathError):  # no such directory, or no name at all
         return None
 
 

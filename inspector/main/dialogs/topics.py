@@ -55,7 +55,9 @@ class TopicPages(Vertical):
 
     def compose(self) -> ComposeResult:
         options = [
-            Option(Content.assemble((title, "bold"), (f"  {about}", "$ink-muted")))
+            Option(
+                Content.styled(title, "bold") + Content(f"  {about}")
+            )  # in the ink of the row, highlighted too
             for _, title, about in TOPICS
         ]
         yield SafeOptionList(*options, markup=False, compact=True)

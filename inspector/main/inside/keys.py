@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inspector.widgets.actions import HELP, THEME, Action, ActionTable, both, note, screen_table
+from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 
 SCROLLS = note("pageup pagedown", "Scroll.")
 
@@ -27,7 +27,6 @@ def inside_table(
     title: str,
     *actions: Action,
     text: str = "",
-    views: str = "Show the next view of the same token, or the one before.",
     leave: str = "Go back; what is computed stops.",
     shared: bool = True,
     told: bool = True,
@@ -38,7 +37,6 @@ def inside_table(
         title: Of its section in the help.
         actions: Its own.
         text: What the help says besides.
-        views: Of the keys that go to the other views.
         leave: Of the key that leaves.
         shared: Whether the section has rows for what all these screens can do.
         told: Whether the help has a section for it.
@@ -46,9 +44,9 @@ def inside_table(
     table = screen_table(
         title,
         *actions,
-        *both(("inside.next_view", "inside.view_before"), ("Next view", "View before"), views,
-              lambda own, by: own.turn(by), by=(1, -1), one=True, hint="next view", worth=6, place=82, listed=shared),
-        replace(THEME, listed=shared),
+        Action("other_model", "Other model",
+               "While there is a second model: look at the same token in the other one of the two.",
+               lambda own: own.other_model(), hint=lambda own: own.other_word, worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
         Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
         text=text,

@@ -5,33 +5,48 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, getters, on
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
 
-from engine.protocol import CaptureFacts, Check, Command, Failure, Measuring, Record
-from inspector.display import quoted, token_label, token_text, truncate, unfinished, visible
-from inspector.keys import key_for
-from inspector.main.tool import Host, Tool
+from engine.protocol import (
+    Candidate,
+    CaptureFacts,
+    Check,
+    Command,
+    Failure,
+    LockstepOpened,
+    Measuring,
+    ModelFacts,
+    Record,
+)
+from inspector.display import quoted, token_label, token_text, truncate, truncate_words, unfinished, visible
+from inspector.keys import key_for, with_keys
+from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
+from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies, Replies
 from inspector.state.inside import CHECKS, checked
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Timeline
-from inspector.widgets.actions import KeyLine, pressing
+from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
 from inspector.widgets.token_lines import TextPiece, Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
+Asked = LookReplies[Answer] | Replies[Answer]
+"""Asks the engine about the model that is looked at, and keeps what it answered."""
 Notice = list[tuple[str, Style]]
 LOW, TALL = 16, 30
 """Rows of a screen from which on there is room for one line of text, and for two."""
+TITLED = 6
+"""Cells of a frame's line beside its title."""
 STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares from which on a token has the next colour."""
 TOLD = 0.01
@@ -43,31 +58,13 @@ GAP = "⋮ "
 # ---- what is said: checks and costs, and why there is nothing to show ---------------------------
 
 
-def tabs(family: Sequence[Tool], shown: str, room: int) -> Content:
-    """The views of a token, the present one reversed.
-
-    Args:
-        family: Their tools.
-        shown: Id of the present one's.
-        room: Cells.
-    """
-    long = sum(len(tool.title) + len(tool.actions[0].shown) + 4 for tool in family) <= room
-    names = [f" {tool.actions[0].shown} {tool.title if long else tool.actions[0].label} " for tool in family]
-    styles = ["reverse bold" if tool.id == shown else "" for tool in family]
-    gap = " " if sum(map(len, names)) + len(names) - 1 <= room else ""
-    while "reverse bold" in styles[1:] and sum(map(len, names[: styles.index("reverse bold") + 1])) > room:
-        names, styles = names[1:], styles[1:]  # the present one is in sight
-    drawn = [Content.styled(name, style) for name, style in zip(names, styles, strict=True)]
-    keys = [tool.actions[0].names[0] for tool in family][len(family) - len(names) :]
-    return Content(gap).join(tab.stylize(pressing(key)) for tab, key in zip(drawn, keys, strict=True))
-
-
-def place_of(path: Sequence[Item]) -> str:
-    """A sentence on the token that is looked at: the last of a path."""
+def place_of(path: Sequence[Item], width: int) -> str:
+    """A sentence on the token that is looked at: the last of a path; in few cells its number and label alone."""
     if not path:
         return "Nothing was read before the first token"
-    item = path[-1]
-    return f"Token {len(path)} of the path: {quoted(token_label(item.text, item.raw))} goes through the model"
+    label = quoted(token_label(path[-1].text, path[-1].raw))
+    long = f"Token {len(path)} of the path: {label} goes through the model"
+    return long if cell_len(long) <= width else f"Token {len(path)}: {label}"
 
 
 def under_way(now: Measuring | None) -> str:
@@ -78,7 +75,7 @@ def under_way(now: Measuring | None) -> str:
     return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
 
 
-def told(answers: Replies[Any], key: Hashable, width: int) -> str:
+def told(answers: Asked[Any], key: Hashable, width: int) -> str:
     """The checks of an answer and its costs; or why it isn't there, or how far it is.
 
     Args:
@@ -116,6 +113,8 @@ def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
     if not texts:
         return ""
     long = f"Shown: {', '.join(texts)}"
+    if len(long) > width:
+        long = long.replace(" to ", "-")
     short = (f"{noun[0]}{min(shown) + 1}-{max(shown) + 1}/{total}" for noun, shown, total in cut if shown)
     return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
 
@@ -164,6 +163,7 @@ class TokenHeat(Canvas):
         super().__init__(id=id)
         self._items: Sequence[Item] = ()
         self._shares: Sequence[float] = ()
+        self._named = ""
 
     def put(self, title: str, items: Sequence[Item], shares: Sequence[float] = ()) -> None:
         """Show tokens.
@@ -173,7 +173,7 @@ class TokenHeat(Canvas):
             items: The path up to the token that is looked at, which is drawn as the cursor.
             shares: A number from 0 to 1 for each token; none for no heat.
         """
-        self._items, self._shares = items, shares
+        self._items, self._shares, self._named = items, shares, title
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
@@ -187,6 +187,8 @@ class TokenHeat(Canvas):
         return 2 * len(self._wrapped(items, width, True).lines)
 
     def draw(self, width: int, height: int) -> list[Row]:
+        if self.frameless:
+            return [[Segment(truncate_words(self._named, width), self.ink("muted"))]]
         numbered = bool(self._shares) and height >= 2
         room = max(1, height // (2 if numbered else 1))
         lines = self._wrapped(self._items, width, numbered).lines
@@ -263,12 +265,16 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     """
 
     AUTO_FOCUS = "#inside-view"
+    HEATS: ClassVar[bool] = False
+    """Whether the text above the view has colours of its own: one without is named alone where it stands beside."""
     ASKS: ClassVar[bool] = True
     """Whether the view is about a token; one of the whole model has no text above it."""
+    OF_BOTH: ClassVar[bool] = True
+    """Whether the second model in lockstep can be looked at, too; what changes a forward is done to the session's."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
-    def __init__(self, host: Host, answers: Replies[Answer]) -> None:
+    def __init__(self, host: Host, answers: Asked[Answer]) -> None:
         super().__init__(host)
         self.answers = answers
 
@@ -297,9 +303,15 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def text_rows(self) -> int:
         """Rows of the text above the view, its frame included; 0 for none."""
-        if self.size.height < LOW or not self.ASKS:
+        if self.area.height < LOW or not self.ASKS:
             return 0
-        return 3 if self.size.height < TALL else 4
+        if self._repeats:
+            return 1
+        return 3 if self.area.height < TALL else 4
+
+    @property
+    def _repeats(self) -> bool:
+        return not self.HEATS and self.area.width < self.size.width
 
     # ---- the token --------------------------------------------------------------------------------
 
@@ -314,6 +326,24 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         return self.timeline.before
 
     @property
+    def looked(self) -> LockstepOpened | None:
+        """The second model, where it is the one that is looked at."""
+        return self.timeline.of(LockstepSoFar).looked if self.OF_BOTH else None
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """About the model that is looked at."""
+        return self.looked.facts if self.looked is not None else self.timeline.facts
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """What the model that is looked at predicts after the token, as far as it is known."""
+        if self.looked is None:
+            return self.timeline.candidates
+        span = self.timeline.of(LockstepSoFar).at(self.timeline.items, self.timeline.slot)
+        return span.other_candidates if span is not None else ()
+
+    @property
     def path(self) -> Sequence[Item]:
         """The tokens up to that one."""
         return self.timeline.items[: self.timeline.slot]
@@ -325,33 +355,28 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     # ---- showing ----------------------------------------------------------------------------------
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="inside-tabs")
+    def body(self) -> ComposeResult:
         yield TokenHeat(id="inside-text")
         yield PageView(id="inside-view")
-        yield Static(id="inside-status")
-        yield KeyLine(id="inside-keys")
 
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
         self._want()
         answer = self.answer
-        self.query_one("#inside-tabs", Static).update(
-            tabs(self.host.family(self.TOOL), self.TOOL, self.size.width - 2)
-        )
         if rows := self.text_rows():
             self.text.styles.height = rows
         self.text.display = rows > 0
+        if self.text.frameless is not self._repeats:
+            self.text.set_class(self._repeats, "-line")
         shown = answer if answer is not None and not self._failed(answer) else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
-        self.text.put(meaning or place_of(self.path), self.path, shares)
-        self.view.put(visible(self.heading(answer)), self._draw)
-        status = self.query_one("#inside-status", Static)
-        status.update(Content(self.situation()))
-        status.set_class(self._trouble(answer), "-answer")
+        self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares)
+        self.view.put(visible(model_prefix(self.timeline, self.looked) + self.heading(answer)), self._draw)
+        self.write(failed=self._trouble(answer))
 
     def _want(self) -> None:
-        if self.host.controller.transport.recorded or (self.ASKS and not self.path):
+        running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
+        if self.host.controller.transport.recorded or running or (self.ASKS and not self.path):
             return
         self.ask()
 
@@ -421,24 +446,24 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.look_at(message.place + 1)
         self.changed()
 
-    def turn(self, by: int) -> None:
-        """Show a neighbouring view of the same token."""
-        family = self.host.family(self.TOOL)
-        at = next(index for index, tool in enumerate(family) if tool.id == self.TOOL)
-        self.leave_for(family[(at + by) % len(family)].actions[0].id)
+    @property
+    def other_word(self) -> str:
+        """The word for the key that goes to the other one of two models; empty where that can't be looked at here."""
+        return other_word(self.timeline) if self.OF_BOTH else ""
 
-    def leave_for(self, action: str) -> None:
-        """Close this screen, and do what an action of the main screen does."""
-        self.drop()
-        self.dismiss(None)
-        self.host.press(action)
-
-    def on_key(self, event: events.Key) -> None:
-        """The keys that open the other views on the main screen do so from here, too."""
-        openers = (tool.actions[0] for tool in self.host.family(self.TOOL))
-        if (opener := next((each for each in openers if event.key in each.names), None)) is not None:
-            event.stop()
-            self.leave_for(opener.id)
+    def other_model(self) -> None:
+        """Look at the other one of two models."""
+        if not self.OF_BOTH:
+            self.say(
+                with_keys(
+                    "What is changed here is changed in the session's model alone. {next_view} shows another"
+                )
+            )
+        elif switch_model(self.timeline):
+            self.drop()
+            self.host.changed()
+        else:
+            self.say(with_keys(NO_SECOND_MODEL))
 
     def leave(self) -> None:
         """Go back; what is computed stops."""

@@ -22,7 +22,7 @@ from inspector.main.tool import CandidateChosen
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import CONCEALED, Canvas, Row, centred, why_empty
+from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import bar, places
 from inspector.widgets.inks import panel_css
 
@@ -89,12 +89,21 @@ def fill_cells(text: str, cells: int) -> tuple[str, str]:
 
 
 MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
-"""Cells of the columns, their left gap included (the marks have none)."""
+"""Cells of the columns, their left gap included (the marks have none), and without their bars."""
 WORDS = 22
-"""Cells that a token's text gets at most, and about half of that at least before a column is dropped."""
-
+"""Cells that a token's text gets at most."""
+ROOM, TIGHT = 20, 12
+"""Cells of tokens and bars under which a column is dropped; and under which the sampler's is, the last one."""
+LEVEL = 0.9
+"""Of the colour of the sampler's bar: another one than the model's."""
+UNKNOWN = "·"
+"""Shown for a number that the engine did not send."""
 LEAST_BAR = 4
 """Cells that a bar keeps where the tokens are long."""
+NOISE = 1e-5
+"""Below this two probabilities are the same: a fifth of what half of the last digit is worth."""
+BOTH, EITHER = "model = sampler", "both"
+"""Heads of the one column where the sampler leaves the model's probabilities as they are."""
 
 
 @frozen
@@ -103,6 +112,7 @@ class CandidateColumns:
 
     token: int
     bar: int
+    """Of each bar: the model's, and the sampler's where that has a column."""
     sampler: bool
     rank: bool
     id: bool
@@ -116,18 +126,20 @@ def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
     Args:
         width: Cells available.
         sampler: Whether there is a sampler's column at all.
-        longest: Cells of the longest token's text: it has room before the bar has.
+        longest: Cells of the longest token's text: it has room before the bars have.
     """
-    extra = {"sampler": SAMPLER if sampler else 0, "rank": RANK, "id": ID}
+    extra = {"sampler": SAMPLER, "rank": RANK, "id": ID}
+    if not sampler:
+        del extra["sampler"]
     for dropped in ("", "id", "rank", "sampler"):
         extra.pop(dropped, None)
         free = width - MARK - PERCENT - sum(extra.values())
-        if free >= 20:
+        if free >= (TIGHT if [*extra] == ["sampler"] else ROOM):
             break
-    token = max(6, min(WORDS, max(free // 2, min(longest, free - LEAST_BAR - 1))))
-    return CandidateColumns(
-        token, max(0, free - token - 1), sampler and "sampler" in extra, "rank" in extra, "id" in extra
-    )
+    bars = 1 + ("sampler" in extra)
+    usual = free // 2 if bars == 1 else free * 2 // 5
+    token = max(6, min(WORDS, max(usual, min(longest, free - bars * LEAST_BAR - 1))))
+    return _divided(free, token, bars, **{name: name in extra for name in ("sampler", "rank", "id")})
 
 
 def columns_behind(width: int, sampler: bool) -> CandidateColumns:
@@ -144,8 +156,21 @@ def columns_behind(width: int, sampler: bool) -> CandidateColumns:
     ):  # fmt: skip
         fits[name] = free - cells >= least and (name != "sampler" or sampler)
         free -= cells if fits[name] else 0
-    token = min(MOST, free - 1)
-    return CandidateColumns(token, max(0, free - token - 1), **fits)
+    return _divided(free, min(MOST, free - 1), 1 + fits["sampler"], **fits)
+
+
+def _divided(free: int, token: int, bars: int, **fits: bool) -> CandidateColumns:
+    """Divide the cells that no number takes: what the token leaves is for the bars, whose rest is the token's."""
+    each = max(0, (free - token - 1) // bars)
+    return CandidateColumns(max(token, free - 1 - bars * each), each, **fits)
+
+
+def is_untouched(distribution: Distribution) -> bool:
+    """Whether the sampler leaves every probability as the model has it: two bars would be twins."""
+    cut = any(each.cut_by is not None for each in distribution.candidates)
+    pairs = [(distribution.others_prob, distribution.others_sampler_prob)]
+    pairs += [(each.prob, each.sampler_prob) for each in distribution.candidates]
+    return not cut and all(abs(one - other) < NOISE for one, other in pairs)
 
 
 def fitting_rows(top: int, pinned: Sequence[int], cells: Sequence[int], room: int) -> set[int]:
@@ -173,8 +198,10 @@ def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
 
     Under a grammar those that it allows come first: as a rule it cuts what the model finds most probable.
     """
-    candidates, item = timeline.candidates, timeline.selected
-    if timeline.distribution is not None and timeline.distribution.grammar is not None:
+    tried, item = timeline.tried, timeline.selected
+    distribution = tried or timeline.distribution
+    candidates = tried.candidates if tried is not None else timeline.candidates
+    if distribution is not None and distribution.grammar is not None:
         candidates = tuple(sorted(candidates, key=lambda each: each.cut_by == "grammar"))
     if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
         return candidates
@@ -240,7 +267,7 @@ def draw_line(
     row = [Segment("draw ", inks["muted"]), Segment(f"{places(distribution)[0]} ", inks["accent"])]
     again = f" (re-roll {distribution.reroll})" if distribution.reroll else ""
     end = f"{again} fell on "
-    room = width - cell_len("draw 0.000 ") - 2
+    room = width - sum(part.cell_length for part in row) - 2
     if room - cell_len(end + label) >= _LEAST:
         scale = _scale(distribution, room - cell_len(end + label), inks, concealed)
         return [*row, *scale, Segment(end, inks["muted"]), Segment(label, inks["strong"])]
@@ -307,7 +334,8 @@ class CandidatesPanel(Canvas, can_focus=True):
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._rows: tuple[Candidate, ...] = ()
-        self._of: object = None
+        self._of: tuple[object, Distribution | None] | None = None
+        """The place of the rows, and what tried settings would draw from there."""
         self._top = 0
         self._places: list[int] = []
         """The candidate in each row of the panel, from the second row on."""
@@ -334,19 +362,21 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     def show(self, timeline: Timeline) -> None:
         """Show the candidates of the selected slot."""
-        source = (timeline.before, timeline.taken, timeline.candidates)
-        if source != self._of:
-            self._of = source
+        place, tried = (timeline.before, timeline.taken, timeline.candidates), timeline.tried
+        if (place, tried) != self._of:
+            kept = self.candidate if self._of is not None and place == self._of[0] else None
+            self._of = place, tried
             self._rows = rows_of(timeline)
-            taken = timeline.taken
-            self.highlighted = next((n for n, c in enumerate(self._rows) if c.id == taken), 0)
-            self._top = 0
+            at = {candidate.id: row for row, candidate in enumerate(self._rows)}
+            taken = at.get(timeline.taken, 0) if timeline.taken is not None else 0
+            self.highlighted = at.get(kept.id, taken) if kept is not None else taken
+            self._top = self._top if kept is not None else 0
         super().show(timeline)
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         node, ahead = timeline.before, self.ahead
         lines = (ahead.on, *ahead.lines(node).items(), ahead.waited_for(node)) if ahead is not None else ()
-        return *timeline.place, self.highlighted, lines
+        return *timeline.place, timeline.tried, self.highlighted, lines
 
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
@@ -390,9 +420,11 @@ class CandidatesPanel(Canvas, can_focus=True):
         kind = placement(self.ahead is not None and self.ahead.on, height)
         self._lay_out(kind, height, timeline.taken)
         self._entitle(timeline)
-        distribution, item = timeline.distribution, timeline.selected
-        fit = self._columns(kind, width, distribution is not None)
-        rows = [self._head(fit), *self._candidates(kind, fit, width, timeline)]
+        tried, item = timeline.tried, timeline.selected
+        distribution = tried or timeline.distribution
+        untouched = distribution is not None and is_untouched(distribution) and not self._unnumbered
+        fit = self._columns(kind, width, distribution is not None and not untouched)
+        rows = [self._head(fit, untouched, tried is not None), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
         if len(rows) < height:
@@ -455,14 +487,18 @@ class CandidatesPanel(Canvas, can_focus=True):
         waited_for = candidate.id in self.ahead.waited_for(node)
         return line_text(self.ahead.lines(node).get(candidate.id), waited_for)
 
-    def _head(self, fit: CandidateColumns) -> Row:
+    def _head(self, fit: CandidateColumns, untouched: bool, tried: bool) -> Row:
         long, short = "token, and what greedy decoding would bring", "token, greedy after it"
         token = (long if len(long) <= fit.token else short) if fit.joint else "token"
-        text = " " * MARK + pad(token, fit.token + 1 + fit.bar) + pad("model", PERCENT, right=True)
-        text += pad("sampler", SAMPLER, right=True) if fit.sampler else ""
-        text += pad("rank", RANK, right=True) if fit.rank else ""
-        text += pad("id", ID, right=True) if fit.id else ""
-        return [Segment(text + (pad("joint", JOINT, right=True) if fit.joint else ""), self.ink("muted"))]
+        room, muted = fit.bar + PERCENT, self.ink("muted")
+        model = (BOTH if len(BOTH) < room else EITHER) if untouched else "model"
+        row = [Segment(" " * MARK + pad(token, fit.token + 1) + pad(model, room, right=True), muted)]
+        if fit.sampler:
+            after, ink = ("tried", self.ink("accent")) if tried else ("sampler", muted)
+            row.append(Segment(pad(after, fit.bar + SAMPLER, right=True), ink))
+        for there, name, cells in ((fit.rank, "rank", RANK), (fit.id, "id", ID), (fit.joint, "joint", JOINT)):
+            row += [Segment(pad(name, cells, right=True), muted)] * there
+        return row
 
     def _ink(self, index: int, taken: int | None) -> Style:
         """The ink of a row: grey where a stage cut its candidate."""
@@ -521,8 +557,7 @@ class CandidatesPanel(Canvas, can_focus=True):
             Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
         ]
         if fit.sampler:
-            after = visible(candidate.cut_by) if candidate.cut_by else scales.percent(candidate.sampler_prob)
-            row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), ink))
+            row += self._after(candidate, fit.bar, ink)
         muted = ink if candidate.cut_by else self.ink("muted")
         if fit.rank:
             row.append(Segment(pad(scales.count(candidate.rank), RANK, right=True), muted))
@@ -531,6 +566,19 @@ class CandidatesPanel(Canvas, can_focus=True):
         if fit.joint:
             row.append(Segment(pad(joint, JOINT, right=True), muted))
         return row
+
+    def _after(self, candidate: Candidate, cells: int, ink: Style) -> Row:
+        """What the sampler made of a candidate: a bar and its number, or the stage that cut it."""
+        tried = self._of[1] if self._of is not None else None
+        if candidate.cut_by:
+            after = visible(candidate.cut_by)
+        elif tried is not None and candidate not in tried.candidates:
+            after = UNKNOWN  # the slot's own token, beyond the candidates
+        else:
+            number = pad(scales.percent(candidate.sampler_prob), SAMPLER - 1, right=True)
+            drawn = Segment(bar(candidate.sampler_prob, cells), ink + self.data(LEVEL))
+            return [Segment(" ", ink), drawn, Segment(number, ink)]
+        return [Segment(" " + pad(after, cells + SAMPLER - 1, right=True), ink)]
 
     def _others(self, fit: CandidateColumns, distribution: Distribution | None, item: Item | None) -> Row:
         """The rest of the vocabulary in one row."""
@@ -549,7 +597,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         if fit.sampler and distribution:
             cut = not distribution.others_sampler_prob and distribution.draw is not None
             after = "cut" if cut else scales.percent(distribution.others_sampler_prob)
-            row.append(Segment(" " + pad(after, SAMPLER - 1, right=True), muted))
+            row.append(Segment(" " + pad(after, fit.bar + SAMPLER - 1, right=True), muted))
         return row
 
     def _draw_line(self, distribution: Distribution | None, timeline: Timeline, width: int) -> Row:
@@ -583,7 +631,8 @@ class CandidatesPanel(Canvas, can_focus=True):
         if timeline is None or not self._rows:
             self.title(Content("Next token"))
             return
-        item, distribution = timeline.selected, timeline.distribution
+        item, tried = timeline.selected, timeline.tried
+        distribution = tried or timeline.distribution
         note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
@@ -596,10 +645,11 @@ class CandidatesPanel(Canvas, can_focus=True):
             else "Next token"
         )
         if timeline.conceals("probabilities"):
-            self.title(Content(name), Content(CONCEALED))
+            self.title(Content(name), Content(timeline.concealed_as))
             return
-        left = note or f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
-        left = CONCEALED if timeline.following and timeline.conceals("picked") else left
+        after = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
+        left = note or ("tried: " if tried is not None else "") + after
+        left = timeline.concealed_as if timeline.following and timeline.conceals("picked") else left
         under = left + self._hidden()
         short = (
             under

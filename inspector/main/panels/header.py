@@ -228,10 +228,9 @@ _DRAWN = [
 
 
 def _type(facts: ModelFacts) -> str:
-    """What the weights are: `4-bit`, or the short name of the computation's type."""
-    if facts.quantization:
-        return visible(facts.quantization.partition(",")[0])
-    return _SHORT_TYPES.get(facts.dtype, visible(facts.dtype))
+    """What the weights are: `4-bit`, `4-bit as f32` unpacked, or the short name of the computation's type."""
+    bits, computed = facts.quantized.partition(",")[0], _SHORT_TYPES.get(facts.dtype, facts.dtype)
+    return visible(bits if facts.quantization else f"{bits} as {computed}" if bits else computed)
 
 
 def _length(parts: Parts) -> int:

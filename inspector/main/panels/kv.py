@@ -1,4 +1,8 @@
-"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move."""
+"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move.
+
+The chart is as high as what is used: a session's first tokens take a hundredth of the block that is allocated for them.
+What is allocated is a line over it, with a mark where a block was added.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.color import Color, blend_rgb
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
@@ -19,8 +21,8 @@ from inspector.scales import amount, count, percent, size
 from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, why_empty
-from inspector.widgets.charts import FREE, axis, bar, sample, stairs
+from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, side_by_side, why_empty
+from inspector.widgets.charts import OPENS, area, axis, bar, held_values, sample
 from inspector.widgets.inks import panel_css
 
 Fact = tuple[str, str]
@@ -206,10 +208,16 @@ _MOST_CHART = 6
 _DEEP = (56, 15)
 """Cells and lines from which on the panel shows all that it knows."""
 _LEAST_CHART = 3
+_LEAST_DEEP = 5
+"""Lines of the chart beside the facts: those that would leave it fewer are left out."""
+_LEAST_MARKED = 3
+"""Lines of a chart from which on one of them is what is allocated."""
+_LEAST_SIDE = 8
+"""Cells of a chart at the end of a row at least."""
+_GROUP_BARS = (72, 12, 4)
+"""Cells of a panel from which on the bar of a kind is long, and cells of a long and of a short one."""
 _TALLEST = 20
 """Lines of a large chart at most."""
-_DITHER = 0.25
-"""How much of a cell `░` fills."""
 _WIDEST = 4
 """Columns that a token takes at most in a large chart."""
 
@@ -228,6 +236,8 @@ class KVPanel(Canvas, can_focus=True):
         kv = reading_at(timeline) if timeline is not None else None
         self._entitle(timeline, kv)
         if timeline is None or kv is None or not kv.offset:
+            if self.frameless:
+                return [self._named([Segment(_nothing(kv), self.ink("muted"))])]
             reason, advice = _without(kv) or why_empty(
                 timeline, "Tokens, bytes and their growth appear here."
             )
@@ -239,7 +249,9 @@ class KVPanel(Canvas, can_focus=True):
         told = chart > _LEAST_CHART  # then an axis has room, and tells what a token takes
         drawn = self._chart(timeline, width, chart - told, _WIDEST)
         axis = [self._axis(timeline, drawn, slope(timeline))] if told else []
-        return [self._summary(timeline, kv, not told), *drawn, *axis, *below]
+        if self.frameless:
+            return [self._line(timeline, kv, width, alone=height == 1), *drawn, *axis, *below]
+        return [self._summary(timeline, kv, width, not told), *drawn, *axis, *below]
 
     def _entitle(self, timeline: Timeline | None, kv: KVReading | None) -> None:
         if timeline is None or kv is None or not kv.offset:
@@ -253,16 +265,57 @@ class KVPanel(Canvas, can_focus=True):
         ends = " · ".join(filter(None, (over, of)))
         self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(ends))
 
-    def _summary(self, timeline: Timeline, kv: KVReading, per_token: bool = True) -> Row:
-        """Used and allocated, each in the colour it has in the chart; and what a token takes by the model's shape."""
+    def _summary(self, timeline: Timeline, kv: KVReading, width: int, per_token: bool = True) -> Row:
+        """Used and allocated, each with its sign in the chart, where they share no scale: so how full that is, too.
+
+        Args:
+            timeline: What is shown.
+            kv: The reading.
+            width: Cells; how full it is gives way first, then what a token takes.
+            per_token: Whether to tell what a token takes by the model's shape.
+        """
         muted = self.ink("muted")
+        full = f"  {scales.percent(kv.used_bytes / kv.allocated_bytes)} full" if kv.allocated_bytes else ""
         row = [
             Segment("█ ", self.data()), Segment(scales.size(kv.used_bytes), self.ink("strong")),
-            Segment(" used  ", muted), Segment(f"{FREE} ", muted),
+            Segment(" used  ", muted), Segment(f"{OPENS} ", muted),
             Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
         ]  # fmt: skip
         of_model = timeline.facts.kv_bytes_per_token if timeline.facts and per_token else None
-        return [*row, Segment(f"  {scales.size(of_model)} a token", muted)] if of_model else row
+        each = f"  {scales.size(of_model)} a token" if of_model else ""
+        left = width - Segment.get_line_length(row)
+        more = next((text for text in (full + each, each) if cell_len(text) <= left), "")
+        return [*row, Segment(more, muted)]
+
+    def _line(self, timeline: Timeline, kv: KVReading, width: int, alone: bool) -> Row:
+        """What matters most, where there is no frame: used of allocated, and what a token added.
+
+        Args:
+            timeline: What is shown.
+            kv: The reading.
+            width: Cells.
+            alone: Whether nothing is drawn below it: then the growth is drawn at its end, where there is room.
+        """
+        muted, strong = self.ink("muted"), self.ink("strong")
+        used, allocated = scales.size(kv.used_bytes), scales.size(kv.allocated_bytes)
+        sizes = self._named([Segment(used, strong), Segment(" used of ", muted), Segment(allocated, strong)])
+        steep, grown, word = slope(timeline), [], " allocated"
+        if steep is not None:
+            grown = [Segment(f"  +{scales.size(round(steep))}", strong), Segment(" a token", muted)]
+        if Segment.get_line_length([*sizes, *grown]) + len(word) <= width:
+            sizes.append(Segment(word, muted))
+        row = [*sizes, *grown] if Segment.get_line_length([*sizes, *grown]) <= width else sizes
+        more = [[Segment(scales.count(kv.offset), strong), Segment(" tokens", muted)]]
+        if kv.allocated_bytes:
+            more += [[Segment(f"{scales.percent(kv.used_bytes / kv.allocated_bytes)} full", muted)]]
+        row = side_by_side([row, *more], width - alone * (_LEAST_SIDE + 2))
+        left = width - Segment.get_line_length(row) - 2
+        if not alone or left < _LEAST_SIDE:
+            return row
+        return [*row, Segment("  "), *self._chart(timeline, left, 1, _WIDEST)[0]]
+
+    def _named(self, row: Row) -> Row:
+        return [Segment(f"{self.NAME}  ", self.ink("strong")), *row]
 
     # ---- with room --------------------------------------------------------------------------
 
@@ -271,23 +324,18 @@ class KVPanel(Canvas, can_focus=True):
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
-        facts = fact_rows(kv_facts(timeline, kv), width, muted, self.ink("base"))
-        more = fact_rows(
-            [
-                (
-                    "",
-                    f"{key_for('compare_kv')} compares 16, 8 and 4 bits · {key_for('race')} races against no cache",
-                )
-            ],
-            width,
-            muted,
-            muted,
-        )
-        below: list[Row] = [[], *groups, *self._kept(kv, FACT_NAME), *bill, [], *facts, *more]
-        chart = max(_LEAST_CHART, min(_TALLEST, height - 2 - len(below)))
+        below: list[Row] = [[], *groups, *self._kept(kv, width, FACT_NAME), *bill, []]
+        told = [fact_rows([fact], width, muted, self.ink("base")) for fact in kv_facts(timeline, kv)]
+        more = f"{key_for('compare_kv')} compares 16, 8 and 4 bits · {key_for('race')} races against no cache"
+        told += [fact_rows([("", more)], width, muted, muted)]
+        for rows in told:
+            if len(below) + len(rows) > height - 2 - _LEAST_DEEP:
+                break
+            below += rows
+        chart = max(_LEAST_DEEP, min(_TALLEST, height - 2 - len(below)))
         drawn = self._chart(timeline, width, chart, _WIDEST)
         axis = self._axis(timeline, drawn, slope(timeline))
-        return [self._summary(timeline, kv), *drawn, axis, *below][:height]
+        return [self._summary(timeline, kv, width, per_token=False), *drawn, axis, *below]
 
     def _axis(self, timeline: Timeline, drawn: Sequence[Row], slope: float | None) -> Row:
         """The tokens that the chart goes over, and how steep it is at the token that is looked at."""
@@ -300,18 +348,22 @@ class KVPanel(Canvas, can_focus=True):
 
     def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
         """A kind with its layers, how full each of them is, and all of them together."""
-        layers = len(group.layers)
+        layers, (wide, long, short) = len(group.layers), _GROUP_BARS
+        cells = long if width >= wide else short
         muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
         per_layer = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
         every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
-        row = [
-            Segment(group.kind.ljust(FACT_NAME)), Segment(bar(share, 12), self.ink("track") + self.data()),
-            Segment(f"  {per_layer}{every}", self.ink("base")), Segment(f"  {self._held(group)}", muted),
+        rows: list[Row] = [
+            [
+                Segment(group.kind.ljust(FACT_NAME)), Segment(bar(share, cells), self.ink("track") + self.data()),
+                Segment(f"  {per_layer}{every}", self.ink("base")),
+            ]
         ]  # fmt: skip
-        names = Segment(layers_of(group), muted)
-        if Segment.get_line_length(row) + 2 + names.cell_length <= width:
-            return [[*row, Segment("  "), names]]
-        return [row, [Segment(" " * FACT_NAME), names]]
+        for words in (self._held(group), layers_of(group)):
+            if Segment.get_line_length(rows[-1]) + 2 + len(words) > width:
+                rows.append([Segment(" " * (FACT_NAME - 2))])
+            rows[-1].append(Segment(f"  {words}", muted))
+        return rows
 
     def _held(self, group: KVGroup) -> str:
         if group.kind == "recurrent":
@@ -321,12 +373,12 @@ class KVPanel(Canvas, can_focus=True):
     # ---- growth -----------------------------------------------------------------------------
 
     def _chart(self, timeline: Timeline, width: int, height: int, widest: int = 1) -> list[Row]:
-        """Used bytes over the tokens of the path, on the stairs of what was allocated.
+        """Used bytes over the tokens of the path; above them, from three lines on, where what is allocated changed.
 
         Args:
             timeline: What is shown.
             width: Cells.
-            height: Lines.
+            height: Lines; the most that was used fills those of the bytes.
             widest: Columns that a token takes at most, where there is room.
         """
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
@@ -334,42 +386,57 @@ class KVPanel(Canvas, can_focus=True):
         slots = [slot for slot in sample(held, width) for _ in range(wide)]
         read = [(slot, reading) for slot in slots if (reading := reading_of(timeline, slot))]
         slots = [slot for slot, _ in read]
-        used = [float(reading.used_bytes) for _, reading in read]
-        allocated = [float(reading.allocated_bytes) for _, reading in read]
+        used = [reading.used_bytes for _, reading in read]
         prompt, decoded = self.data(0.0), self.data(0.5)
         inks = [decoded if isinstance(timeline.items[slot], Step) else prompt for slot in slots]
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
-        free = self.ink("track")
-        return [_coloured(line, inks, free) for line in stairs(used, allocated, height)]
+        above: list[Row] = []
+        if height >= _LEAST_MARKED:
+            allocated = held_values([reading.allocated_bytes for _, reading in read], scales.size)
+            above = [[Segment(allocated, self.ink("muted"))]]
+        lines = area(used, height - len(above), max(used, default=0))
+        return [*above, *(list(map(Segment, line, inks)) for line in lines)]
 
     # ---- kinds and bill ---------------------------------------------------------------------
 
     def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
-        """The lines under the chart, as many as leave it one line."""
-        bill = [*self._kept(kv), *(self._bill(timeline, width) if timeline.following else [])]
-        room = max(0, height - 2 - len(bill))
-        groups = [self._group(group) for group in kv.groups]
-        if len(groups) > room > 0:
-            groups = [
-                *groups[: room - 1],
-                [Segment(f"and {len(groups) - room + 1} more kinds", self.ink("muted"))],
-            ]
-        return groups[:room] + bill
+        """The lines under the chart, which leave it two lines, or one of less than four: the last move's bill first.
 
-    def _group(self, group: KVGroup) -> Row:
+        A plain cache alone is told where the chart is as high as it may be: it has nothing to add.
+        """
+        room = max(0, height - 1 - (2 if height > 3 else 1))
+        bill = self._bill(timeline, width)[:room] if timeline.following else []
+        room -= len(bill)
+        groups = [self._group(group, width) for group in kv.groups]
+        if len(kv.groups) == 1 and kv.groups[0].kind == "plain" and height - 2 - len(bill) < _MOST_CHART:
+            groups = []
+        elif len(groups) > room:
+            groups = [self._kinds(kv)][:room]
+        return [*groups, *self._kept(kv, width)[: room - len(groups)], *bill]
+
+    def _kinds(self, kv: KVReading) -> Row:
+        """What each kind uses in all its layers, on one line."""
+        sizes = (f"{group.kind} {scales.size(len(group.layers) * group.used_bytes)}" for group in kv.groups)
+        return [Segment(" · ".join(sizes), self.ink("muted"))]
+
+    def _group(self, group: KVGroup, width: int) -> Row:
         layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
         held = f"{layers} × {self._held(group)}"
         sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
-        return [Segment(group.kind.ljust(10)), Segment(f"{held:<24}  {sizes}", self.ink("muted"))]
+        forms = [f"{held:<24}  {sizes}", f"{held}  {sizes}", f"{held}  {scales.size(group.used_bytes)}"]
+        words = next((form for form in forms if 10 + cell_len(form) <= width), held)
+        return [Segment(group.kind.ljust(10)), Segment(words, self.ink("muted"))]
 
-    def _kept(self, kv: KVReading, wide: int = 10) -> list[Row]:
+    def _kept(self, kv: KVReading, width: int, wide: int = 10) -> list[Row]:
         """The KV of branches that were left, and the budget that it is kept within."""
         if not kv.kept_bytes:
             return []
         text = f"{scales.size(kv.kept_bytes)} of {scales.size(kv.kept_budget)}"
-        return [[Segment("branches".ljust(wide)), Segment(f"{text} kept for going back", self.ink("muted"))]]
+        long = f"{text} kept for going back"
+        text = long if wide + len(long) <= width else f"{text} kept"
+        return [[Segment("branches".ljust(wide)), Segment(text, self.ink("muted"))]]
 
     def _bill(self, timeline: Timeline, width: int) -> list[Row]:
         """What the last move cost, or the prompt that was just read, and why."""
@@ -434,33 +501,16 @@ def reading_at(timeline: Timeline) -> KVReading | None:
     return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
 
 
-def _coloured(line: str, inks: Sequence[Style], free: Style) -> Row:
-    """One line of the chart: what is used in the ink of its column, what is free in its own.
-
-    A cell that is used in part shows what is free above it as its background.
-    """
-    above = Style(bgcolor=_dithered(free))
-    return [
-        Segment(char, free if char == FREE else ink if char in " █" else ink + above)
-        for char, ink in zip(line, inks, strict=True)
-    ]
-
-
-def _dithered(free: Style) -> Color | None:
-    """The even colour that looks like `░` does."""
-    if (
-        free.color is None
-        or free.bgcolor is None
-        or free.color.triplet is None
-        or free.bgcolor.triplet is None
-    ):
-        return free.bgcolor
-    return Color.from_triplet(blend_rgb(free.bgcolor.triplet, free.color.triplet, _DITHER))
-
-
 def _without(kv: KVReading | None) -> tuple[str, str] | None:
     """What to show where the session keeps no KV cache; None where it keeps one."""
     if kv is None or not kv.passed_tokens:
         return None
     passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."
     return "The KV cache is off: 0 tokens are held.", passed
+
+
+def _nothing(kv: KVReading | None) -> str:
+    """The same in a few words, and those for a session that has no tokens yet."""
+    if kv is None or not kv.passed_tokens:
+        return "no tokens yet"
+    return f"off · last step: {scales.count(kv.passed_tokens)} tokens run, {scales.size(kv.passed_bytes)} dropped"

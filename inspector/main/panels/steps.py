@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -25,11 +25,12 @@ from engine.protocol import Step
 from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
+from inspector.keys import TABS
+from inspector.main.tabs import question_rows
 from inspector.main.tool import SlotSelected
 from inspector.state.session_tree import explained, signs
 from inspector.state.timeline import Timeline, other
 from inspector.widgets.canvas import (
-    CONCEALED,
     Canvas,
     Row,
     centred,
@@ -136,6 +137,10 @@ class Series:
         self.values.append(self._value(step))
 
 
+MOST = 3
+"""Slow steps that are listed one by one."""
+
+
 class StepMs(Series):
     """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
 
@@ -143,18 +148,29 @@ class StepMs(Series):
         super().__init__(lambda step: step.ms.total)
         self._ordered: list[float] = []
         self._sum = 0.0
+        self._cold: list[float] = []
+        self.slowest: list[int] = []
+        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
 
     def tpot(self) -> Tpot | None:
         """Time per output token, None where there is no step or a cold start alone."""
         return summary(self._ordered, self._sum) if self._ordered else None
 
+    def beyond(self, edge: float) -> int:
+        """How many steps took more than some milliseconds."""
+        return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self._cold)
+
     def _clear(self) -> None:
         super()._clear()
-        self._ordered, self._sum = [], 0.0
+        self._ordered, self._sum, self._cold, self.slowest = [], 0.0, [], []
 
     def _add(self, step: Step) -> None:
         super()._add(step)
-        if not step.ms.cold:
+        insort(self.slowest, len(self.values) - 1, key=lambda place: -self.values[place])
+        del self.slowest[MOST:]
+        if step.ms.cold:
+            self._cold.append(step.ms.total)
+        else:
             insort(self._ordered, step.ms.total)
             self._sum += step.ms.total
 
@@ -229,6 +245,10 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._columns: tuple[StepColumn, ...] = COLUMNS
         self._fitted = 0
         """Cells that the columns were chosen for."""
+        self.asks = True
+        """Whether the questions are listed while there are no steps."""
+        self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
+        """The rows in the place of the table, and before them what they were made of."""
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
@@ -312,7 +332,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def render_line(self, y: int) -> Strip:
         width, base, timeline = self.scrollable_size.width, self.ink("base"), self._timeline
         if timeline is None or not timeline.step_slots:
-            return strip_of(self._notice(y), width, base)
+            rows = self._notice()
+            return strip_of(rows[y] if y < len(rows) else [], width, base)
         if width != self._fitted:  # a scroll bar came or went, and nobody is told of another size
             self.restyle()
             self.call_next(
@@ -328,13 +349,25 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             strip = self._strips[row] = self._row(timeline, row, width)
         return strip
 
-    def _notice(self, y: int) -> Row:
-        reason, advice = why_empty(self._timeline, "Each step of the decode gets a row here.")
+    def _notice(self) -> list[Row]:
+        """The rows in the place of the table; those that were made last, while they are the same."""
+        said = why_empty(self._timeline, "Each step of the decode gets a row here.")
         inks = (self.ink("base"), self.ink("muted"))
-        rows = centred(
-            list(zip((reason, advice), inks, strict=True)), self.scrollable_size.width, self.size.height
-        )
-        return rows[y] if y < len(rows) else []
+        width, height = self.scrollable_size.width, self.size.height
+        of = (said, inks, width, height, self.asks)
+        if of == self._noticed[0]:
+            return self._noticed[1]
+        room = height >= len(TABS) + 4
+        questions = question_rows(self, width) if room and self.asks else []
+        rows = centred(list(zip(said, inks, strict=True)), width, height - len(questions))
+        if questions:  # as long as there is room: what can be asked of every token to come
+            rows = [
+                *rows[: height - len(questions)],
+                *[[]] * (height - len(questions) - len(rows)),
+                *questions,
+            ]
+        self._noticed = (of, rows)
+        return rows
 
     def _token_cells(self, width: int) -> int:
         free = width - 1 - _MARK - 6 - sum(column.cells for column in self._columns)
@@ -437,11 +470,17 @@ class StepsPanel(Widget, can_focus=True):
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
-        title = f"Steps · {CONCEALED}" if concealed else "Steps"
+        title = f"Steps · {timeline.concealed_as}" if concealed else "Steps"
         if self.border_title != title:  # to set it paints the panel
             self.border_title = title
         self.set_class(concealed, "-concealed")
         self._summarise(timeline, concealed)
+
+    def ask(self, questions: bool) -> None:
+        """List the questions while there are no steps, or leave that to another panel."""
+        if self._table.asks is not questions:
+            self._table.asks = questions
+            self._table.restyle()
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""

@@ -41,7 +41,6 @@ from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
 from inspector.widgets.canvas import (
-    CONCEALED,
     Row,
     centred,
     colourful,
@@ -150,7 +149,7 @@ class TextLines:
             begins = slot and isinstance(items[slot], Step) != isinstance(items[slot - 1], Step)
             key = _key(timeline, slot)
             self._keys.append(key)
-            shown = truncate(under(self.view, items, slot), room)
+            shown = truncate(under(self.view, items, slot), room) if self.height > 1 else ""
             self._wrap.append(_parts(items[slot]), (BOUNDARY if begins else "") + key[-1], shown)
 
     # ---- places -----------------------------------------------------------------------------
@@ -227,10 +226,9 @@ def _key(timeline: Timeline, slot: int) -> Key:
 
 def _parts(item: Item) -> list[str]:
     """A token's display text, cut at its line breaks."""
-    lines = item.text.split("\n")
-    if len(lines) == 1:
+    if "\n" not in item.text:
         return [token_text(item.text, item.raw, unfinished(item.raw))]
-    return [visible(line) for line in lines]
+    return [visible(line) for line in item.text.split("\n")]
 
 
 def _copied(line: WrappedLine, start: int, end: int | None) -> str:
@@ -394,7 +392,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
         self._shown: tuple[object, ...] = ()
-        self._concealed = False, False
+        self._concealed = "", False
         """Whether the text, and whether its heat, is to be predicted."""
         self._slot, self._following = 0, True
         self._reading = False
@@ -414,7 +412,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         if (changed := self._lines.update(timeline)) is not None:
             self._repaint(*changed)
             self._measure()
-        self._conceal(timeline.conceals("text"), timeline.conceals("text", "probabilities"))
+        self._conceal(
+            timeline.concealed_as if timeline.conceals("text") else "",
+            timeline.conceals("text", "probabilities"),
+        )
         self._repaint_readings(timeline)
         self._repaint_cursor(timeline)
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
@@ -424,11 +425,11 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         elif timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
 
-    def _conceal(self, text: bool, heat: bool) -> None:
-        """Draw no text, or no heat, which tells how sure the model was, where that is to be predicted."""
+    def _conceal(self, text: str, heat: bool) -> None:
+        """Draw no text, for a reason, or no heat, which tells how sure the model was, where that is to be predicted."""
         if (text, heat) != self._concealed:
             self._concealed = text, heat
-            self.border_title = f"Text · {CONCEALED}" if text else _TITLES[self.view]
+            self.border_title = f"Text · {text}" if text else _TITLES[self.view]
             self._restyle()
 
     def watch_metric(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from rich.segment import Segment
@@ -15,10 +16,11 @@ from engine.protocol import Memory, Prefilled, Step, StepTimes
 from engine.timing import Tpot
 from inspector import scales
 from inspector.keys import key_for
-from inspector.main.panels.steps import StepMs, step_shown
+from inspector.main.panels.steps import MOST, StepMs, step_shown
+from inspector.recordings.recorder import RECENT
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, fact_rows, why_empty
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows, side_by_side, why_empty
 from inspector.widgets.charts import area, axis, shares, window
 from inspector.widgets.inks import panel_css
 
@@ -43,29 +45,44 @@ class Outlier:
     cause: str
 
 
-def outliers(timeline: Timeline, median: float) -> list[Outlier]:
-    """The slow steps of the current path, in their order.
+@frozen
+class SlowSteps:
+    """The slow steps of the current path."""
+
+    count: int
+    worst: tuple[Outlier, ...]
+    """The slowest of them, `MOST` at most, in their order."""
+    edge: float
+    """Milliseconds that each of them took more than."""
+
+
+NONE_SLOW = SlowSteps(0, (), math.inf)
+
+
+def slow_of(timeline: Timeline, ms: StepMs, median: float) -> SlowSteps:
+    """The slow steps of the current path; costs the slowest, not the path.
 
     Args:
         timeline: What is shown.
-        median: Milliseconds of a step.
+        ms: Of its steps.
+        median: Milliseconds of a step; above 0.
     """
-    if median <= 0:
-        return []
-    edge, before = TIMES * median, _allocated(timeline)
-    slow = []
-    for place, step in enumerate(timeline.steps):
-        if step.ms.total > edge:
-            cause = _cause(step, before, median)
-            slow.append(Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, cause))
-        before = step.kv.allocated_bytes
-    return slow
+    edge = TIMES * median
+    worst = sorted(place for place in ms.slowest if ms.values[place] > edge)
+    return SlowSteps(ms.beyond(edge), tuple(outlier(timeline, place, median) for place in worst), edge)
 
 
-def slowest(slow: Sequence[Outlier], most: int) -> list[Outlier]:
-    """The worst of them, in their order."""
-    worst = sorted(slow, key=lambda outlier: -outlier.ms)[:most]
-    return sorted(worst, key=lambda outlier: outlier.place)
+def outlier(timeline: Timeline, place: int, median: float) -> Outlier:
+    """What is known of a slow step of the current path, by its place among the steps."""
+    step = _step(timeline, place)
+    before = _step(timeline, place - 1).kv.allocated_bytes if place else _allocated(timeline)
+    return Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, _cause(step, before, median))
+
+
+def _step(timeline: Timeline, place: int) -> Step:
+    step = timeline.items[timeline.step_slots[place]]
+    assert isinstance(step, Step)
+    return step
 
 
 def _allocated(timeline: Timeline) -> int:
@@ -96,26 +113,25 @@ def _where(step: Step) -> str:
 
 
 Fact = tuple[str, str]
-MOST = 3
-"""Slow steps that are listed one by one."""
 
 
-def slow_steps(slow: Sequence[Outlier], steps: int, most: int = MOST) -> Iterator[Fact]:
+def slow_steps(slow: SlowSteps, steps: int, most: int = MOST) -> Iterator[Fact]:
     """How many steps were slow, and the worst of them.
 
     Args:
         slow: The slow ones.
-        steps: All of them.
+        steps: Number of all of them.
         most: Slow steps that are listed one by one, at most.
     """
     if not steps:
         return
     edge = f"more than {TIMES:g} times the median"
-    if not slow:
+    if not slow.count:
         yield "slow steps", f"none of {count(steps)} took {edge}"
         return
-    yield "slow steps", f"{count(len(slow))} of {count(steps)} took {edge}{_followed(len(slow), most)}"
-    for step in slowest(slow, most):
+    yield "slow steps", f"{count(slow.count)} of {count(steps)} took {edge}{_followed(slow.count, most)}"
+    listed = sorted(slow.worst, key=lambda outlier: -outlier.ms)[:most]
+    for step in sorted(listed, key=lambda outlier: outlier.place):
         yield f"  step {step.number}", f"{milliseconds(step.ms)}, {step.times:.1f} times: {step.cause}"
 
 
@@ -153,17 +169,12 @@ def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | No
 
 def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
     """What the inspector itself keeps."""
-    steps = timeline.steps
-    if not steps:
+    if not timeline.step_slots:
         return
-    taken, per_step = (
-        sum(isinstance(item, Step) for item in timeline.tree.nodes.values()),
-        footprint(steps[-1]),
-    )
-    yield (
-        "records",
-        f"about {size(taken * per_step)}: {count(taken)} steps of {size(per_step)} each, none dropped",
-    )
+    taken, last = timeline.tree.taken, footprint(_step(timeline, -1))
+    packed = footprint(_step(timeline, 0)) if taken > RECENT else last
+    total = min(taken, RECENT) * last + max(0, taken - RECENT) * packed
+    yield "records", f"about {size(total)}: {count(taken)} steps of {size(total // taken)} each, none dropped"
     if kept_bytes is not None and timeline.facts is not None:
         rows = min((taken + 1) * timeline.facts.vocabulary * 4, kept_bytes)
         yield "kept logits", f"about {size(rows)} of at most {size(kept_bytes)}; the oldest go first"
@@ -195,6 +206,8 @@ _WIDEST = 4
 """Columns that a step takes at most in a large chart."""
 _LABEL = 9
 """Cells next to the chart for the time of its highest column."""
+_LEAST_SIDE = 8
+"""Steps that are drawn at the end of a row at least."""
 SLOW = "▲"
 GAP = 2
 """Cells behind a number."""
@@ -225,13 +238,18 @@ class TimingPanel(Canvas, can_focus=True):
         step = timeline.step if timeline is not None else None
         self._entitle(timeline, step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
+            if self.frameless:
+                return [self._named([Segment("no step yet", self.ink("muted"))])]
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
-        above = [self._latency(timeline, width), self._throughput(timeline)]
-        below = self._split(step, width) if step else []
-        if height < 5:
+        if self.frameless or height == 1:
+            above = [self._line(timeline, step, width, alone=height == 1)]
+        else:
+            above = [self._latency(timeline, width), self._throughput(timeline)]
+        below = self._split(step, width) if step and height > 1 else []
+        if 1 < height < 5:
             above, below = above[: height - 1], below[1:]
         chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
         return [*above, *self._chart(timeline, width, chart), *below]
@@ -239,12 +257,12 @@ class TimingPanel(Canvas, can_focus=True):
     def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
         """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
         muted, tpot = self.ink("muted"), self._ms.tpot()
-        slow = outliers(timeline, tpot.p50) if tpot else []
+        slow = slow_of(timeline, self._ms, tpot.p50) if tpot and tpot.p50 > 0 else NONE_SLOW
         more = fact_rows(
             [
                 (
                     "",
-                    f"{key_for('profile')} takes one step apart · {key_for('sweep')} measures over lengths and batches",
+                    f"{key_for('profile')} takes one step apart · {key_for('sweep')} measures lengths and batches",
                 )
             ],
             width,
@@ -253,7 +271,7 @@ class TimingPanel(Canvas, can_focus=True):
         )
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
         above = [self._latency(timeline, width, deep=True), self._throughput(timeline), []]
-        room = height - 2 - bool(slow) - len(above) - len(parts) - len(more)
+        room = height - 2 - bool(slow.count) - len(above) - len(parts) - len(more)
         facts = self._facts(timeline, step, slow, width, room - _LEAST_CHART)
         chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
         below = [*parts, *facts, *more]
@@ -261,7 +279,7 @@ class TimingPanel(Canvas, can_focus=True):
         return [*above, *marked, *below][:height]
 
     def _facts(
-        self, timeline: Timeline, step: Step | None, slow: Sequence[Outlier], width: int, room: int
+        self, timeline: Timeline, step: Step | None, slow: SlowSteps, width: int, room: int
     ) -> list[Row]:
         """Slow steps and memory: fewer of the slow ones where not all of it has room."""
         memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
@@ -282,17 +300,45 @@ class TimingPanel(Canvas, can_focus=True):
             text = f"memory {scales.size(memory.active_bytes)} · peak {scales.size(memory.peak_bytes)}"
         self.title(Content(f"Time{spent}"), Content(text))
 
+    def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
+        """What matters most, on one row: the step that is looked at, the rate, and the time to the first token.
+
+        Args:
+            timeline: What is shown.
+            step: The one that is looked at.
+            width: Cells.
+            alone: Whether nothing is drawn below it: then the steps are drawn at its end, where there is room.
+        """
+        prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
+        pieces: list[Row] = []
+        if step is not None:
+            cold = [Segment(f" {COLD}", self.ink("warn"))] if step.ms.cold else []
+            pieces.append(
+                [*self._pair(f"step {count(step.index + 1)} took", milliseconds(step.ms.total)), *cold]
+            )
+        if prefilled is None:
+            pieces += [
+                self._prefilling(timeline),
+                self._pair("prompt", scales.prompt_rate(timeline.prompts.tps)),
+            ]
+        else:
+            pieces += [[Segment(scales.rate(tpot.tps), self.ink("strong"))]] if tpot else []
+            pieces += [self._pair("first token", milliseconds(prefilled.ttft_ms))]
+            pieces += [self._pair("prompt", scales.prompt_rate(prefilled.prompt_tps))] if step is None else []
+        first, *rest = pieces
+        row = side_by_side([self._named(first) if self.frameless else first, *rest], width)
+        left = width - Segment.get_line_length(row) - GAP
+        if not alone or left < _LABEL + _LEAST_SIDE or not self._ms.values:
+            return row
+        return [*row, Segment(" " * GAP), *self._chart(timeline, left, 1)[0]]
+
+    def _named(self, row: Row) -> Row:
+        return [Segment(self.NAME + " " * GAP, self.ink("strong")), *row]
+
     def _latency(self, timeline: Timeline, width: int, deep: bool = False) -> Row:
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
-            done, total = timeline.held, len(timeline.items)
-            spent = sum(chunk.ms for chunk in timeline.prompts.chunks)
-            return self._pairs(
-                (
-                    "prefill",
-                    f"{scales.milliseconds(spent)} for {scales.count(done)} of {scales.count(total)} tokens",
-                )
-            )
+            return self._prefilling(timeline)
         ttft = ("first token", scales.milliseconds(prefilled.ttft_ms))
         first = self._pairs(ttft) + ([self._cold()] if prefilled.cold else [])
         row = first + self._then(tpot, deep, width - Segment.get_line_length(first))
@@ -300,6 +346,11 @@ class TimingPanel(Canvas, can_focus=True):
         if only and Segment.get_line_length(row) > width + GAP:
             row = [*self._pairs(ttft, self._cold_step()), self._cold("both ")]
         return row
+
+    def _prefilling(self, timeline: Timeline) -> Row:
+        done, total = timeline.held, len(timeline.items)
+        spent = sum(chunk.ms for chunk in timeline.prompts.chunks)
+        return self._pair("prefill", f"{milliseconds(spent)} for {count(done)} of {count(total)} tokens")
 
     def _then(self, tpot: Tpot | None, deep: bool, room: int) -> Row:
         """Time per output token; where the line is short, without what is told elsewhere too."""
@@ -335,14 +386,15 @@ class TimingPanel(Canvas, can_focus=True):
 
     def _pairs(self, *pairs: tuple[str, str]) -> Row:
         """Names in grey and numbers in bold, side by side."""
-        muted, strong = self.ink("muted"), self.ink("strong")
-        parts = [(Segment(f"{name} ", muted), Segment(value + " " * GAP, strong)) for name, value in pairs]
-        return [segment for pair in parts for segment in pair]
+        return [segment for pair in pairs for segment in (*self._pair(*pair), Segment(" " * GAP))]
+
+    def _pair(self, name: str, value: str) -> Row:
+        return [Segment(f"{name} ", self.ink("muted")), Segment(value, self.ink("strong"))]
 
     # ---- steps ------------------------------------------------------------------------------
 
     def _chart(
-        self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: Sequence[Outlier] = ()
+        self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: SlowSteps = NONE_SLOW
     ) -> list[Row]:
         """Milliseconds of the last steps; the selected one has the accent colour.
 
@@ -368,7 +420,7 @@ class TimingPanel(Canvas, can_focus=True):
         if rows and part:
             gap = max(1, width - len(label) - len(part))
             rows[0] += [Segment(" " * gap), Segment(label, self.ink("faint"))]
-        marks = [self._marks(seen, wide, slow)] if slow else []
+        marks = [self._marks(seen, wide, slow)] if slow.count else []
         return [*rows, *marks, *(self._axis(seen, len(part)) if widest > 1 else [])]
 
     def _axis(self, seen: range, cells: int) -> list[Row]:
@@ -376,10 +428,10 @@ class TimingPanel(Canvas, can_focus=True):
         line = axis(str(seen.start + 1), str(seen.stop), cells, "steps")
         return [[Segment(line, self.ink("faint"))]] if line else []
 
-    def _marks(self, seen: range, wide: int, slow: Sequence[Outlier]) -> Row:
+    def _marks(self, seen: range, wide: int, slow: SlowSteps) -> Row:
         """A mark under each slow step."""
-        places = {outlier.place for outlier in slow}
-        line = "".join((SLOW if index in places else " ").center(wide) for index in seen)
+        values = self._ms.values
+        line = "".join((SLOW if values[index] > slow.edge else " ").center(wide) for index in seen)
         return [Segment(line, self.ink("warn"))]
 
     def _split(self, step: Step, width: int) -> list[Row]:

@@ -26,10 +26,10 @@ from engine.protocol import (
 )
 from inspector.display import pad, quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.inside.screen import InsideScreen, refused, told
+from inspector.main.inside.screen import TITLED, InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import bits, percent, size
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies
 from inspector.state.session_tree import Item
 from inspector.tools.attention.maps import Triangle, head_maps, ranking
 from inspector.tools.attention.tool import (
@@ -66,6 +66,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     """
 
     TOOL: ClassVar[str] = "attention"
+    HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = ATTENTION_SCREEN
 
     def __init__(self, host: Host, control: AttentionControl) -> None:
@@ -104,7 +105,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
-    def _over(self, answers: Replies[Known], *head: int) -> Known | None:
+    def _over(self, answers: LookReplies[Known], *head: int) -> Known | None:
         """An answer about a path that the token is in: the one on show, or one that ended before."""
         ends = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
         known = (answers.get((end, *head)) for end in ends)
@@ -137,7 +138,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def text_rows(self) -> int:
         """Rows that the text with its numbers needs, up to a third of the screen: the maps can use the others."""
         return max(
-            3, min(TEXT_ROWS, self.size.height // 3, self.text.rows_for(self.path, self.size.width - 4) + 2)
+            3, min(TEXT_ROWS, self.area.height // 3, self.text.rows_for(self.path, self.area.width - 4) + 2)
         )
 
     def heading(self, answer: AttentionRead | None) -> str:
@@ -145,7 +146,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         if self.control.triangle and chosen is not None:
             read = self._over(self.control.triangles, *chosen)
             known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
-            return f"Where {chosen.name} looks from each token{known}"
+            short = f"{chosen.name}, all tokens"
+            forms = (f"Where {chosen.name} looks from each token{known}", f"{short}{known}")
+            return next((form for form in forms if len(form) <= self.area.width - TITLED), short)
         if self.control.order:
             scored = self._over(self.control.scores)
             known = f", over {scored.tokens:,} tokens" if scored is not None else ""
@@ -192,14 +195,18 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             quiet = [[Segment(line, on.ink("muted"))] for line in wrapped(QUIET, width)]
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
             return [*self._main(answer, chosen, on, width, room), *quiet]
+        side_width = width if width < SIDE else max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
+        texts = (line for text in answer.missing for line in wrapped(visible(text), side_width))
+        missing = [[Segment(line, on.ink("muted"))] for line in texts]
         if width < SIDE:
-            main = self._main(answer, chosen, on, width, max(height, MAPS))
-            return [*details.brief(width), [], *main]
-        side_width = max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
+            brief = [*details.brief(width), *missing]
+            if (
+                height <= len(brief) + MAPS
+            ):  # the page scrolls, and the text above has the shares of this head
+                return [*self._main(answer, chosen, on, width, max(height, MAPS)), [], *brief]
+            return [*brief, [], *self._main(answer, chosen, on, width, height - len(brief) - 1)]
         main = self._main(answer, chosen, on, width - side_width - 2, height)
-        missing = [line for text in answer.missing for line in wrapped(visible(text), side_width)]
-        side = details.rows(side_width, height - len(missing))
-        side += [[Segment(line, on.ink("muted"))] for line in missing]
+        side = [*details.rows(side_width, height - len(missing)), *missing]
         return _beside(main, side, width - side_width, on.rich_style)
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
@@ -223,7 +230,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return ranking(answer, self.scores, control.order, chosen, on, width, height)
         return head_maps(answer, chosen, on, width, height)
 
-    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
+    def _absent(
+        self, answers: LookReplies[Any], key: Hashable, on: Canvas, width: int, height: int
+    ) -> list[Row]:
         """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
@@ -244,7 +253,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     @property
     def _says(self) -> Candidate | None:
         """The candidate that the model ranks first after the token."""
-        return min(self.timeline.candidates, key=lambda each: each.rank, default=None)
+        return min(self.candidates, key=lambda each: each.rank, default=None)
 
     # ---- keys -----------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
+from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import EngineClient
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies
 from inspector.widgets.actions import Action, Needs, both
 
 # ---- weights of a head --------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
     return -sum(share * math.log2(share) for share in (*weights, sink) if share > 0)
 
 
-def telling(read: AttentionRead) -> Head | None:
+def most_focused(read: AttentionRead) -> Head | None:
     """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
 
     The first token is left out, since heads rest there that have nothing to do. Without such a head it is the one with
@@ -145,12 +146,12 @@ class AttentionControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.rows = Replies(client, AttentionRead, lambda answer: answer.node)
+        self.rows = LookReplies(client, AttentionRead, lambda answer: answer.node)
         """The weights of all heads, by node."""
-        self.triangles = Replies(
+        self.triangles = LookReplies(
             client, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
-        self.scores = Replies(client, HeadsScored, lambda answer: (answer.node,))
+        self.scores = LookReplies(client, HeadsScored, lambda answer: (answer.node,))
         """These and the triangles by the last node of their path."""
         self.order = 0
         """Place in `ORDERS`."""
@@ -168,7 +169,7 @@ class AttentionControl:
     def chosen(self, read: AttentionRead) -> Head | None:
         """The chosen head, as far as an answer has it; the first time one that looks at something."""
         if self._chosen is None:
-            self._chosen = telling(read)
+            self._chosen = most_focused(read)
         if self._chosen is None or not read.layers:
             return None
         layer = self.layer(read, self._chosen)
@@ -179,6 +180,11 @@ class AttentionControl:
     def layer(read: AttentionRead, head: Head) -> AttentionLayer:
         """The layer of a head, or the nearest that has an attention."""
         return min(read.layers, key=lambda layer: abs(layer.layer - head.layer))
+
+    @property
+    def head(self) -> int:
+        """The number of the chosen head, whatever its layer; the first where none was chosen."""
+        return self._chosen.head if self._chosen is not None else 0
 
     def choose(self, head: Head) -> None:
         """Choose a head, over the text and among all."""
@@ -241,9 +247,9 @@ class AttentionActions(ToolActions):
         self.open_screen(AttentionScreen(self.host, self.control))
 
     def point(self, *place: int) -> None:
-        """Choose a head of a layer."""
-        layer, head = place
-        self.control.choose(Head(layer - 1, head - 1))
+        """Choose a head of a layer; of a layer alone the head that is chosen in another."""
+        layer, *head = place
+        self.control.choose(Head(layer - 1, head[0] - 1 if head else self.control.head))
 
 
 ATTENTION_SCREEN = inside_table(
@@ -267,18 +273,26 @@ ATTENTION_SCREEN = inside_table(
     "with the head that looks most at a single token, neither the first nor the last two. Where a head looks is no "
     "explanation of what the model says.",
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.attention.evidence import ATTENTION_PART
+
+    return (ATTENTION_PART,)
+
+
 ATTENTION = Tool(
     "attention",
     "Attention",
     AttentionActions,
     screen=True,
-    family="inside",
     actions=(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
-            group=LOOK,
+            looks=True,
             synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
-            "which words the model looks at, induction head"),
+            "which words the model looks at, induction head", view="attention"),
     ),
     owners=(ATTENTION_SCREEN,),
+    exports=_exports,
 )  # fmt: skip

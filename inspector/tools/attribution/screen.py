@@ -15,7 +15,7 @@ from inspector.display import pad, quoted, token_label, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies
 from inspector.state.contributions import ContributionRow, compared, head_rows, heads_of, ranked, rows_of
 from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
@@ -38,7 +38,9 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     TOOL: ClassVar[str] = "attribution"
     ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[AttributionRead], choices: AttributionChoices) -> None:
+    def __init__(
+        self, host: Host, answers: LookReplies[AttributionRead], choices: AttributionChoices
+    ) -> None:
         super().__init__(host, answers)
         self._choices = choices
         self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None
@@ -78,7 +80,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
 
     def heading(self, answer: AttributionRead | None) -> str:
         names = [self._label(id) for id in self.asked]
-        if self.size.width < BRIEF:
+        if self.area.width < BRIEF:
             return " − ".join(names) or "Contributions"
         if len(names) == 2:
             return f"Why {quoted(names[0])} rather than {quoted(names[1])}: what each part adds to the difference"
@@ -109,8 +111,10 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         for key in (wanted, (wanted[0], None) if wanted else None):
             if key in keys:
                 return keys.index(key)
-        sizes = [abs(row.value) for row in rows]
-        return sizes.index(max(sizes)) if sizes else 0
+        own = list(range(len(rows)))
+        if wanted is None and self.choices.layer is not None and (answer := self.answer) is not None:
+            own = [at for at in own if answer.parts[rows[at].part].layer == self.choices.layer] or own
+        return max(own, key=lambda at: abs(rows[at].value), default=0)
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -119,14 +123,23 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         if (answer := self.answer) is not None and (rows := self._rows(answer)):
             self.choices.row = rows[max(0, min(len(rows) - 1, self._at(rows) + by))].key
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether what is looked at is an attention whose heads are known, or one of them."""
+        answer = self.answer
+        rows = self._rows(answer) if answer is not None else []
+        return bool(answer and rows and heads_of(answer, answer.parts[rows[self._at(rows)].part]))
+
     def unfold(self) -> None:
         """Show the heads of the attention that is looked at, or fold them."""
         if (answer := self.answer) is None or not (rows := self._rows(answer)):
             return
         row = rows[self._at(rows)]
-        if heads_of(answer, answer.parts[row.part]):
+        if self.has_heads:
             self.choices.unfolded ^= {row.part}
             self.choices.row = row.key
+        else:
+            self.say("It has no heads: ↑↓ goes to an attention, which has")
 
     def unfold_all(self) -> None:
         """Show the heads of every attention; where they are shown, fold them."""
@@ -176,6 +189,8 @@ ROOMY = 12
 """Rows of a view from which on it has more than bars and their sum."""
 HEADS = 4
 """Heads of an attention that the line in words names."""
+WORDS = 2
+"""Lines that it has."""
 AXIS = "│"
 DIRECT = (
     "Direct effect alone: what a part does through later layers is in their bars. "
@@ -392,32 +407,44 @@ class Chart:
     def _sums(self) -> Sequence[str]:
         """Sentences on the sum of the parts, the longest first."""
         read, capped = self.read, self.read.softcap
-        reached, before = plain(read.reached), " before its softcap" if capped else ""
+        reached, before, short = (
+            plain(read.reached),
+            " before its softcap" if capped else "",
+            "before the softcap",
+        )
         if len(read.tokens) != 2:
             after = f", {plain(read.tokens[0].logit)} after it" if capped else ""
             said = f"sums to {plain(read.total)}, the logit{before} is {reached}"
-            return f"{said}{after}", said, f"the logit: {reached}", reached
+            return f"{said}{after}", said, f"{short if capped else 'the logit'}: {reached}", reached
         before = " before their softcap" if capped else ""
         said = f"the logits{before} differ by {reached}"  # their own numbers are above: rounded, they may not subtract
-        return f"sums to {plain(read.total)}, {said}", said, f"the logits: {reached}", reached
+        return (
+            f"sums to {plain(read.total)}, {said}",
+            said,
+            f"{short if capped else 'the logits'}: {reached}",
+            reached,
+        )
 
     def _below(self, width: int) -> list[Row]:
         """The row that is looked at in words; what is not in the bars."""
-        lines = wrapped(self._in_words(), width)[:2] if self.rows else []
+        counts = range(HEADS, -1, -1)
+        forms = [wrapped(self._in_words(heads), width) for heads in counts] if self.rows else [[]]
+        lines = next((form for form in forms if len(form) <= WORDS), forms[-1][:WORDS])
         quiet = [line for text in (*map(visible, self.read.notes), DIRECT) for line in wrapped(text, width)]
         return [
             *[[Segment(line, self.on.rich_style)] for line in lines],
             *[[Segment(line, self._muted)] for line in quiet],
         ]
 
-    def _in_words(self) -> str:
+    def _in_words(self, most: int) -> str:
+        """The row that is looked at: what it adds to each token, and as many of its heads at most."""
         row, tokens = self.rows[self.at], self.read.tokens
         pairs = zip(row.logits, tokens, strict=True)
         adds = ", ".join(f"{signed(value)} to {quoted(label(token))}" for value, token in pairs)
         between = f"; the difference {signed(row.value)}" if len(tokens) == 2 else ""
         heads = sorted(head_rows(self.read, row), key=lambda head: -abs(head.value)) if not row.within else []
-        most = ", ".join(f"{head.name.partition(' ')[2]} {signed(head.value)}" for head in heads[:HEADS])
-        return f"{row.name}: {adds}{between}." + (f" Heads: {most}." if most else "")
+        strongest = ", ".join(f"{head.name.partition(' ')[2]} {signed(head.value)}" for head in heads[:most])
+        return f"{row.name}: {adds}{between}." + (f" Heads: {strongest}." if strongest else "")
 
     def _side(self, raises: bool) -> Style:
         """The ink of a direction."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from engine.frozen import slotted
 from engine.protocol import AttributionRead
+from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.requests import Replies
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.session.requests import LookReplies
 from inspector.state.contributions import compared
 from inspector.widgets.actions import Action, Needs, both
 
 
-@dataclass(slots=True)
+@slotted
 class AttributionChoices:
     """The choices of a person, kept from opening to opening."""
 
@@ -29,6 +31,8 @@ class AttributionChoices:
     """Parts whose heads are shown, by their place in the record."""
     row: tuple[int, int | None] | None = None
     """The row that is looked at; None for the largest."""
+    layer: int | None = None
+    """The layer whose largest row that is; None for the largest of all."""
 
     def at(self, node: int) -> AttributionChoices:
         """These choices, the tokens forgotten where they were chosen at another node."""
@@ -42,7 +46,7 @@ class AttributionActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = Replies(
+        self.answers = LookReplies(
             host.controller.client,
             AttributionRead,
             lambda answer: (answer.node, tuple(token.id for token in answer.tokens)),
@@ -58,8 +62,12 @@ class AttributionActions(ToolActions):
             choices.against = highlighted.id
         self.open_screen(AttributionScreen(self.host, self.answers, choices))
 
+    def point(self, *place: int) -> None:
+        """Choose the largest part of a layer."""
+        self.choices.layer, self.choices.row = place[0] - 1, None
 
-_PART = "Look at another part: the line under the bars tells it in words."
+
+_PART = "Look at another part: the line under the bars says it in words."
 ATTRIBUTION_SCREEN = inside_table(
     "In the contributions",
     *both(("attribution.part_before", "attribution.next_part"), ("Part before", "Next part"), _PART,
@@ -69,7 +77,7 @@ ATTRIBUTION_SCREEN = inside_table(
     Action("attribution.heads", "Heads",
            "Show the heads of the attention that is looked at, or fold them. `{attribution.all_heads}` does so for "
            "all.",
-           lambda own: own.unfold(), hint="heads", worth=7),
+           lambda own: own.unfold(), hint=lambda own: "heads" if own.has_heads else "", worth=7),
     Action("attribution.all_heads", "All heads", "Show the heads of every attention, or fold them.",
            lambda own: own.unfold_all(), hint="all heads", worth=2, place=1, listed=False),
     Action("attribution.sort", "Sort", "Sort by size, heads in their attention's place, or in the order of the layers.",
@@ -78,24 +86,32 @@ ATTRIBUTION_SCREEN = inside_table(
           "Take another candidate's logit apart.", lambda own, by: own.follow_other(by), by=(1, -1), hint="other",
           worth=5, one=True),
     *both(("attribution.compare", "attribution.compare_back"), ("Compare", "Compare back"),
-          "Compare it with another candidate; first the one highlighted on the main screen.",
+          "Compare it with another candidate; first the highlighted one.",
           lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=5, one=True),
     Action("attribution.alone", "One or two", "Look at one token alone, or at the difference of two.",
            lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
     *walking(),
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.attribution.evidence import CONTRIBUTIONS_PART
+
+    return (CONTRIBUTIONS_PART,)
+
+
 ATTRIBUTION = Tool(
     "attribution",
     "Contributions",
     AttributionActions,
     screen=True,
-    family="inside",
     actions=(
         Action("attribution", "Contributions",
             "Show what each layer, attention, MLP and head adds to the logit of a token.", AttributionActions.open,
-            Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
+            Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
             synonyms="direct logit attribution, feature attribution, saliency, importance, which part matters, "
-            "logit difference"),
+            "logit difference", view="contributions"),
     ),
     owners=(ATTRIBUTION_SCREEN,),
+    exports=_exports,
 )  # fmt: skip

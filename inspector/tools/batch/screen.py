@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Button, Static, TextArea
+from textual.widgets import Button, TextArea
 
 from engine.errors import EngineError
 from engine.frozen import frozen
@@ -28,7 +28,7 @@ from engine.protocol import (
     Record,
 )
 from inspector.config.presets import FORM
-from inspector.display import pad, quoted, token_label, truncate, visible
+from inspector.display import pad, quoted, token_label, truncate, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -36,9 +36,9 @@ from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import BatchSoFar, LaneSoFar
 from inspector.tools.batch.tool import BATCH_SCREEN, BatchControl
 from inspector.tools.batch.words import compared_words, difference_words, ending, held_words, totals_words
-from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, note
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
-from inspector.widgets.charts import FREE, bar
+from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
 from inspector.widgets.inks import panel_css
@@ -50,10 +50,10 @@ ABOUT = (
     "Several prompts at once: a lane for each, one forward for all",
     "",
     "Shorter prompts get padding before them (░), which the masks hide.",
-    "A lane that ends makes room for one that waits,",
-    "or runs on for nothing until all have ended, if the batch is static.",
+    "A lane that ends makes room for one that waits; in a static batch it runs on for nothing until all have ended.",
     "",
 )
+PADDING = "░"
 MOST_PADDING = 12
 """Cells of padding that are drawn at most: its number stands behind them."""
 LEAST_TEXT = 8
@@ -61,7 +61,7 @@ MOST_LINES = 4
 """Lines of a lane at most, where there is room."""
 HEAD, END = 7, 12
 """Cells of a lane's number and state, and of how it ended."""
-NARROW = 60
+NARROW = 56
 """Cells below which the words of these are short."""
 
 
@@ -116,8 +116,8 @@ class LaneList(Canvas):
         ]
         roomy = width >= NARROW
         count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
-        wide = END if roomy else END // 2
-        end = truncate(ending(lane) if lane.state != "live" else "", wide)
+        wide = self._end_cells(END if roomy else END // 2)
+        end = truncate(_end(lane), wide)
         tail = [
             Segment(count, self.ink("muted")),
             Segment(pad(end, wide), self.ink("warn" if lane.ended else "muted")),
@@ -128,9 +128,14 @@ class LaneList(Canvas):
         indented = [[Segment(" " * HEAD), *row] for row in more]
         return [[*head, *first, filled, *tail], *indented, *([] for _ in range(lines - 1 - len(more)))]
 
+    def _end_cells(self, most: int) -> int:
+        """Cells of the column that tells how lanes ended: it leaves the texts what it doesn't need."""
+        lanes = self.shown_batch.lanes if self.shown_batch is not None else ()
+        return min(most, max((END // 2, *(cell_len(_end(lane)) for lane in lanes))))
+
     def _parts(self, lane: LaneSoFar) -> list[tuple[str, Style]]:
         """Padding, prompt and what was decoded, the last token of a lane that goes on by itself."""
-        padding = FREE * min(lane.padding, MOST_PADDING)
+        padding = PADDING * min(lane.padding, MOST_PADDING)
         padding += f"{lane.padding} " if lane.padding > MOST_PADDING else ""
         prompt, said = visible(lane.opened.text), visible(lane.text)
         if self.shown_batch is not None and self.shown_batch.opened.node is not None:
@@ -140,6 +145,11 @@ class LaneList(Canvas):
         if not said.endswith(last):  # a mark that joins what is before it
             last = ""
         return [*parts, (said[: len(said) - len(last)], self.rich_style), (last, self.ink("accent"))]
+
+
+def _end(lane: LaneSoFar) -> str:
+    """How a lane ended, or what it waits for; empty while it goes on."""
+    return ending(lane) if lane.state != "live" else ""
 
 
 def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Style) -> list[Row]:
@@ -157,9 +167,15 @@ def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Sty
     chars = [(char, style) for text, style in parts for char in text[-(room * lines + 1) :]]
     rows = _broken(chars, room)
     while len(rows) > lines:
-        chars = [("…", cut), *chars[max(2, (len(rows) - lines - 1) * room // 2) :]]
+        chars = [("…", cut), *_from_a_word(chars[max(2, (len(rows) - lines - 1) * room // 2) :], room)]
         rows = _broken(chars, room)
     return [list(Segment.simplify(Segment(char, style) for char, style in row)) for row in rows]
+
+
+def _from_a_word(chars: Sequence[tuple[str, Style]], room: int) -> Sequence[tuple[str, Style]]:
+    """Characters from the beginning of a word on, where one begins within a line."""
+    blank = next((n for n, (char, _) in enumerate(chars[:room]) if char == " "), -1)
+    return chars[blank + 1 :]
 
 
 def _broken(chars: Sequence[tuple[str, Style]], room: int) -> list[list[tuple[str, Style]]]:
@@ -180,8 +196,8 @@ def _broken(chars: Sequence[tuple[str, Style]], room: int) -> list[list[tuple[st
 
 # ---- one lane, and all of them ------------------------------------------------------------------
 
-LABEL = 14
-"""Cells of a candidate's text; half of them where there is little room."""
+LABEL = 16
+"""Cells of a candidate's text and the blank behind it; half of them where there is little room."""
 FIGURES = 21
 """Cells of a candidate's probabilities, and of its mark."""
 
@@ -231,14 +247,14 @@ class LaneDetail(Canvas):
         picked = next((each.text for each in choice.candidates if each.id == choice.picked), "")
         head = f"{what}: {quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
         return [
-            [Segment(truncate(head, width), self.ink("muted"))],
+            [Segment(truncate_words(head, width), self.ink("muted"))],
             *(self._candidate(each, choice, width) for each in choice.candidates),
         ]
 
     def _candidate(self, each: Candidate, choice: Distribution, width: int) -> Row:
         picked = each.id == choice.picked
         wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2
-        label, room = pad(token_label(each.text, each.raw), wide), max(0, width - wide - FIGURES)
+        label, room = pad(token_label(each.text, each.raw), wide - 1) + " ", max(0, width - wide - FIGURES)
         figures = f"{percent(each.prob):>9}{percent(each.sampler_prob) if each.cut_by is None else 'cut':>9}"
         ink = "strong" if picked else "" if each.cut_by is None else "faint"
         return [
@@ -395,14 +411,11 @@ class BatchScreen(ToolScreen[int]):
         self._view = 0
         self._typed = ""
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="batch-place")
+    def body(self) -> ComposeResult:
         yield LaneList(id="batch-lanes")
         with Container(id="batch-below"):
             yield LaneDetail(id="batch-lane")
             yield BatchFigures(id="batch-all")
-        yield Static(id="batch-status")
-        yield KeyLine(id="batch-keys")
 
     @property
     def current(self) -> BatchSoFar | None:
@@ -419,7 +432,7 @@ class BatchScreen(ToolScreen[int]):
 
     def show(self) -> None:
         """Show everything, now."""
-        if not self.query("#batch-keys"):
+        if not self.query("#tool-keys"):
             return
         batch, lane = self.current, self.lane
         self.place = lane.number if lane is not None else 0
@@ -450,7 +463,7 @@ class BatchScreen(ToolScreen[int]):
         name = visible(facts.name) if facts else ""
         step = f"step {batch.steps}" if batch is not None else ""
         parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
-        self.write("batch", " · ".join(filter(None, parts)))
+        self.write(" · ".join(filter(None, parts)))
 
     def _kind(self) -> str:
         """The kind of the batch, in words, and its lanes at once."""

@@ -19,9 +19,8 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.config.presets import lanes
 from inspector.keys import key_for
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS
@@ -69,6 +68,8 @@ class BatchControl:
         Raises:
             PromptError: A line names what is no setting, or a value that can't be.
         """
+        from inspector.config.presets import lanes
+
         own = self.controller.setup.prompt
         return lanes(lines, LanePrompt("", own.chat, own.system, own.options), self.controller.setup.settings)
 
@@ -226,8 +227,9 @@ BATCH = Tool(
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
             BatchActions.open, Needs.MODEL | Needs.ENGINE,
             recorded=lambda own: own.control.batch is not None,
-            group=LOOK,
-            synonyms="several prompts, many prompts, batch of prompts, continuous batching, parallel prompts"),
+            looks=True,
+            synonyms="several prompts, many prompts, batch of prompts, continuous batching, parallel prompts",
+            view="batch"),
     ),
     owners=(BATCH_SCREEN,),
 )  # fmt: skip

@@ -44,6 +44,7 @@ class _Columns:
 
 _WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 32)
 _NORMAL = _Columns(4, 9, 0, 10, 0, 24)
+_MEDIUM = _Columns(3, 9, 0, 0, 0, 24)
 _NARROW = _Columns(3, 8, 0, 0, 0, 10)
 
 
@@ -104,7 +105,7 @@ class BeamTable(Canvas):
 
     def _columns(self, width: int) -> _Columns:
         """Those that fit, the words no wider than they must be."""
-        columns = _WIDE if width >= 100 else _NORMAL if width >= 70 else _NARROW
+        columns = _WIDE if width >= 100 else _NORMAL if width >= 70 else _MEDIUM if width >= 56 else _NARROW
         words = max(cell_len(state_phrase(entry, columns is _NARROW)) for entry in self.entries)
         return replace(columns, standing=min(max(columns.standing, 6), words + 2), short=columns is _NARROW)
 

@@ -42,9 +42,12 @@ from inspector.tools.beams.entries import (
 )
 from inspector.tools.beams.panels import BeamTable, BeamTextPanel, BeamTree
 from inspector.tools.beams.tool import BEAM_FORM, BEAM_SCREEN, BeamControl
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
+
+_LEAST_BEGUN = 12
+"""Cells of the text before the beams below which less is told of the token that they replace."""
 
 # ---- the settings -------------------------------------------------------------------------------
 
@@ -242,16 +245,13 @@ class BeamScreen(ToolScreen[int]):
         self._setting = False
         """Whether the form was asked for; without a search it is there anyway."""
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="beam-place")
+    def body(self) -> ComposeResult:
         yield BeamForm(id="beam-form")
         yield Static(id="beam-asked")
         yield BeamTable(id="beam-table")
         yield BeamTree(id="beam-lattice")
         yield BeamTextPanel(id="beam-reading")
         yield Static(id="beam-against")
-        yield Static(id="beam-status")
-        yield KeyLine(id="beam-keys")
 
     def begin(self) -> None:
         """Begin with the settings, where there is no search."""
@@ -281,7 +281,7 @@ class BeamScreen(ToolScreen[int]):
 
     def show(self) -> None:
         """Show everything, now."""
-        if not (self.is_current and self.query("#beam-keys")):
+        if not (self.is_current and self.query("#tool-keys")):
             return  # it is left, or not there yet: records come all the time
         beams = self.host.controller.timeline.of(BeamHistory)
         self.listed = entries(beams, self.step) if self.step else []
@@ -316,18 +316,18 @@ class BeamScreen(ToolScreen[int]):
 
     def _write(self) -> None:
         """The lines around the panels."""
-        width, entry = self.size.width - 2, self.entry
+        width, entry = self.area.width - 2, self.entry
         search, beams = self.control.search, self.host.controller.timeline.of(BeamHistory)
         settings = settings_phrase(search, width < 64) if search else ""
         self.query_one("#beam-asked", Static).update(Content(settings))
         against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
         self.query_one("#beam-against", Static).update(Content(against))
-        self.write("beam", self._begun_after(width), failed=bool(self._failure()))
+        self.write(self._begun_after(width), failed=bool(self._failure()))
 
     @property
     def views(self) -> tuple[frozenset[str], ...]:
         """The panels that `tab` goes through, at this size."""
-        height = self.app.size.height
+        height = self.area.height + 2
         single = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
         if height < LOW:
             return single
@@ -406,6 +406,8 @@ class BeamScreen(ToolScreen[int]):
         head, tail = (
             ("Beams begin after ", _replaced(timeline)) if self.setting else ("Beams began after ", "")
         )
+        if width - cell_len(head) - cell_len(tail) < _LEAST_BEGUN:
+            tail = tail.partition(", step")[0]
         text = Content(_end_of(timeline, node, width - cell_len(head) - cell_len(tail) - 1))
         mark, instead = Content.styled("▌", "$primary"), Content.styled(tail, "$text-warning")
         return Content.styled(head, "bold") + text + mark + instead

@@ -9,12 +9,13 @@ from typing import Any
 from engine.beam_settings import BeamSettings
 from engine.protocol import GoOnBeams, MoveTo, SearchBeams
 from inspector.keys import key_for
-from inspector.main.tool import BRANCH, Host, Tool, ToolActions
+from inspector.main.evidence import ExportPart
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
-from inspector.widgets.actions import HELP, THEME, Action, ActionTable, Needs, back, both, note, screen_table
+from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, both, note, screen_table
 
 # ---- what the engine is asked -------------------------------------------------------------------
 
@@ -152,10 +153,9 @@ BEAM_SCREEN = screen_table(
     Action("beams.first", "First step", _LOOK_ENDS, lambda own: own.look(-own.step)),
     Action("beams.last", "Last step", _LOOK_ENDS, lambda own: own.to_last()),
     *both(("beams.next_view", "beams.view_before"), ("Next view", "View before"), "Change between list, tree and text.",
-          lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=4, place=2, one=True),
+          lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=7, place=2, one=True),
     Action("beams.new", "New search", "Set up another search; `{beams.go}` starts it.", lambda own: own.set_up(),
            Needs.ENGINE, hint=_viewing("new"), worth=6, place=1),
-    replace(THEME, hint=""),
     replace(HELP, hint=_viewing("help"), worth=1),
     back("beams.leave", "Go back; the search waits, and `{beams}` goes on with it."),
     priority=False,
@@ -171,6 +171,14 @@ BEAM_FORM = ActionTable(
     ),
     when=lambda own: own.setting, told=False,
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.beams.evidence import BEAMS_PART
+
+    return (BEAMS_PART,)
+
+
 BEAMS = Tool(
     "beams",
     "Beam search",
@@ -181,8 +189,8 @@ BEAMS = Tool(
             "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
             "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None, hint="beams", worth=2, place=110,
-            group=BRANCH,
-            synonyms="beams, n best, hypotheses, search for the most probable text"),
+            synonyms="beams, n best, hypotheses, search for the most probable text", view="beams"),
     ),
     owners=(BEAM_FORM, BEAM_SCREEN),
+    exports=_exports,
 )  # fmt: skip

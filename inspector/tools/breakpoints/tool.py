@@ -17,7 +17,7 @@ from engine.protocol import Candidate, Step
 from inspector.config.preferences import SavedBreakpoints
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.tool import LOOK, STEP, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.state.breakpoints import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -38,10 +38,14 @@ class Landmark:
     name: str
     rule: str
     """When a token is one: what it has, as the end of a sentence."""
-    slots: Callable[[Timeline], list[int]]
-    """The slots of a path that are one, in order."""
+    stands: Callable[[Timeline, int], bool]
+    """Whether the token of a slot is one."""
     describe: Callable[[Timeline, int], str]
     """A description of the one at a slot; printable."""
+
+    def slots(self, timeline: Timeline) -> list[int]:
+        """The slots of a path that are one, in order."""
+        return [slot for slot in range(len(timeline.items)) if self.stands(timeline, slot)]
 
 
 def surprisal(item: Item) -> float | None:
@@ -51,17 +55,18 @@ def surprisal(item: Item) -> float | None:
     return None if item.logprob is None else max(0.0, -item.logprob / math.log(2))
 
 
-def _surprises(timeline: Timeline) -> list[int]:
-    """Slots of the tokens that the model hardly expected."""
-    bits = (surprisal(item) for item in timeline.items)
-    return [slot for slot, value in enumerate(bits) if value is not None and value >= SURPRISE_BITS]
+def _is_surprise(timeline: Timeline, slot: int) -> bool:
+    """Whether the model hardly expected a token."""
+    bits = surprisal(timeline.items[slot])
+    return bits is not None and bits >= SURPRISE_BITS
 
 
-def _forks(timeline: Timeline) -> list[int]:
-    """Slots where another token was nearly as probable as the first, or where another was taken too."""
-    best = [_best_two(item) for item in timeline.items]
-    close = (two is not None and two[0].prob - two[1].prob < FORK_MARGIN for two in best)
-    return [slot for slot, near in enumerate(close) if near or len(timeline.siblings(slot)) > 1]
+def _is_fork(timeline: Timeline, slot: int) -> bool:
+    """Whether another token was nearly as probable as the first in its place, or was taken there too."""
+    if len(timeline.siblings(slot)) > 1:
+        return True
+    two = _best_two(timeline.items[slot])
+    return two is not None and two[0].prob - two[1].prob < FORK_MARGIN
 
 
 def _best_two(item: Item) -> tuple[Candidate, Candidate] | None:
@@ -92,15 +97,19 @@ def _label(item: Item | Candidate) -> str:
 SURPRISE = Landmark(
     "surprise",
     "has 4 bits of surprisal or more, a probability of 6.25 % or less",
-    _surprises,
+    _is_surprise,
     _describe_surprise,
 )
 FORK = Landmark(
     "fork point",
     "has less than 10 % between its first two candidates, or branches",
-    _forks,
+    _is_fork,
     _describe_fork,
 )
+
+
+COUNTED = 5_000
+"""Tokens of a path up to which all places of a kind are counted; reading the candidates of 100,000 takes seconds."""
 
 
 def go(timeline: Timeline, kind: Landmark, by: int) -> str:
@@ -109,6 +118,8 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
     Returns:
         What there is, or that there is none; printable.
     """
+    if len(timeline.items) > COUNTED:
+        return _go_far(timeline, kind, by)
     slots, slot = kind.slots(timeline), timeline.slot
     if not slots:
         return f"No {kind.name} on this path: one {kind.rule}{_unread(timeline)}"
@@ -118,6 +129,16 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
         return _no_more(kind, by, before if by > 0 else len(slots) - after)
     timeline.select(slots[place])
     return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.describe(timeline, slots[place])}"
+
+
+def _go_far(timeline: Timeline, kind: Landmark, by: int) -> str:
+    """The same on a long path, whose other places aren't counted."""
+    on, back = range(timeline.slot + 1, len(timeline.items)), range(timeline.slot - 1, -1, -1)
+    found = next((slot for slot in (on if by > 0 else back) if kind.stands(timeline, slot)), None)
+    if found is None:
+        return f"No {kind.name} {'after' if by > 0 else 'before'} this token{_unread(timeline)}"
+    timeline.select(found)
+    return f"{kind.name.capitalize()}: {kind.describe(timeline, found)}"
 
 
 def _no_more(kind: Landmark, by: int, others: int) -> str:
@@ -190,22 +211,23 @@ BREAKPOINTS = Tool(
             "Run over the tokens that the model is sure of, to where the one to come has less than 50 %: less than all "
             "others together. Breakpoints and stops hold too; again to pause.",
             lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
-            Needs.DISTRIBUTION | Needs.ENGINE, group=STEP,
+            Needs.DISTRIBUTION | Needs.ENGINE,
             synonyms="next uncertain token, uncertainty, confidence, interesting tokens, fast forward"),
         Action("breakpoints", "Breakpoints",
             "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
-            BreakpointActions.open, Needs.ENGINE, group=STEP,
+            BreakpointActions.open, Needs.ENGINE,
+            hint="breakpoints", worth=5, place=62,
             synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
         Action("previous_surprise", "Surprise before",
             "Look at the surprise before: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
-            lambda own: own.go(SURPRISE, -1), Needs.DISTRIBUTION, group=LOOK),
+            lambda own: own.go(SURPRISE, -1), Needs.DISTRIBUTION, looks=True),
         Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.go(SURPRISE, 1),
-            Needs.DISTRIBUTION, group=LOOK),
+            Needs.DISTRIBUTION, looks=True),
         Action("previous_fork", "Fork point before",
             "Look at the fork point before: less than 10 % between the first two candidates, or branches.",
-            lambda own: own.go(FORK, -1), Needs.DISTRIBUTION, group=LOOK),
+            lambda own: own.go(FORK, -1), Needs.DISTRIBUTION, looks=True),
         Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.go(FORK, 1),
-            Needs.DISTRIBUTION, group=LOOK),
+            Needs.DISTRIBUTION, looks=True),
     ),
     owners=(BREAKPOINT_KEYS,),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from itertools import accumulate
 from engine.frozen import frozen
 from engine.protocol import Step
 from engine.timing import warm
+from engine.tree import common_prefix
 from inspector import scales
 from inspector.scales import METRIC
 from inspector.state.branches import ROOT
@@ -190,6 +191,9 @@ class Comparison:
     right: Sequence[Item]
     shared: int
     """Tokens that both begin with."""
+    same: int
+    """Tokens that follow with the same ids on both sides though they were computed twice: above 0 only where something
+    else than a token made a branch, as interventions do."""
     meetings: tuple[Meeting, ...]
     """The runs of the same tokens; counted from the parting."""
     pairs: tuple[Pair, ...]
@@ -235,18 +239,26 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
     begun = shared(left, right)
     one, other = left[begun:], right[begun:]
     cumulative = _cumulative(one), _cumulative(other)
-    met = meetings([item.id for item in one], [item.id for item in other])
+    same = common_prefix((item.id for item in one), (item.id for item in other))
+    met = (*([Meeting(0, 0, same)] if same else []), *_later(one, other, same))
     both = (Pair(place, place, True) for place in range(begun))
     return Comparison(
         left,
         right,
         begun,
+        same,
         met,
         (*both, *_parted(begun, pairs(len(one), len(other), met))),
         cumulative,
         tuple(one - other for one, other in zip(*cumulative, strict=False)),
         (totals(one), totals(other)),
     )
+
+
+def _later(left: Sequence[Item], right: Sequence[Item], same: int) -> Iterator[Meeting]:
+    """The meetings behind the tokens that are the same from the first one on."""
+    for met in meetings([item.id for item in left[same:]], [item.id for item in right[same:]]):
+        yield Meeting(met.left + same, met.right + same, met.length)
 
 
 def _parted(shared: int, after: Iterable[Pair]) -> Iterator[Pair]:
@@ -335,12 +347,12 @@ def lines(comparison: Comparison) -> Iterator[Line]:
     met = iter(comparison.meetings)
     for place, pair in enumerate(comparison.pairs):
         if place == comparison.shared:
-            yield Rule(_parting(comparison))
-            before = False
+            yield Rule(_parting(comparison), joins=comparison.same > 0)
+            before = comparison.same > 0 and next(met, None) is not None
         if pair.joined and not before:
             yield Rule(_meeting(next(met)), joins=True)
         elif before and not pair.joined:
-            yield Rule("they part again")
+            yield Rule(_parting_again(comparison, place))
         yield pair
         before = pair.joined
     if len(comparison.pairs) == comparison.shared:
@@ -350,28 +362,42 @@ def lines(comparison: Comparison) -> Iterator[Line]:
 
 
 def _parting(comparison: Comparison) -> str:
-    shared = f"after {_tokens(comparison.shared)} that both share"
+    shared = f"after {scales.count(comparison.shared)} shared token{'' if comparison.shared == 1 else 's'}"
+    if comparison.same:
+        return f"two branches of the same {tokens_words(comparison.same)} from here on, {shared}"
     for side, totals in zip(SIDES, comparison.totals, strict=True):
         if not totals.tokens:
             return f"the {side} one ends here, {shared}"
     return f"they part here, {shared}"
 
 
+def _parting_again(comparison: Comparison, place: int) -> str:
+    """The rule at a pair that is not the same on both sides, after pairs that are."""
+    if place > comparison.shared + comparison.same:
+        return "they part again"
+    for side, totals in zip(SIDES, comparison.totals, strict=True):
+        if totals.tokens == comparison.same:
+            return f"the {side} one ends here"
+    return f"they part here, after the same {tokens_words(comparison.same)}"
+
+
 def _meeting(meeting: Meeting) -> str:
-    words = f"they meet again: the same {_tokens(meeting.length)}"
+    words = f"they meet again: the same {tokens_words(meeting.length)}"
     if not meeting.shift:
         return words
     return f"{words}, {abs(meeting.shift)} later on the {SIDES[meeting.shift > 0]}"
 
 
-def _tokens(count: int) -> str:
+def tokens_words(count: int) -> str:
+    """`24 tokens`."""
     return f"{scales.count(count)} token{'' if count == 1 else 's'}"
 
 
 def summary(comparison: Comparison) -> str:
     """The extent to which two branches are the same, in a few words."""
-    if not comparison.meetings:
-        return f"they share no {LEAST} tokens in a row after the parting"
-    same = sum(meeting.length for meeting in comparison.meetings)
-    times = "once" if len(comparison.meetings) == 1 else f"{len(comparison.meetings)} times"
-    return f"they meet again {times}, for {_tokens(same)}"
+    again = comparison.meetings[1 if comparison.same else 0 :]
+    times = "once" if len(again) == 1 else f"{len(again)} times"
+    met = f"they meet again {times}, for {tokens_words(sum(meeting.length for meeting in again))}"
+    if comparison.same:
+        return f"the same {tokens_words(comparison.same)}" + (f"; {met}" if again else "")
+    return met if again else f"they share no {LEAST} tokens in a row after that"

@@ -17,8 +17,9 @@ from textual.strip import Strip
 
 from engine.frozen import frozen
 from inspector import scales
-from inspector.display import pad, token_label, truncate
+from inspector.display import joined_to_fit, pad, token_label, truncate, truncate_words
 from inspector.state.session_tree import Item
+from inspector.tools.compare.changes import LEAST_SEEN, TokenChange, by_size
 from inspector.tools.compare.comparison import (
     LEFT,
     RIGHT,
@@ -99,6 +100,48 @@ def fitting(width: int) -> PairColumns:
     return next((form for form in FORMS if width - form.cells >= TOKEN_CELLS), FORMS[-1])
 
 
+# ---- the columns between the halves: what differs where both have the same token ----------------
+
+
+@frozen
+class ChangeColumn:
+    """One number of a token that both have: right less left."""
+
+    head: str
+    cells: int
+    text: Callable[[TokenChange], str]
+
+
+CHANGE = ChangeColumn("Δp", 9, lambda change: _points(change.prob))
+CHANGE_BITS = ChangeColumn("Δbits", 8, lambda change: scales.signed(change.bits))
+LEAST_KL = ChangeColumn(
+    "KL ≥", 7, lambda change: "" if change.kl_bits is None else scales.bits(change.kl_bits)
+)
+CHANGE_FORMS: tuple[tuple[ChangeColumn, ...], ...] = (
+    (CHANGE, CHANGE_BITS, LEAST_KL),
+    (CHANGE, LEAST_KL),
+    (CHANGE,),
+)
+"""From the roomiest to the narrowest."""
+_LARGEST = "◆"
+
+
+def _points(difference: float) -> str:
+    """A difference of two probabilities in hundredths: `−21.00`."""
+    return scales.signed(100 * difference)
+
+
+def fitting_changes(width: int) -> tuple[ChangeColumn, ...]:
+    """The most columns between the halves of a table of `width` cells that leave those their surprisals, or else
+    their probabilities."""
+    for form in CHANGE_FORMS:
+        half = (width - _GUTTER - sum(column.cells for column in form)) // 2 - _MARK
+        needed = PairColumns(True, (PROB, BITS) if form is CHANGE_FORMS[0] else (PROB,), False)
+        if half - needed.cells >= TOKEN_CELLS:
+            return form
+    return CHANGE_FORMS[-1]
+
+
 # ---- both, token for token ----------------------------------------------------------------------
 
 HEAD = 2
@@ -140,18 +183,28 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         self.lines: list[Line] = []
         self._places: list[int] = []
         self._columns: PairColumns = fitting(0)
+        self._changes: dict[int, TokenChange] = {}
+        """By the place of the pair."""
+        self._largest: int | None = None
+        """The place of the one whose probability differs most."""
+        self._between: tuple[ChangeColumn, ...] = ()
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED)
 
     # ---- what is shown ----------------------------------------------------------------------
 
-    def show(self, comparison: Comparison, names: tuple[str, str]) -> None:
+    def show(
+        self, comparison: Comparison, names: tuple[str, str], changes: Sequence[TokenChange] = ()
+    ) -> None:
         """Show a comparison; the cursor stays where it is, as far as there are lines.
 
         Args:
             comparison: What is shown.
             names: Of left and right; printable.
+            changes: Of the tokens that both have though they were made twice.
         """
         self.comparison, self.names = comparison, names
+        self._changes = {each.place: each for each in changes}
+        self._largest = next((each.place for each in by_size(changes)), None)
         self.lines = list(lines(comparison))
         self._places = [place for place, line in enumerate(self.lines) if isinstance(line, Pair)]
         self.cursor = max(0, min(self.cursor, len(self._places) - 1))
@@ -203,6 +256,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
     def restyle(self) -> None:
         """Every line looks different: another comparison, theme or width."""
         self._strips.clear()
+        self._between = fitting_changes(self.scrollable_size.width) if self._changes else ()
         self._columns = fitting(self._half - _MARK)
         self.refresh()
 
@@ -220,14 +274,19 @@ class CompareTable(ScrollView, Inked, can_focus=True):
             return
         line = self.scroll_offset.y + at.y - HEAD
         if line < len(self.lines) and isinstance(self.lines[line], Pair):
-            side = LEFT if at.x < self._half + _GUTTER // 2 else RIGHT
+            side = LEFT if at.x < self._half + self._gutter // 2 else RIGHT
             self.post_message(self.PairClicked(self._places.index(line), side))
 
     # ---- drawing ----------------------------------------------------------------------------
 
     @property
+    def _gutter(self) -> int:
+        """Cells between the halves."""
+        return _GUTTER + sum(column.cells for column in self._between)
+
+    @property
     def _half(self) -> int:
-        return max(0, (self.scrollable_size.width - _GUTTER) // 2)
+        return max(0, (self.scrollable_size.width - self._gutter) // 2)
 
     @property
     def _token_cells(self) -> int:
@@ -250,16 +309,18 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         left, right = (
             Segment(pad(f"{'◉' if side == self.side else '○'} {name}", self._half),
                     chosen if side == self.side else other)
-            for side, name in enumerate(self.names)
+            for side, name in enumerate(joined_to_fit(each.split(" · "), self._half - 2) for each in self.names)
         )  # fmt: skip
-        return [left, Segment(" " * _GUTTER), right]
+        between = "right less left" if self._gutter > 2 * _GUTTER + 15 else ""
+        return [left, Segment(between.center(self._gutter), other), right]
 
     def _heads(self) -> Row:
         text = " " * _MARK + (pad("pos", POSITION_CELLS - 1, True) + " " if self._columns.position else "")
         text += pad("token", self._token_cells)
         text += "".join(pad(column.head, column.cells, True) for column in self._columns.numbers)
         text += pad("sum", SUM_CELLS, True) if self._columns.sum else ""
-        return [Segment(text + " " * _GUTTER + text, self.ink("muted"))]
+        between = "".join(pad(column.head, column.cells, True) for column in self._between)
+        return [Segment(text + between + " " * _GUTTER + text, self.ink("muted"))]
 
     def _row(self, comparison: Comparison, line: Line) -> Row:
         if isinstance(line, Rule):
@@ -269,16 +330,28 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         ink = "faint" if self._is_shared(comparison, line) else "good" if line.joined else "muted"
         return [
             *self._side(comparison, line, LEFT),
+            *self._changed(line),
             Segment(_BESIDE[same, same and line.joined], self.ink(ink)),
             *self._side(comparison, line, RIGHT),
         ]
+
+    def _changed(self, line: Pair) -> Row:
+        """The columns between the halves: of a token that both have, right less left."""
+        cells = sum(column.cells for column in self._between)
+        change = self._changes.get(line.left) if line.left is not None else None
+        if change is None or not cells:
+            return [Segment(" " * cells)]
+        largest = change.place == self._largest
+        ink = self.ink("accent" if largest else "strong" if abs(change.prob) >= LEAST_SEEN else "faint")
+        numbers = "".join(pad(column.text(change), column.cells, True) for column in self._between)
+        return [Segment(f"{' ' + _LARGEST}{numbers[2:]}" if largest else numbers, ink)]
 
     def _is_shared(self, comparison: Comparison, line: Pair) -> bool:
         return line.left is not None and line.left < comparison.shared
 
     def _rule(self, rule: Rule) -> Row:
         width = self.scrollable_size.width
-        words = truncate(f" {rule.words} ", max(0, width - 4))
+        words = truncate_words(f" {rule.words} ", max(0, width - 4))
         text = f"──{words}".ljust(width, "─")
         return [Segment(text, self.ink("good" if rule.joins else "warn"))]
 

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import events, getters, on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
 from inspector.display import quoted, token_label, visible
+from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.scales import METRIC, bits
 from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.compare.changes import TokenChange, apart, by_size, change_words, changes, lead
 from inspector.tools.compare.comparison import LEFT, RIGHT, Comparison, compare, nearest, others
 from inspector.tools.compare.panels import CompareTable, GapChart, TotalsPanel
 from inspector.tools.compare.tool import COMPARE_SCREEN, ComparedPlace
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 
+LOW, LOW_LED = 16, 21
+"""Rows of the answer below which the figures are left out: without and with words above the table."""
+SLIM = 56
+"""Cells of the answer below which the chart beside the figures has too few columns to be read."""
+NARROW = 80
+"""Cells below which the status has no divergence of a token."""
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
 
@@ -38,15 +47,17 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     ACTIONS: ClassVar[ActionTable] = COMPARE_SCREEN
     AUTO_FOCUS = "#compare-table"
 
+    lead = getters.query_one("#compare-lead", Static)
     table = getters.query_one("#compare-table", CompareTable)
     gap = getters.query_one("#compare-gap", GapChart)
     totals = getters.query_one("#compare-totals", TotalsPanel)
-    status = getters.query_one("#compare-status", Static)
 
     def __init__(self, host: Host, other: int) -> None:
         super().__init__(host)
         self.other = other
         self.comparison: Comparison | None = None
+        self.changes: tuple[TokenChange, ...] = ()
+        """Of the tokens that both have though they were made twice."""
         self._others: list[int] = []
         self._seen: tuple[int, ...] = ()
 
@@ -55,13 +66,12 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         """The one shown; another model brings another."""
         return self.host.controller.timeline
 
-    def compose(self) -> ComposeResult:
+    def body(self) -> ComposeResult:
+        yield Static(id="compare-lead")
         yield CompareTable(id="compare-table")
         with Horizontal(id="compare-figures"):
             yield GapChart(id="compare-gap")
             yield TotalsPanel(id="compare-totals")
-        yield Static(id="compare-status")
-        yield KeyLine(id="compare-keys")
 
     def on_mount(self) -> None:
         """Begin where they part; go on looking whether the tree grows."""
@@ -69,10 +79,10 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self.call_after_refresh(self._begin)
         self.set_interval(LOOK_SECONDS, self._look)
 
-    def on_resize(self, event: events.Resize) -> None:
-        """As much as there is room for."""
-        self.set_class(event.size.height < 16, "-low")
-        super().on_resize(event)
+    def _fit(self) -> None:
+        """Leave the figures out where they would leave the table no room, and the chart where it would have none."""
+        self.set_class(self.area.height < (LOW_LED if self.lead.display else LOW), "-low")
+        self.set_class(self.area.width < SLIM, "-slim")
 
     # ---- what is compared -------------------------------------------------------------------
 
@@ -102,7 +112,12 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self._seen = self._stamp()
         self._others = others(self.timeline) or [self.other]
         self.comparison = compare(list(self.timeline.items), self.timeline.tree.path(self.other))
-        self.table.show(self.comparison, self._names(self.comparison))
+        self.changes = changes(self.comparison)
+        words = lead(self.comparison, self.changes, apart(self.timeline.tree, self.comparison))
+        self.lead.update(Content(words))
+        self.lead.display = bool(words)
+        self._fit()
+        self.table.show(self.comparison, self._names(self.comparison), self.changes)
         self.totals.put(self.comparison)
         self._pointed()
 
@@ -148,8 +163,8 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def show(self) -> None:
         """Show the status."""
-        self.status.update(Content(self.said or self.situation()))
-        self.status.set_class(bool(self.said), "-answer")
+        self._fit()
+        self.write()
 
     def situation(self) -> str:
         """The token under the cursor, and what enter does with it."""
@@ -158,8 +173,16 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             return ""
         item = comparison.items(pair)[self.table.side]
         if item is None:
-            return "There is no token on this side. tab goes to the other one"
+            return f"There is no token on this side. {key_for('compare.other_side')} goes to the other one"
         label = quoted(token_label(item.text, item.raw))
+        change = next((each for each in self.changes if each.place == self.table.cursor), None)
+        if change is not None:
+            before, after = (METRIC["surprisal"].value(each) for each in (change.left, change.right))
+            surprisal = (
+                f"{bits(before)} → {bits(after)} bits" if before is not None and after is not None else ""
+            )
+            figures = f"{label}: {change_words(change, self.size.width >= NARROW)}, {surprisal}. "
+            return f"{figures}⏎ {'looks at' if self.table.side == LEFT else 'goes to'} it"
         if self.table.side == LEFT:
             return f"⏎ looks at {label}, token {item.position + 1} of this path"
         return f"⏎ goes to {label}, token {item.position + 1} of this branch"
@@ -188,6 +211,21 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         else:
             self.say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.")
 
+    @property
+    def differing(self) -> list[TokenChange]:
+        """The tokens whose probabilities differ, the largest difference first."""
+        return by_size(self.changes)
+
+    def go_to_largest(self) -> None:
+        """Go to the largest difference of a probability; from there to the next largest, and round."""
+        places = [each.place for each in self.differing]
+        if not places:
+            self.say("There are no tokens that both have after the same ones with other probabilities.")
+            return
+        here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
+        self._point(places[here % len(places)])
+        self.table.centre()
+
     @on(CompareTable.PairClicked)
     def _clicked(self, message: CompareTable.PairClicked) -> None:
         self._point(message.place, message.side)
@@ -210,7 +248,9 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         comparison, pair, side = self.comparison, self.table.pair, self.table.side
         slot = None if pair is None else pair.left if side == LEFT else pair.right
         if comparison is None or slot is None:
-            self.say("There is no token on this side here. tab goes to the other one")
+            self.say(
+                f"There is no token on this side here. {key_for('compare.other_side')} goes to the other one"
+            )
         else:
             self.dismiss(ComparedPlace(None if side == LEFT else self.other, slot))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.frozen import frozen
 from engine.protocol import MoveTo
-from inspector.main.tool import BRANCH, Tool, ToolActions, replayed
+from inspector.main.tool import Tool, ToolActions, replayed
 from inspector.tools.compare.comparison import LEFT, RIGHT, nearest
-from inspector.widgets.actions import THEME, Action, Needs, back, both, screen_table
+from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
 ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
 
@@ -63,6 +61,9 @@ COMPARE_SCREEN = screen_table(
     *both(("compare.next_meeting", "compare.meeting_before"), ("Next meeting", "Meeting before"),
           "Go to where they meet or part next, or did before.", lambda own, by: own.go_to_meeting(by), by=(1, -1),
           hint="meetings", worth=3, place=5),
+    Action("compare.largest", "Largest",
+           "Of the same tokens made differently: go to the largest difference of a probability (`◆`), then the next.",
+           lambda own: own.go_to_largest(), hint=lambda own: "largest" if own.differing else "", worth=6, place=3),
     Action("compare.other_side", "Other side", _SIDE, lambda own: own.go_to_side(), hint="side", worth=5, place=2),
     *both(("compare.left", "compare.right"), ("Left", "Right"), _SIDE, lambda own, side: own.go_to_side(side),
           by=(LEFT, RIGHT)),
@@ -71,7 +72,6 @@ COMPARE_SCREEN = screen_table(
           worth=7, place=4),
     Action("compare.go", "Go there", "Go to the token under the cursor, on its branch.", lambda own: own.go(),
            hint="go there", worth=6, place=3),
-    replace(THEME, hint=""),
     back("compare.leave", "Go back."),
 )  # fmt: skip
 COMPARE = Tool(
@@ -82,8 +82,8 @@ COMPARE = Tool(
         Action("compare", "Compare",
             "Set the current path against another branch, token for token: where they part, where they meet "
             "again, and what each is worth.", CompareActions.open, Needs.DISTRIBUTION, hint=replayed("compare"),
-            worth=4, place=130, group=BRANCH,
-            synonyms="diff, compare branches, difference of two branches, side by side"),
+            worth=4, place=130,
+            synonyms="diff, compare branches, difference of two branches, side by side", view="compare"),
     ),
     owners=(COMPARE_SCREEN,),
 )  # fmt: skip

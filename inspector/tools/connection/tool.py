@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.main.tool import SET_UP, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.widgets.actions import Action, dialog_table
 
 HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
@@ -37,7 +37,7 @@ CONNECTION = Tool(
     actions=(
         Action("connection", "Engine",
             "Show how it stands with an engine elsewhere: try a lost connection again now, or give it up.",
-            ConnectionActions.open, group=SET_UP,
+            ConnectionActions.open,
             synonyms="remote, server, connect, remote engine, network, reconnect"),
     ),
     owners=(CONNECTION_KEYS,),

@@ -6,7 +6,6 @@ their cells of text are printable and no formulas.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -17,7 +16,7 @@ from engine.protocol import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.keys import key_for, with_keys
-from inspector.main.tool import LOOK, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.scales import METRIC, size
 from inspector.state.branches import made
 from inspector.state.conditions import by_token, in_short, made_with
@@ -110,6 +109,8 @@ def _text(items: Sequence[Item]) -> str:
 
 def table(timeline: Timeline, items: Sequence[Item]) -> str:
     """A path as lines of cells with tabs between them, and a line of names."""
+    import csv
+
     out = io.StringIO()
     pairs = zip(items, by_token(timeline.tree, items), strict=True)
     lines = ((*_row(item), guarded("; ".join(each.short for each in found))) for item, found in pairs)
@@ -219,9 +220,9 @@ COPY = Tool(
     actions=(
         Action("copy", "Copy",
             "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            CopyActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="clipboard, copy text, copy as json"),
+            CopyActions.open, Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
         Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
-            CopyActions.selection, group=LOOK),
+            CopyActions.selection, looks=True),
     ),
     owners=(COPY_KEYS,),
 )  # fmt: skip

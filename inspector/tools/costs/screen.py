@@ -11,7 +11,6 @@ from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import Static
 
 from engine import protocol
 from engine.protocol import (
@@ -31,8 +30,8 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, milliseconds, size
 from inspector.tools.costs.tables import by_layer, by_role, works
-from inspector.tools.costs.tool import COST_SCREEN, LAYERS, PARTS, CostControl
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.tools.costs.tool import BITS, COST_SCREEN, LAYERS, PARTS, CostControl
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar, curves
 
@@ -74,29 +73,31 @@ class ProfileScreen(ToolScreen[None]):
         self.control = control
         self.page = page
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="cost-place")
+    def body(self) -> ComposeResult:
         yield PageView(id="cost-view")
-        yield Static(id="cost-status")
-        yield KeyLine(id="cost-keys")
 
     def on_mount(self) -> None:
         """Ask for what the page needs."""
         self.control.enter()
         self.control.want(*NEEDS[self.page])
 
+    @property
+    def opener(self) -> str:
+        """The KV cache at fewer bits is an answer of its own."""
+        return "compare_kv" if self.page == BITS else "profile"
+
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
         self.view.put(PAGES[self.page], self._draw)
-        self.write("cost", self._tabs(), self._failure is not None)
+        self.write(self._tabs(), self._failure is not None)
 
     def _tabs(self) -> Content:
         """The pages, the present one reversed."""
-        names = PAGES if self.size.width >= 72 else SHORT
+        names = PAGES if self.area.width >= 72 else SHORT
         parts = [
-            Content.styled(f" {n + 1} {name} ", "reverse bold" if n == self.page else "")
+            Content.styled(f" {name} ", "reverse bold" if n == self.page else "")
             for n, name in enumerate(names)
         ]
         return Content(" ").join(parts)
@@ -220,22 +221,23 @@ def parts_page(
         for name, value in roles
     ]  # fmt: skip
     facts = _facts(on, [*_reading(roofline), ("how", profiled.how)], width)
-    page = [*_against(on, profiled), [], *rows, *facts]
+    page = [*_against(on, profiled, width), [], *rows, *facts]
     room = min(12, height - len(page) - 2)
     return [*page, [], *_roof(on, roofline, width, room)] if roofline and room >= _LEAST_ROOF else page
 
 
-def _against(on: Canvas, profiled: Profiled) -> list[Row]:
+def _against(on: Canvas, profiled: Profiled, width: int) -> list[Row]:
     """The whole step with fences, set against the same one without."""
     muted, strong = on.ink("muted"), on.ink("strong")
     times = profiled.fenced_ms / profiled.unfenced_ms if profiled.unfenced_ms else 0.0
-    return [
-        [
-            Segment("whole step: fenced ", muted), Segment(milliseconds(profiled.fenced_ms), strong),
-            Segment("   unfenced ", muted), Segment(milliseconds(profiled.unfenced_ms), strong),
-            Segment(f"   fences make it {times:.2f} times as long", muted),
-        ]
+    whole = [
+        Segment("whole step: fenced ", muted), Segment(milliseconds(profiled.fenced_ms), strong),
+        Segment("   unfenced ", muted), Segment(milliseconds(profiled.unfenced_ms), strong),
     ]  # fmt: skip
+    made = f"fences make it {times:.2f} times as long"
+    if sum(part.cell_length for part in whole) + len(made) + 3 <= width:
+        return [[*whole, Segment(f"   {made}", muted)]]
+    return [whole, [Segment(made, muted)]]
 
 
 def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
@@ -355,9 +357,13 @@ def bits_page(on: Canvas, compared: KVCompared, width: int) -> list[Row]:
     """The table of one sequence in caches of several precisions."""
     measured = [cost for cost in compared.costs if not cost.refused]
     top = max((cost.used_bytes for cost in measured), default=0)
-    head = f"{'':9}{'bytes':>11}{'by formula':>13}{'largest change':>17}{'mean':>9}  top token"
+    long = f"{'':9}{'bytes':>11}{'by formula':>13}{'largest change':>17}{'mean':>9}  top token"
+    short = f"{'':9}{'bytes':>8}{'formula':>9}{'largest':>9}{'mean':>9}  top"
+    least = f"{'':9}{'bytes':>8}{'largest':>9}{'mean':>9}  top"
+    forms = (long, (11, 13, 17)), (short, (8, 9, 9)), (least, (8, 0, 9))
+    head, cells = next((form for form in forms if len(form[0]) + len(" same") <= width), forms[-1])
     rows: list[Row] = [[Segment(head, on.ink("muted"))]]
-    rows += [_cost(on, cost, top, max(0, width - len(head) - 4)) for cost in measured]
+    rows += [_cost(on, cost, cells, top, max(0, width - len(head) - 4)) for cost in measured]
     refused = [(f"{cost.bits} bits", cost.refused) for cost in compared.costs if cost.refused]
     notes = [("note", note) for note in sorted({cost.note for cost in measured if cost.note})]
     change = "of the logits after the path, absolute, against the model's own type"
@@ -365,13 +371,15 @@ def bits_page(on: Canvas, compared: KVCompared, width: int) -> list[Row]:
     return [*rows, *_facts(on, [*facts, ("formula", compared.formula)], width)]
 
 
-def _cost(on: Canvas, cost: KVCost, top: int, room: int) -> Row:
+def _cost(on: Canvas, cost: KVCost, cells: tuple[int, int, int], top: int, room: int) -> Row:
     own = cost.group_size is None
     changes = ("·", "·") if own else (f"{cost.largest_change:.3g}", f"{cost.mean_change:.3g}")
     same = "·" if own else "the same" if cost.same_top else "another"
-    figures = f"{size(cost.formula_bytes):>13}{changes[0]:>17}{changes[1]:>9}  {same:<9}"
+    used, formula, largest = cells
+    told = size(cost.formula_bytes) if formula else ""
+    figures = f"{told:>{formula}}{changes[0]:>{largest}}{changes[1]:>9}  {same:<9}"
     return [
-        Segment(f"{cost.bits:>3} bits ", on.rich_style), Segment(f"{size(cost.used_bytes):>11}", on.ink("strong")),
+        Segment(f"{cost.bits:>3} bits ", on.rich_style), Segment(f"{size(cost.used_bytes):>{used}}", on.ink("strong")),
         Segment(figures, on.ink("warn") if not own and not cost.same_top else on.rich_style),
         Segment(f"  {bar(cost.used_bytes / top if top else 0.0, room)}" if room >= 6 else "", on.data(0.45)),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from engine.protocol import (
     Profiled,
     RooflineMeasured,
 )
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
@@ -112,19 +112,11 @@ class CostActions(ToolActions):
         self.open_screen(ProfileScreen(self.host, self.control, page))
 
 
-def _page(place: int, name: str) -> Action:
-    """The action that shows a page."""
-    return Action(f"costs.{name}", name.capitalize(),
-                  "Show the parts of a step, layers, roofline, or the KV cache at fewer bits.",
-                  lambda own: own.show_page(place))  # fmt: skip
-
-
 COST_SCREEN = screen_table(
     "While a step is taken apart",
     Action("costs.next_page", "Next page", "Show the next page, or the one before.", lambda own: own.turn(1),
            hint="page", worth=9, place=-2),
     Action("costs.page_before", "Page before", "Show the next page, or the one before.", lambda own: own.turn(-1)),
-    *map(_page, (PARTS, LAYERS, ROOFLINE, BITS), ("parts", "layers", "roofline", "bits")),
     Action("costs.again", "Again", "Measure again; while it is measured, stop.", lambda own: own.measure_again(),
            Needs.ENGINE, hint=lambda own: "stop" if own.control.job.running else "again", worth=6),
     note("up down", "Scroll the page.", "scroll", 5, place=-1),
@@ -140,13 +132,13 @@ COSTS = Tool(
         Action("profile", "Take a step apart",
             "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
             "roofline.", CostActions.parts, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.control.profiled is not None or own.control.roofline is not None, group=LOOK,
+            recorded=lambda own: own.control.profiled is not None or own.control.roofline is not None, looks=True,
             synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
-            "cost of a step"),
+            "cost of a step", view="step"),
         Action("compare_kv", "Quantized KV",
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.", CostActions.bits,
-            Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.compared is not None, group=LOOK,
-            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits"),
+            Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.compared is not None, looks=True,
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits", view="KV bits"),
     ),
     owners=(COST_SCREEN,),
 )  # fmt: skip

@@ -18,6 +18,8 @@ LABEL = 16
 """Cells of a token at most."""
 FIGURES = 54
 """Cells of the figures, of the space around them and of what marks an outlier."""
+SHARES = 38
+"""Cells of the shares and of the space before them: how many draws that were is told where there is more room."""
 DEEPEST = 12
 ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
@@ -35,21 +37,24 @@ def frequency_lines(drawn: DrawsCounted, width: int = 100, rows: int | None = No
     if rows is not None:
         drawn = with_others(drawn, max(1, rows - 2))
     names = [token_label(each.text) for each in drawn.outcomes]
-    wide = min(LABEL, max([len("others"), *map(cell_len, names)]))
+    wide = min(LABEL, max([len("others"), *map(cell_len, names)]), max(len("others"), width - SHARES))
+    counts = width >= wide + SHARES + len(f"  {'draws':>6}")
     room = min(BAR, width - wide - FIGURES)
     top = max((max(each.count / drawn.draws, each.prob) for each in drawn.outcomes), default=0.0)
-    head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<18}  {'draws':>6}"
-    lines = [head]
+    head = f"{pad('token', wide)}  {'stated':>7}  {'came':>7}  {'95 % of it':<18}"
+    lines = [f"{head}  {'draws':>6}" if counts else head]
     for name, each in zip(names, drawn.outcomes, strict=True):
         share = each.count / drawn.draws
         band = f"{percent(each.low)} to {percent(each.high)}"
         drawn_bar = bar(share / top if top else 0.0, room).rstrip() if room > 2 else ""
         outside = " !" if outlying(each, drawn.draws) else ""
-        figures = f"{percent(each.prob):>7}  {percent(share):>7}  {band:<18}  {each.count:>6}"
+        figures = f"{percent(each.prob):>7}  {percent(share):>7}  {band:<18}"
+        figures += f"  {each.count:>6}" if counts else ""
         lines.append(f"{pad(name, wide)}  {figures}  {drawn_bar}{outside}")
     if drawn.others_prob > 0 or drawn.others:
         share = drawn.others / drawn.draws
-        figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}  {'':<18}  {drawn.others:>6}"
+        figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}"
+        figures += f"  {'':<18}  {drawn.others:>6}" if counts else ""
         lines.append(f"{pad('others', wide)}  {figures}")
     return [*lines, verdict(drawn)]
 

@@ -9,16 +9,16 @@ from textual import getters
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Static
 
-from engine.protocol import BatchEnded, BatchStep, DrawsCounted, Record
+from engine.protocol import Record
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.state.batch import Batches
 from inspector.tools.draws.report import frequency_lines, tree_lines, verdict
 from inspector.tools.draws.tool import DRAWS_SCREEN, DrawControl
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css
 
@@ -30,6 +30,8 @@ ABOUT = (
 )
 LOW = 20
 """Rows below which one panel is shown at a time."""
+LEAST = 10
+"""Rows up to which the panel has that of its heading, too."""
 
 
 class LinesPanel(Canvas):
@@ -65,7 +67,7 @@ class DrawsScreen(ToolScreen[None]):
     TOOL: ClassVar[str] = "draws"
     ACTIONS: ClassVar[ActionTable] = DRAWS_SCREEN
     MEASURES: ClassVar[str] = "A count of draws"
-    TELLING: ClassVar[tuple[type[Record], ...]] = (DrawsCounted, BatchStep, BatchEnded)
+    TELLING: ClassVar[tuple[type[Record], ...]] = Batches.changing()
     AUTO_FOCUS = ""
 
     table = getters.query_one("#draws-table", LinesPanel)
@@ -76,23 +78,23 @@ class DrawsScreen(ToolScreen[None]):
         self.control = control
         self._view = 0
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="draws-place")
+    def body(self) -> ComposeResult:
         with Container(id="draws-panels"):
             yield LinesPanel(id="draws-table")
             yield LinesPanel(id="draws-tree")
-        yield Static(id="draws-status")
-        yield KeyLine(id="draws-keys")
 
     # ---- showing ----------------------------------------------------------------------------
+
+    @property
+    def turns(self) -> bool:
+        """Whether there are two panels, and room for one."""
+        return self.control.continued is not None and self.room < LOW
 
     def show(self) -> None:
         """Show everything, now."""
         drawn, continued = self.control.drawn, self.control.continued
-        one = self.room < LOW
-        tree = continued is not None
-        self.table.display = not (one and tree and self._view % 2)
-        self.grown.display = tree and (not one or not self.table.display)
+        self.table.display = not (self.turns and self._view % 2)
+        self.grown.display = continued is not None and not (self.turns and self.table.display)
         lines: list[str] = []
         if drawn is not None:
             width, height = self.table.size
@@ -111,9 +113,8 @@ class DrawsScreen(ToolScreen[None]):
         where = f"after {quoted(token_label(item.text, item.raw))}" if item is not None else ""
         if after is not None:
             where = f"in the place of {quoted(token_label(after.text, after.raw))}"
-        name = visible(timeline.facts.name) if timeline.facts else ""
-        parts = ("Draws", "recorded" if self.recorded else where, name, self._asked())
-        self.write("draws", " · ".join(filter(None, parts)))
+        parts = ("Draws", "recorded" if self.recorded else where, self._asked())
+        self.write(" · ".join(filter(None, parts)) if self.room > LEAST else "")
 
     def _asked(self) -> str:
         """The number and length of the next draws."""

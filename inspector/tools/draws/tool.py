@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.protocol import DrawMany, DrawsCounted
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.evidence import ExportPart
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.batch import Batches, BatchSoFar
@@ -84,12 +85,20 @@ DRAWS_SCREEN = screen_table(
           "Longer continuations, or shorter ones: from two tokens on a tree of what came.",
           lambda own, by: own.control.lengthen(by), by=(1, -1), needs=Needs.ENGINE, hint="length", worth=6),
     Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
-           hint="panel", worth=3),
+           hint=lambda own: "panel" if own.turns else "", worth=3),
     back("draws.leave", "Go back."),
     text="`stated` is the sampler's probability, `came` the share of the draws, and 95 % of it Wilson's interval: "
-    "where the stated probability lies outside of it, a `!` says so (one in twenty does by chance). Chi-square tells "
-    "of all of them at once.",
+    "where the stated probability lies outside of it, a `!` says so (one in twenty does by chance). Chi-square tests "
+    "all of them at once.",
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.draws.evidence import ODDS_PART
+
+    return (ODDS_PART,)
+
+
 DRAWS = Tool(
     "draws",
     "Draws",
@@ -99,8 +108,10 @@ DRAWS = Tool(
         Action("draws", "What are the odds",
             "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.of(Batches).drawn is not None, group=LOOK,
-            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair"),
+            recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True,
+            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair",
+            view="odds"),
     ),
     owners=(DRAWS_SCREEN,),
+    exports=_exports,
 )  # fmt: skip

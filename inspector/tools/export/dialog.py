@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from textual import on
+from textual.containers import VerticalGroup
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
@@ -15,10 +16,12 @@ from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.tool import Wanted
-from inspector.widgets.actions import ActionTable, dialog_table, fields, taking
+from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.fields import Choice, SafeInput, Ticks
 
+EVIDENCE = tuple(format.name for format in FORMATS.values() if format.evidence)
+"""Kinds with what was looked at."""
 PICTURE = "svg"
 LESSON = "lesson"
 """The web page of a lesson, where its recording is on show."""
@@ -39,14 +42,32 @@ class ExportDialog(Dialog[Wanted]):
         name: The kind that is chosen at first.
         stem: The file's name without its end.
         lesson: Whether a lesson's recording is on show.
+        looked: Names of what was looked at.
+        without: Those of it that are not ticked.
+        nothing: The sentence where nothing was.
     """
 
-    ACTIONS: ClassVar[ActionTable] = dialog_table("In an export", *fields(), taking(), told=False)
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In an export",
+        *fields(),
+        note("space", hint=lambda own: own.tick_word, worth=5),
+        taking(),
+        told=False,
+    )
     HEADING: ClassVar[str] = "Export"
     APPLY: ClassVar[str] = "Export"
 
-    def __init__(self, name: str, stem: str, lesson: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        stem: str,
+        lesson: bool = False,
+        looked: Sequence[str] = (),
+        without: Collection[str] = (),
+        nothing: str = "",
+    ) -> None:
         super().__init__()
+        self._looked, self._without, self._nothing = looked, without, nothing
         self._lesson, self._stem = lesson, stem
         self._kind = name if lesson or name != LESSON else "html"
         self._destination = Destination("Export")
@@ -56,6 +77,11 @@ class ExportDialog(Dialog[Wanted]):
         labels = LABELS if self._lesson else LABELS[:-1]
         yield Choice(labels, NAMES.index(self._kind), id="export-what")
         yield Remark(PURPOSES[NAMES.index(self._kind)], id="export-purpose")
+        unticked = (place for place, name in enumerate(self._looked) if name in self._without)
+        with VerticalGroup(id="export-evidence") as group:
+            group.display = self._kind in EVIDENCE
+            yield Label("what was looked at", classes="field-label", markup=False)
+            yield Ticks(self._looked, unticked, id="export-ticks") if self._looked else Remark(self._nothing)
         yield Label("file", classes="field-label", markup=False)
         end = _end(self._kind)
         yield SafeInput(f"{self._stem}.{end}", f"session.{end}", id="export-path")
@@ -65,11 +91,16 @@ class ExportDialog(Dialog[Wanted]):
         """Begin in the choice."""
         self.query_one("#export-what", Choice).focus()
 
+    def on_descendant_focus(self) -> None:
+        """The line of keys has those of the field."""
+        self.query_one(KeyLine).show()
+
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
         """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
         name = NAMES[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(PURPOSES[message.choice.chosen])
+        self.query_one("#export-evidence").display = name in EVIDENCE
         field = self.query_one("#export-path", SafeInput)
         before, dot, end = field.value.rpartition(".")
         if dot and end in NAMES:
@@ -88,7 +119,16 @@ class ExportDialog(Dialog[Wanted]):
         except PathError as error:
             self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
         else:
-            self.dismiss(Wanted(name, path, force))
+            self.dismiss(Wanted(name, path, force, frozenset(self._unticked())))
+
+    @property
+    def tick_word(self) -> str:
+        """The word for the key that ticks what was looked at."""
+        return "tick" if isinstance(self.focused, Ticks) else ""
+
+    def _unticked(self) -> Iterator[str]:
+        for ticks in self.query(Ticks):
+            yield from (self._looked[place] for place in ticks.without)
 
 
 def _end(name: str) -> str:

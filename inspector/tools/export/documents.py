@@ -15,25 +15,30 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import pairwise, zip_longest
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from engine.frozen import frozen
-from engine.protocol import AttentionRead, Candidate, Distribution, PromptToken, Step
+from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import guarded, hex_bytes, token_label, visible
+from inspector.main.elements import element, likeliest, millionths, number, written
+from inspector.main.evidence import Exported
 from inspector.scales import KL_BITS, METRIC, bits, count, milliseconds, others_prob, percent, size
 from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, TextCondition, by_token
-from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.export.evidence import beside_column, beside_section, evidence, likeliest
-from inspector.tools.export.markup import element, filled, millionths, number, written
+from inspector.tools.export.evidence import evidence
+from inspector.tools.export.markup import filled
 from inspector.tools.export.recording import (
     Recording,
     TreePath,
     left_out,
     model_figures,
     paths,
+    places_of,
+    rows_of,
     settings_figures,
     totals,
 )
@@ -186,6 +191,7 @@ def markdown_report(recording: Recording) -> str:
         _captions(recording, branches),
         _surprises(recording.items),
         _branches(branches),
+        _looked_at(recording),
         _step_rows(recording.items),
     ]
     if source := recording.source:
@@ -257,6 +263,39 @@ def _branches(paths: Sequence[TreePath]) -> list[str]:
     return ["## Branches", "", *_markdown_table(heading, table, "lrlrr")]
 
 
+def _looked_at(recording: Recording) -> list[str]:
+    """What was looked at: the same elements as those of the page, without their drawings."""
+    lines = [line for article in evidence(recording) for line in _markdown(article)]
+    return ["## What was looked at", *lines] if lines else []
+
+
+_HEADINGS = {"h3": "###", "h4": "####"}
+
+
+def _markdown(made: Element) -> Iterator[str]:
+    """An element as lines of Markdown; drawings are left out, and the paragraph after each, which explains it."""
+    text = "".join(made.itertext())
+    if made.tag in ("table", "dl"):
+        rows = [[_markdown_cell(cell) for cell in line] for line in made.iter() if line.tag in ("div", "tr")]
+        named = rows if made.tag == "table" else [["what", "value"], *rows]
+        columns = [column for column in zip_longest(*named, fillvalue="") if any(column)]
+        yield from ("", f"**{escaped(caption)}**") if (caption := made.findtext("caption")) else ()
+        yield from ("", *_table_lines(*zip(*columns, strict=True))) if columns else ()
+    elif made.tag in _HEADINGS:
+        yield from ("", f"{_HEADINGS[made.tag]} {escaped(text)}")
+    elif made.tag == "p":
+        yield from ("", escaped(text))
+    elif made.tag != "svg":
+        for before, each in pairwise((made, *made)):
+            if (before.tag, each.tag) != ("svg", "p"):
+                yield from _markdown(each)
+
+
+def _markdown_cell(made: Element) -> str:
+    text = escaped("".join(made.itertext()))
+    return f"**{text}**" if text and made.get("class") == "leads" else text
+
+
 def _step_rows(items: Sequence[Item]) -> list[str]:
     table = [_step_row(item) for item in items if isinstance(item, Step)]
     heading = ("step", "token", "probability", "sampler", "bits", "rank", "model entropy", "time", "KV")
@@ -275,11 +314,15 @@ def _place(item: Item) -> str:
 
 
 def _markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
-    align = align or "l" * len(heading)
+    return _table_lines(heading, *([escaped(cell) for cell in line] for line in lines), align=align)
+
+
+def _table_lines(heading: Sequence[str], *lines: Sequence[str], align: str = "") -> Iterator[str]:
+    """A table whose cells are Markdown."""
     yield f"| {' | '.join(heading)} |"
-    yield f"|{'|'.join('---:' if side == 'r' else '---' for side in align)}|"
+    yield f"|{'|'.join('---:' if side == 'r' else '---' for side in align or 'l' * len(heading))}|"
     for line in lines:
-        yield f"| {' | '.join(escaped(cell) for cell in line)} |"
+        yield f"| {' | '.join(line)} |"
 
 
 # ---- a recording as one web page ----------------------------------------------------------------
@@ -307,10 +350,8 @@ def web_page(recording: Recording) -> str:
 
 
 def _evidence(recording: Recording) -> str:
-    """The views of the inside that were opened, as one section; empty where none was."""
-    articles = evidence(recording, places_of(tree_rows(recording)))
-    if (second := beside_section(recording)) is not None:
-        articles.append(second)
+    """What was looked at, as one section; empty where nothing was, or nothing goes along."""
+    articles = evidence(recording)
     if not articles:
         return ""
     return written(element("section", element("h2", "What was looked at"), *articles, id="evidence"))
@@ -340,40 +381,25 @@ def data(recording: Recording) -> Json:
     """
     timeline = recording.timeline
     listed = paths(recording)
-    rows = _rows(listed)
+    rows = rows_of(listed)
     places = places_of(rows)
-    second = beside_column(recording, places)
+    seen = Exported(timeline, recording.items, places)
+    found = {name: value for part in recording.parts for name, value in part.data(seen).items()}
     return {
         "title": recording.title,
         "source": recording.source,
         "model": list(model_figures(recording)),
         "settings": list(settings_figures(recording)),
         "left_out": left_out(timeline),
-        "metrics": [*(_metric(name) for name in METRIC if name != "off"), *([KL] if second else [])],
-        "second": second or None,
+        "metrics": [*(_metric(name) for name in METRIC if name != "off"), *([KL] if "second" in found else [])],
+        "second": found.get("second"),
         "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
         "paths": [_path(recording, path, places) for path in listed],
         "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
         "marks": _marks(recording, places),
-        "inside": attention_rows(recording.timeline.of(Looks), places),
+        "inside": found.get("inside", []),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
-
-
-def tree_rows(recording: Recording) -> list[Item]:
-    """Every token of the page."""
-    return _rows(paths(recording))
-
-
-def places_of(rows: Iterable[Item]) -> dict[int, int]:
-    """Row of each node."""
-    return {item.node: place for place, item in enumerate(rows)}
-
-
-def _rows(paths: Iterable[TreePath]) -> list[Item]:
-    """Every token of some paths, parents before their children."""
-    items = {item.node: item for path in paths for item in path.items}
-    return list(items.values())
 
 
 def _metric(name: str) -> Json:
@@ -509,34 +535,6 @@ def _times(step: Step | None) -> list[Any] | None:
     return [*values, *marks]
 
 
-LEAST = 0.004
-"""Weights below are left out: no token's colour shows them."""
-
-
-def attention_rows(looks: Looks, places: Mapping[int, int]) -> list[list[Any]]:
-    """Rows of the tokens whose attention was read, each with it.
-
-    Args:
-        looks: Of the session.
-        places: Row of each node.
-    """
-    return [[places[node], _attention(read)] for node, read in looks.attention.items() if node in places]
-
-
-def _attention(read: AttentionRead) -> list[Any]:
-    """For each head its layer and number, from 1, then pairs of a place in the path and a weight in per mille."""
-    return [
-        [layer.layer + 1, head + 1, *_weights(layer.over(head, read.tokens))]
-        for layer in read.layers
-        for head in range(layer.heads)
-    ]
-
-
-def _weights(row: tuple[float, ...]) -> list[int]:
-    pairs = [(place, round(weight * 1000)) for place, weight in enumerate(row) if weight >= LEAST]
-    return [number for pair in pairs for number in pair]
-
-
 # ---- a picture of the screen --------------------------------------------------------------------
 
 _FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")
@@ -571,15 +569,17 @@ class Format:
     """Its content, as a phrase."""
     make: Callable[[Recording], str]
     """Its text, of the recording's path."""
+    evidence: bool = False
+    """Whether what was looked at goes along."""
 
 
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
         Format("html", "page", "one page to share: every token with its candidates, branches and charts",
-               web_page),
+               web_page, evidence=True),
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
-               markdown_report),
+               markdown_report, evidence=True),
         Format("csv", "CSV", "the tokens of the path as a table, one a row", csv_table),
         Format("txt", "text", "the text, and under it what it was made with if not by the model alone", plain_text),
     )

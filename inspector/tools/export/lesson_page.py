@@ -6,7 +6,7 @@ put together from it, and the page's policy lets no other script run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -14,13 +14,9 @@ from xml.etree.ElementTree import Element
 from engine.errors import EngineError
 from engine.frozen import frozen
 from engine.protocol import (
-    BeamEnded,
     Candidate,
     Distribution,
-    Hypothesis,
-    LensCell,
     PromptToken,
-    RaceStep,
     Record,
     Step,
 )
@@ -28,17 +24,20 @@ from engine.settings import BY_NAME
 from inspector.display import token_label, visible
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
-from inspector.lessons.lesson import Beat, Lesson
-from inspector.lessons.play import Card, LessonPhase, LessonPlay
+from inspector.lessons.lesson import Beat, Lesson, LessonPhase
+from inspector.lessons.play import Card, LessonPlay
+from inspector.main.elements import element, hint, row, table, written
+from inspector.main.evidence import ExportPart
 from inspector.scales import METRIC, bits, count, milliseconds, others_prob, percent, size
 from inspector.state.conditions import conditions
-from inspector.state.inside import Looks
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.documents import running
-from inspector.tools.export.markup import element, filled, hint, row, table, written
+from inspector.tools.export.markup import filled
 
 SCRIPTS = ("numbers.js", "lesson.js")
+Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
+"""Makes tables of what is on show, what happened since the beat began, and what its beat asks."""
 
 
 @frozen
@@ -52,12 +51,13 @@ class ShownBeat:
     """None where it is as it was before."""
 
 
-def page(lesson: Lesson, trace: Path) -> str:
+def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
     """The page.
 
     Args:
         lesson: The lesson.
         trace: Its recording.
+        parts: What tools show of what they found in a beat.
 
     Raises:
         EngineError: There is no recording, or it is of something else.
@@ -65,7 +65,7 @@ def page(lesson: Lesson, trace: Path) -> str:
     """
     if not trace.is_file():
         raise EngineError(f"There is no recording {trace}.", "inspector lesson record FILE makes it.")
-    beats = shown(lesson, trace)
+    beats = shown(lesson, trace, parts)
     about = written(element("p", visible(lesson.about), class_="about")) if lesson.about else ""
     total = len(beats)
     minutes = f", about {lesson.minutes:g} minutes" if lesson.minutes else ""
@@ -78,9 +78,10 @@ def page(lesson: Lesson, trace: Path) -> str:
     })  # fmt: skip
 
 
-def shown(lesson: Lesson, trace: Path) -> list[ShownBeat]:
+def shown(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> list[ShownBeat]:
     """Go through a recording, and keep what each beat shows before and after."""
     before: dict[int, Element] = {}
+    found = {part.name: part.beat for part in parts if part.beat is not None}
     beats: list[ShownBeat] = []
     with recorded_session(trace, lesson) as (session, player):
         play = recorded_play(session, player, lesson)
@@ -88,10 +89,10 @@ def shown(lesson: Lesson, trace: Path) -> list[ShownBeat]:
         def settled(*phases: LessonPhase) -> None:
             settle(session, play, *phases)
             if play.phase in (LessonPhase.ASKING, LessonPhase.ACTING):
-                before.setdefault(play.beat_number, View(play).made())
+                before.setdefault(play.beat_number, View(play, found).made())
 
         def revealed(_: str) -> None:
-            after = View(play).made()
+            after = View(play, found).made()
             first = before.get(play.beat_number, after)
             changed = written(first) != written(after)
             beats.append(ShownBeat(play.beat, play.card, first, after if changed else None))
@@ -209,9 +210,11 @@ class View:
 
     Args:
         play: The lesson, where it stands.
+        once_done: By the tool: makes tables of what it found; before the reveal they would tell the answer.
     """
 
-    def __init__(self, play: LessonPlay) -> None:
+    def __init__(self, play: LessonPlay, once_done: Mapping[str, Found]) -> None:
+        self._once_done = once_done
         self._beat, self._timeline, self._since = play.beat, play.controller.timeline, play.scope.since
         self._revealed = play.phase is LessonPhase.REVEALED
         self._hidden = frozenset() if self._revealed else frozenset(self._beat.hide)
@@ -278,7 +281,7 @@ class View:
     # ---- other panels and tools -------------------------------------------------------------
 
     def _found(self) -> Iterator[Element]:
-        found = ON_SHOW.get(self._show) or (ONCE_DONE.get(self._show) if self._revealed else None)
+        found = ON_SHOW.get(self._show) or (self._once_done.get(self._show) if self._revealed else None)
         if found is None:
             return
         if not self._hidden.isdisjoint({self._show, "probabilities"}):
@@ -439,10 +442,6 @@ def _stages(distribution: Distribution) -> Element | None:
 
 STEPS = 60
 """The last ones of a completion."""
-PLACES = 6
-"""That a head looks at most."""
-Found = Callable[[Timeline, Sequence[Record], Beat], Iterator[Element]]
-"""Makes tables of what is on show, what happened since the beat began, and what its beat asks."""
 
 
 def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
@@ -468,92 +467,9 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
         yield table("KV cache", ("", ""), rows, class_="plain")
 
 
-def race(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """Both lanes of a race: each step's time as a line, and the first and the last steps."""
-    steps = [each for each in since if isinstance(each, RaceStep)]
-    if not steps:
-        return
-    most = max(max(each.cached_ms, each.uncached_ms) for each in steps) or 1.0
-    lanes = {"uncached": [each.uncached_ms for each in steps], "cached": [each.cached_ms for each in steps]}
-    lines = (element("path", class_=name, d=_line(values, most)) for name, values in lanes.items())
-    yield element("svg", *lines, viewBox="0 0 100 50", preserveAspectRatio="none", class_="race",
-                  aria_hidden="true")  # fmt: skip
-    yield hint("Time of a step as the text grows: dashed without the cache, solid with it.")
-    rows = [_lanes(steps[place]) for place in sorted({0, len(steps) // 2, len(steps) - 1})]
-    yield table("Both lanes", ("tokens", "with cache", "without", "KV"), rows, class_="plain")
-    last, equal = steps[-1], all(each.equal for each in steps)
-    same = "The same tokens in both lanes" if equal else "The lanes took other tokens"
-    yield hint(f"All steps: {milliseconds(last.cached_total_ms)} with the cache, "
-               f"{milliseconds(last.uncached_total_ms)} without. {same}.")  # fmt: skip
-
-
-def _lanes(step: RaceStep) -> Element:
-    return row(
-        count(step.tokens), milliseconds(step.cached_ms), milliseconds(step.uncached_ms), size(step.kv_bytes)
-    )
-
-
-def _line(values: Sequence[float], most: float) -> str:
-    across = max(1, len(values) - 1)
-    points = (
-        f"{100 * place / across:.2f} {49 - 48 * value / most:.2f}" for place, value in enumerate(values)
-    )
-    return "M" + "L".join(points)
-
-
-def beams(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The ranking of a beam search, and greedy decoding."""
-    ended = next((each for each in reversed(since) if isinstance(each, BeamEnded)), None)
-    if ended is not None:
-        ranked = [_beam(str(place), each) for place, each in enumerate(ended.ranking, 1)]
-        rows = [*ranked, _beam("greedy", ended.greedy)]
-        yield table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
-
-
-def _beam(place: str, found: Hypothesis) -> Element:
-    said = element("span", visible(found.text + found.end), class_="said")
-    return row(place, said, f"{found.logprob:.3f}", f"{found.score:.3f}", count(found.length))
-
-
-def attention(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The attention from the last token of the heads that the beat asks about."""
-    read = timeline.of(Looks).attention.get(timeline.tip)
-    if read is None:
-        return
-    layers = {each.layer + 1: each for each in read.layers}
-    for layer, head in (each for each in beat.calls("head") if len(each) == 2):
-        if layer in layers and 1 <= head <= layers[layer].heads:
-            yield _head(timeline.items, layer, head, layers[layer].over(head - 1, read.tokens))
-
-
-def _head(path: Sequence[Item], layer: int, head: int, weights: Sequence[float]) -> Element:
-    places = sorted(range(len(weights)), key=lambda place: -weights[place])[:PLACES]
-    rows = [row(_label(path[at]), count(at + 1), percent(weights[at])) for at in places if at < len(path)]
-    head_names = ("token", "place", "weight")
-    return table(f"Where layer {layer}, head {head} looks", head_names, rows, class_="plain")
-
-
-def lens(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The prediction of each layer after the last token."""
-    read = timeline.of(Looks).lens.get(timeline.tip)
-    if read is not None and read.columns:
-        cells = reversed(list(enumerate(read.columns[-1].cells)))
-        rows = [_layer(layer, cell) for layer, cell in cells if cell.top]
-        head = ("layer", "token", "probability")
-        yield table("What each layer would predict next", head, rows, class_="plain")
-
-
-def _layer(layer: int, cell: LensCell) -> Element:
-    leads = "leads" if cell.final_rank == 1 else None
-    first = cell.top[0]
-    return row(str(layer or "embedding"), token_label(first.text), percent(first.prob), class_=leads)
-
-
 def _label(item: Item) -> str:
     return token_label(item.text, item.raw)
 
 
 ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}
 """By the panel: what is there before the learner acts, too."""
-ONCE_DONE: Mapping[str, Found] = {"race": race, "beams": beams, "attention": attention, "lens": lens}
-"""By the tool: what it found; before the reveal it would tell the answer."""

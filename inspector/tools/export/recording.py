@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from engine import protocol
 from engine.errors import EngineError
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import PromptToken, Step
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
 from engine.trace import TraceReader, Unknown
 from inspector.display import truncate, visible
+from inspector.main.evidence import Exported, ExportPart
 from inspector.recordings.recorder import UNFIT, unfit
 from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, draft, in_short, made_with
-from inspector.state.inside import Looks
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.speculation import Speculation, verdict
 from inspector.state.speculation import figures as speculation_figures
 from inspector.state.timeline import Timeline
 
 
-@dataclass(slots=True)
+@slotted
 class Recording:
     """A session at one moment, and which path of it is exported."""
 
@@ -46,6 +45,8 @@ class Recording:
     """The path, prompt first."""
     chosen: int | None = None
     """Node that is selected first; None where none was named."""
+    parts: Sequence[ExportPart] = ()
+    """What tools found, as far as it goes along."""
 
     @property
     def in_force(self) -> Settings | None:
@@ -140,12 +141,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
-    speculation, lockstep = timeline.of(Speculation), timeline.of(LockstepSoFar)
-    held.states = timeline.states | {
-        Looks: timeline.of(Looks).copy(),
-        Speculation: replace(speculation, rounds=list(speculation.rounds)),
-        LockstepSoFar: replace(lockstep, spans=dict(lockstep.spans)),
-    }
+    held.states = copy.deepcopy(timeline.states)
     held.finished, held.prompts = dict(timeline.finished), timeline.prompts.snapshot()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recording = line(Recording(held, settings, load, program, now))
@@ -291,6 +287,23 @@ def _path(recording: Recording, items: list[Item], own: int, how: str) -> TreePa
     )
 
 
+def exported(recording: Recording) -> Exported:
+    """The session with all tokens that go along, as the parts see it."""
+    places = places_of(rows_of(paths(recording)))
+    return Exported(recording.timeline, recording.items, places)
+
+
+def rows_of(paths: Iterable[TreePath]) -> list[Item]:
+    """Every token of some paths, parents before their children."""
+    items = {item.node: item for path in paths for item in path.items}
+    return list(items.values())
+
+
+def places_of(rows: Iterable[Item]) -> dict[int, int]:
+    """Row of each node."""
+    return {item.node: place for place, item in enumerate(rows)}
+
+
 Figure = tuple[str, str]
 """A name and a value."""
 _TITLE = 72
@@ -305,7 +318,8 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
     yield "model", visible(facts.name)
     yield "family", f"{visible(facts.family)}, {facts.layers} layers"
     yield "parameters", amount(facts.parameters)
-    yield "weights", f"{size(facts.weight_bytes)}, {visible(facts.quantization or facts.dtype)}"
+    held = f" ({facts.stored} in its files)" if facts.stored else ""
+    yield "weights", f"{size(facts.weight_bytes)}, {visible((facts.quantization or facts.dtype) + held)}"
     yield "vocabulary", f"{count(facts.vocabulary)} tokens"
     if facts.context_window is not None:
         yield "context window", f"{count(facts.context_window)} tokens"

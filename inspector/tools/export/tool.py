@@ -9,8 +9,10 @@ from engine.errors import EngineError
 from engine.files import replacing, shorter
 from engine.frozen import frozen
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.lessons.catalogue import of_recording
-from inspector.main.tool import SET_UP, Host, Tool, ToolActions
+from inspector.main.evidence import ExportPart, exhibits_of
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import Action, Needs
@@ -28,6 +30,8 @@ class Wanted:
     path: Path
     force: bool
     """Whether an existing file is to be replaced: the dialog warned of it."""
+    without: frozenset[str] = frozenset()
+    """Names of what was looked at and is left out."""
 
 
 class ExportActions(ToolActions):
@@ -37,19 +41,41 @@ class ExportActions(ToolActions):
         super().__init__(host)
         self._exported = "html"
         """The kind that was made last."""
+        self._without: frozenset[str] = frozenset()
+        """Names of what was left out the last time."""
 
     def open(self) -> None:
         """Ask what to make, and where to put it."""
         from inspector.tools.export.dialog import ExportDialog, stem
-        from inspector.tools.export.recording import Recording, line
+        from inspector.tools.export.recording import Recording, exported, line
 
         try:
             shown = line(Recording(self.timeline))
+            of = exported(shown)
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
         lesson = self._lesson is not None
-        self.host.open(ExportDialog(self._exported, stem(shown.title), lesson), self._left)
+        looked = [part.name for part in self._parts if any(exhibits_of([part], of))]
+        self.host.open(
+            ExportDialog(self._exported, stem(shown.title), lesson, looked, self._without, self._nothing),
+            self._left,
+        )
+
+    @property
+    def _parts(self) -> list[ExportPart]:
+        return [part for tool in self.host.tools for part in tool.exports()]
+
+    @property
+    def _nothing(self) -> str:
+        """What to do where nothing was looked at."""
+        openers = (
+            f"{key_for(tool.opener)} {part.name}"
+            for tool in self.host.tools
+            for part in tool.exports()[:1]
+            if part.exhibits is not None and self.host.has(tool.opener)
+        )
+        return f"Nothing yet: look at a token with one of these first: {', '.join(openers)}."
 
     @property
     def _lesson(self) -> Path | None:
@@ -61,7 +87,7 @@ class ExportActions(ToolActions):
     def _left(self, wanted: Wanted | None) -> None:
         if wanted is None:
             return
-        self._exported = wanted.name
+        self._exported, self._without = wanted.name, wanted.without
         try:
             self._make(wanted)
         except EngineError as error:  # the session has changed under the dialog
@@ -73,6 +99,7 @@ class ExportActions(ToolActions):
         from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
 
+        parts = self._parts
         if wanted.name == PICTURE:
             shown = line(Recording(self.timeline))
             heading, made = shown.heading, shown.made
@@ -84,10 +111,13 @@ class ExportActions(ToolActions):
             if (path := self._lesson) is None or (listed := of_recording(path)) is None:
                 raise EngineError("The lesson is no longer on show.", "Open its recording again.")
             self.host.answer(f"Writing {visible(str(wanted.path))}")
-            self.host.in_background(lambda: _written(wanted, lambda: page(listed.lesson, path)), self._answer)
+            self.host.in_background(
+                lambda: _written(wanted, lambda: page(listed.lesson, path, parts)), self._answer
+            )
             return
         setup = self.controller.setup
         recording = snapshot(self.timeline, setup.settings, setup.load, program())
+        recording.parts = [part for part in parts if part.name not in wanted.without]
         self.host.answer(f"Writing {visible(str(wanted.path))}")
         make = FORMATS[wanted.name].make
         self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._answer)
@@ -107,7 +137,8 @@ def _written(wanted: Wanted, make: Callable[[], str]) -> Written:
             file.write(raw)
     except EngineError as error:
         return visible(str(error)), True
-    return f"Exported {size(len(raw))} to {visible(shorter(wanted.path.absolute()))}", False
+    path = wanted.path.absolute()
+    return f"Exported {visible(path.name)}, {size(len(raw))}, to {visible(shorter(path.parent))}", False
 
 
 EXPORT = Tool(
@@ -117,7 +148,8 @@ EXPORT = Tool(
     actions=(
         Action("export", "Export",
             "Make a document of the session: a web page to share, Markdown, CSV, plain text, or a picture of the "
-            "screen.", ExportActions.open, Needs.DISTRIBUTION, group=SET_UP,
-            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague"),
+            "screen. What was looked at goes along in the first two, as far as it is ticked.",
+            ExportActions.open, Needs.DISTRIBUTION,
+            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague", view="export…"),
     ),
 )  # fmt: skip

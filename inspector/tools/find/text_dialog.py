@@ -192,7 +192,7 @@ class PlaceList(PickList):
 
 LIMIT = 500
 """Places that are listed at most."""
-_AROUND = 40
+_AROUND = 120
 """Characters of the text at each side of a place, at most."""
 
 

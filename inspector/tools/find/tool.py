@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.frozen import frozen
 from engine.protocol import Recall, Recalled, Step
-from inspector.main.tool import BRANCH, LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
@@ -154,11 +154,11 @@ FIND = Tool(
         Action("find", "Find a token",
             "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what "
             "is found; {find_in_text} finds in the text.", FindActions.open, Needs.DISTRIBUTION,
-            hint="token", worth=3, place=60, group=BRANCH,
-            synonyms="search vocabulary, search token, find token id, look up a token"),
+            hint="token", worth=3, place=60,
+            synonyms="search vocabulary, search token, find token id, look up a token", view="find…"),
         Action("find_in_text", "Find in the text",
             "Find a text, an id or bytes in what is there, on this path or in all branches; {find} searches the "
-            "vocabulary.", FindActions.find_in_text, Needs.DISTRIBUTION, group=LOOK,
+            "vocabulary.", FindActions.find_in_text, Needs.DISTRIBUTION, looks=True,
             synonyms="find text, search text, search in the output"),
     ),
     owners=(FIND_KEYS, TEXT_KEYS),

@@ -14,8 +14,7 @@ from engine.protocol import ExpectedBeginning, GrammarExpected, GrammarReading, 
 from inspector import scales
 from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
-from inspector.main.arrangement import Place
-from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions
+from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import sentences, share, warning
@@ -212,14 +211,14 @@ GRAMMAR = Tool(
     actions=(
         Action("grammar", "Grammar",
             "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
-            "it or take it off.", GrammarActions.open, Needs.ENGINE, group=SET_UP,
+            "it or take it off.", GrammarActions.open, Needs.ENGINE,
             synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
-            "constrained generation, lark"),
+            "constrained generation, lark", view="constrain…"),
         Action("grammar_expects", "What the grammar expects",
             "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
-            "Again, or esc, to go back.", lambda own: own.host.toggle("grammar"), Needs.DISTRIBUTION, group=LOOK,
-            synonyms="allowed tokens, token mask, grammar mask"),
+            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
+            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
     ),
     owners=(GRAMMAR_KEYS,),
-    panel=PanelSpec(GrammarPanel, Place.BELOW, "Grammar", "Grammar panel", "the grammar"),
+    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
 )  # fmt: skip

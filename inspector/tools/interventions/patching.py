@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
 from engine.frozen import frozen
-from engine.protocol import ActivationsPatched, Candidate, Command, PatchActivations, PatchKind, Step
-from engine.tree import common_prefix
-from inspector.display import pad, quoted, token_label, token_text, truncate
+from engine.protocol import (
+    ActivationsPatched,
+    Candidate,
+    Command,
+    MoveTo,
+    PatchActivations,
+    Prefill,
+    Prefilled,
+    PromptOpened,
+    Step,
+)
+from engine.tree import facing
+from inspector.display import pad, quoted, token_label, token_text, truncate, visible
 from inspector.keys import key_for
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside.screen import TITLED, InsideScreen, part_shown
 from inspector.main.tool import Host
 from inspector.scales import count
+from inspector.session.client import Request
+from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.interventions.cells import NOTHING, figure, glyph, ground
+from inspector.tools.interventions.evidence import NAMES, difference
 from inspector.tools.interventions.tool import PATCHING_SCREEN, SwitchControl, step_of
-from inspector.tools.interventions.unit_map import NOTHING, figure, glyph, ground
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 
@@ -33,7 +47,13 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     """
 
     TOOL: ClassVar[str] = "interventions"
+    OF_BOTH: ClassVar[bool] = False
     ACTIONS: ClassVar[ActionTable] = PATCHING_SCREEN
+
+    @property
+    def opener(self) -> str:
+        """A page of its own."""
+        return "patching"
 
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.patched)
@@ -41,6 +61,10 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self._layer: int | None = None
         self._column: int | None = None
         """Places of the cursor; None for the largest share."""
+        self._reading = False
+        """Whether a counterfactual prompt is being read: the session is at it, and not at the path on show."""
+        self._said = ""
+        """Why the last one could not be read; printable."""
         self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
 
     # ---- asking ---------------------------------------------------------------------------------
@@ -68,6 +92,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def ask(self) -> None:
         """See `InsideScreen`; only where there is a source, and tokens that tell it apart."""
+        if self._reading:
+            return
         source = self._source
         if source is not None and pair(after(self.timeline, self.node), after(self.timeline, source.node)):
             super().ask()
@@ -75,7 +101,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: ActivationsPatched | None) -> str:
-        return f"Activation patching: {NAMES[self.control.part]} put in from another path"
+        long = f"Activation patching: {NAMES[self.control.part]} put in from another path"
+        short = f"Patching: {NAMES[self.control.part]} from another path"
+        return long if cell_len(long) <= self.area.width - TITLED else short
 
     def _words(self, source: PatchSource) -> str:
         found = self.sources
@@ -86,19 +114,19 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
         source = self._source
         words = self._words(source) if source is not None else f"node {answer.source}"
-        return page(on, answer, *self._cursor(answer), words, width, height)
+        aligned = ""
+        if answer.shift and answer.source in self.timeline.tree.nodes:
+            aligned = alignment(self.path, self.timeline.tree.path(answer.source), width)
+        return page(on, answer, *self._cursor(answer), words, aligned, width, height)
 
     def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
-        source = self._source
-        if answer is None and self.path and not self.host.controller.transport.recorded:
+        source = None if self._reading else self._source
+        if answer is None and self.path and not self._reading and not self.host.controller.transport.recorded:
             if source is None:
                 return [
-                    ("Activations come from another prompt or branch with as many tokens.", on.rich_style),
+                    ("Activations come from another prompt or branch.", on.rich_style),
                     (
-                        (
-                            f"There is none: press esc, then {key_for('prompt')}, and give this prompt with a word "
-                            "changed."
-                        ),
+                        f"There is none yet: {key_for('patching.edit')} edits this text; change a word of it.",
                         on.ink("muted"),
                     ),
                 ]
@@ -110,6 +138,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                         on.ink("muted"),
                     ),
                 ]
+        if self._reading:
+            return [("The counterfactual prompt is being read.", on.rich_style)]
         said = super()._instead(on, answer)
         return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
 
@@ -129,6 +159,56 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             layer, column = self._cursor(answer)
             self._layer = max(0, min(len(answer.layers) - 1, layer + layers))
             self._column = max(0, min(len(answer.columns) - 1, column + columns))
+
+    def situation(self) -> str:
+        """See `InsideScreen`; or why there is no counterfactual prompt."""
+        return self._said or super().situation()
+
+    def edit(self) -> None:
+        """Edit the text on show as the prompt whose activations are put in."""
+        from inspector.tools.interventions.counterfactual import CounterfactualDialog, text_of, typable
+
+        if self.host.controller.transport.recorded or self._reading or not self.path:
+            return
+        text = text_of(self.timeline, self.path)
+        if not typable(text):
+            self._said = (
+                "The text is too long to be edited. Give another prompt on the main screen: it is a source."
+            )
+            self.changed()
+            return
+        lookup = Latest(self.host.controller.client)
+        self.host.open(CounterfactualDialog(text, [item.id for item in self.path], lookup), self._read)
+
+    def _read(self, text: str | None) -> None:
+        """Have another prompt read, and come back to the path on show."""
+        if text is None:
+            return
+        client, timeline = self.host.controller.client, self.timeline
+        tip, slot = timeline.tip, None if timeline.following else timeline.slot
+        self._reading, self._said = True, ""
+        self.drop()
+
+        def read(request: Request[Prefill]) -> None:
+            opened = request.reply(PromptOpened)
+            if request.failure is not None:
+                self._said = visible(f"{request.failure.message} {request.failure.hint}".rstrip())
+            elif opened is not None and request.reply(Prefilled) is not None:
+                self.control.source = opened.tokens[-1].node
+                self._layer = self._column = None
+            if opened is None:
+                came_back()
+                return
+            if slot is not None:
+                timeline.expect(slot)
+            client.request(MoveTo(tip), came_back)
+
+        def came_back(request: Request[MoveTo] | None = None) -> None:
+            self._reading = False
+            self.host.changed()
+            self.changed()
+
+        client.do(Prefill(text, False, echo=False), read)
 
     def change_source(self) -> None:
         """Take the next source."""
@@ -178,12 +258,30 @@ def sources(timeline: Timeline, node: int) -> list[PatchSource]:
     return sorted(found, key=lambda source: (source.tokens != position + 1, source.node))
 
 
-def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
-    """The tokens of another path from a little before it parts; printable."""
-    parted = common_prefix((item.node for item in path), (item.node for item in other))
-    begin = max(0, parted - 2)
-    text = "".join(token_text(item.text, item.raw) for item in other[begin:])
-    return f"{'…' if begin else ''}{text}"
+def alignment(path: Sequence[Item], source: Sequence[Item], width: int) -> str:
+    """How the tokens of two paths of other lengths face each other, and what lies between that faces none.
+
+    Args:
+        path: The one that is changed.
+        source: The other one.
+        width: Cells of a row.
+    """
+    first, end = facing([item.id for item in path], [item.id for item in source])
+    shift = len(source) - len(path)
+    later = f"{abs(shift):,} place{'s' * (abs(shift) != 1)} {'later' if shift > 0 else 'earlier'}"
+    own, other = (_between(side[first : len(side) - end], max(8, width // 4)) for side in (path, source))
+    return (
+        f"Aligned: the first {first:,} tokens, and the last {end:,}, which the source has {later}. "
+        f"Between them {own} here and {other} there face no token: nothing is put in."
+    )
+
+
+def _between(items: Sequence[Item], cells: int) -> str:
+    """What faces no token, in words."""
+    if not items:
+        return "nothing"
+    text = "".join(token_text(item.text, item.raw) for item in items)
+    return f"{quoted(truncate(text, cells))} ({count(len(items))})"
 
 
 def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
@@ -228,13 +326,9 @@ LABEL = 5
 WIDE = 100
 CELL, WIDEST = 5, 9
 """Cells of a position from which on it has numbers, and at most."""
+GAP = "┆"
+"""Before a column in whose front tokens that face none are left out."""
 EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
-NAMES: dict[PatchKind, str] = {
-    "layer": "whole layers",
-    "attention": "attentions",
-    "mlp": "MLPs",
-}
-"""The parts whose activations can be put in, in the order in which a key goes through them."""
 _WORDS = (
     "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
     "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "
@@ -243,7 +337,14 @@ _WORDS = (
 
 
 def page(
-    on: Canvas, answer: ActivationsPatched, layer: int, column: int, chosen: str, width: int, height: int
+    on: Canvas,
+    answer: ActivationsPatched,
+    layer: int,
+    column: int,
+    chosen: str,
+    aligned: str,
+    width: int,
+    height: int,
 ) -> list[Row]:
     """All of it.
 
@@ -253,13 +354,18 @@ def page(
         layer: Place of the cursor among the layers.
         column: Place of the cursor among the positions.
         chosen: The source in words.
+        aligned: How the tokens of two paths of other lengths face each other; empty where both are as long.
         width: Cells.
         height: Rows.
     """
     token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
     followed = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source"
     less = f"the logit of {token} less that of {other}" if width >= WIDE else f"{token} - {other}"
-    said = [truncate(f"Source: {chosen}", width), f"Followed: {less}: {followed}."]
+    said = [
+        truncate(f"Source: {chosen}", width),
+        f"Followed: {less}: {followed}.",
+        *([aligned] if aligned else []),
+    ]
     top: list[Row] = [[Segment(line)] for text in said for line in wrapped(text, width)]
     cell = [
         [Segment(line, on.ink("strong"))]
@@ -289,8 +395,14 @@ def _map(
     begin = max(0, min(column - fit // 2, count - fit))
     shown = range(begin, min(count, begin + fit))
     depth, lines = len(answer.layers), max(1, height - 2)
+    hidden = len(shown) < count or lines < depth
+    lines -= hidden and lines > 1
     first = max(0, min(layer - lines // 2, depth - lines))
     rows = _heads(on, answer, column, cell, shown)
+    seen = range(first, min(depth, first + lines))
+    if hidden and height > 3:
+        said = part_shown(width, ("layers", seen, depth), ("columns", shown, count))
+        rows.insert(0, [Segment(said, on.ink("warn"))])
     for place in range(min(depth, first + lines) - 1, first - 1, -1):
         ink = on.ink("strong" if place == layer else "muted")
         row: Row = [Segment(pad(f"L{answer.layers[place] + 1}", LABEL), ink)]
@@ -317,7 +429,11 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
         each = answer.columns[at]
         ink = on.ink("strong" if at == column else "muted")
         own, other = token_label(each.text), token_label(each.source_text)
-        here.append(Segment(pad(truncate(own, cell - 1), cell, right=True), ink))
+        gap = (
+            at > 0 and bool(answer.shift) and answer.columns[at - 1].position < answer.first <= each.position
+        )
+        text = pad(truncate(own, cell - 1), cell, right=True)
+        here.append(Segment(f"{GAP}{text[1:]}" if gap else text, ink))
         there.append(
             Segment(
                 pad("" if each.id == each.source_id else truncate(other, cell - 1), cell, right=True), ink
@@ -345,6 +461,8 @@ def _cell_words(answer: ActivationsPatched, layer: int, column: int, width: int)
     share = answer.shares.row(layer)[column]
     token, there = token_label(each.text), token_label(each.source_text)
     source = quoted(there) if there != token else "the same token"
+    if answer.shift and each.position >= answer.first:
+        source += f", its token {each.position + answer.shift + 1}"
     if width < WIDE:
         return (
             f"L{answer.layers[layer] + 1}, token {each.position + 1} {quoted(token)}: {share:+.2f} restored."

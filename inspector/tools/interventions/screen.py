@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from engine.frozen import frozen
 from engine.protocol import (
     CandidateChange,
     Command,
     HeadsSwept,
     HoldInterventions,
     Intervened,
+    Intervention,
     Scope,
     Step,
     SweepHeads,
+    SweptUnit,
 )
-from inspector.display import pad, quoted, token_label, visible
+from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import LOW, TALL, InsideScreen, refused, told, under_way
+from inspector.main.inside.screen import LOW, TALL, TITLED, InsideScreen, part_shown, refused, told, under_way
 from inspector.main.tool import Host
 from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.inside import interventions_words
-from inspector.tools.interventions.tool import INTERVENTIONS_SCREEN, SwitchControl
-from inspector.tools.interventions.unit_map import UnitMap, figure, strongest_line
+from inspector.tools.interventions.cells import figure, glyph, ground
+from inspector.tools.interventions.tool import (
+    INTERVENTIONS_SCREEN,
+    Column,
+    SwitchControl,
+    UnitMeasure,
+    column_of,
+    place,
+    strongest,
+)
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
@@ -47,6 +58,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     """
 
     TOOL: ClassVar[str] = "interventions"
+    OF_BOTH: ClassVar[bool] = False
     ACTIONS: ClassVar[ActionTable] = INTERVENTIONS_SCREEN
 
     def __init__(self, host: Host, control: SwitchControl) -> None:
@@ -110,7 +122,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             if any(each.intervention.kind == "head" for each in answer.units)
             else "Each part"
         )
-        return f"{what} switched off alone: what becomes of {name} ({percent(answer.prob)})"
+        long = f"{what} switched off alone: what becomes of {name} ({percent(answer.prob)})"
+        forms = long, f"{what} off alone: {name} ({percent(answer.prob)})", f"{what} off alone: {name}"
+        return next((form for form in forms if cell_len(form) <= self.area.width - TITLED), forms[-1])
 
     def situation(self) -> str:
         if self.control.sweeps.waiting and self.answer is not None:
@@ -132,7 +146,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         said: list[Row] = (
             [] if short else [[Segment(strongest_line(answer, control.measure, width), on.ink("accent"))]]
         )
-        under = 3 if short else max(UNDER, height - len(said) - units.depth - 3 + tight)
+        under = 3 if short else max(UNDER, height // 3, height - len(said) - units.depth - 3 + tight)
         mapped = units.rows(on, width, max(3, height - len(said) - under))
         missing = [
             [Segment(line, on.ink("muted"))] for text in answer.missing for line in wrapped(text, width)
@@ -246,9 +260,184 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         host.answer(answer)
 
 
+# ---- the map: layers by heads and parts, each cell what happens where that unit alone is switched off ---
+
+LAYER = 5
+"""Cells of a layer's name."""
+NUMBERED, WIDEST = 4, 8
+"""Cells of a column from which on it has numbers, and at most."""
+MARK = "×"
+_HEADS = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
+_SHORT = {"attention": "att", "layer": "all"}
+_KINDS = ("head", "attention", "mlp", "recurrence", "layer")
+
+
+@frozen
+class UnitMap:
+    """The map, ready to be drawn.
+
+    Args:
+        swept: All units.
+        measure: What number and colour are.
+        cursor: The unit that is looked at.
+        marked: Those that are switched off together.
+    """
+
+    swept: HeadsSwept
+    measure: UnitMeasure
+    cursor: Intervention
+    marked: Mapping[Intervention, float]
+
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        return self.swept.units[-1].intervention.layer + 1
+
+    def rows(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The heads of the as many layers as fit, upwards, and what the colours mean.
+
+        Args:
+            on: Where it is drawn.
+            width: Cells.
+            height: Rows, 3 or more.
+        """
+        cell, shown = self._columns(width)
+        room = max(1, height - 2)
+        every = columns(self.swept)
+        said = part_shown(
+            width,
+            ("layers", self._layers(room - 1), self.depth),
+            (
+                "heads",
+                [head for _, head in shown if head is not None],
+                sum(head is not None for _, head in every),
+            ),
+        )
+        room -= bool(said) and room > 2
+        layers = self._layers(room)
+        units = {(each.intervention.layer, column_of(each.intervention)): each for each in self.swept.units}
+        rows = [[Segment(said, on.ink("warn"))]] if said and len(layers) == room > 1 else []
+        parts = self._part_cells(width, cell, shown)
+        rows.append(self._head(on, cell, parts, shown))
+        for layer in reversed(layers):
+            here = layer == self.cursor.layer
+            row: Row = [Segment(pad(f"L{layer + 1}", LAYER), on.ink("accent" if here else "muted"))]
+            row += [
+                self._cell(on, cell if column[1] is not None else parts, units.get((layer, column)))
+                for column in shown
+            ]
+            rows.append(row)
+        return [*rows, legend(on, self.measure, width, cell < NUMBERED)]
+
+    def _layers(self, room: int) -> range:
+        """As many layers as there is room for, around the cursor."""
+        first = max(0, min(self.cursor.layer - room // 2, self.depth - room))
+        return range(first, min(self.depth, first + max(1, room)))
+
+    def _columns(self, width: int) -> tuple[int, list[Column]]:
+        """Cells of a column, and the columns there is room for, around the cursor."""
+        every = columns(self.swept)
+        room = width - LAYER
+        cell = max(1, min(WIDEST, room // len(every)))
+        fit = room // cell
+        first = max(0, min(every.index(column_of(self.cursor)) - fit // 2, len(every) - fit))
+        return cell, every[first : first + fit]
+
+    def _part_cells(self, width: int, cell: int, shown: Sequence[Column]) -> int:
+        """Cells of the columns after the heads': they have numbers where many narrow heads leave room for those."""
+        parts = sum(head is None for _, head in shown)
+        room = (width - LAYER - cell * (len(shown) - parts)) // parts if parts else 0
+        return min(WIDEST, room) if room > NUMBERED else cell
+
+    def _head(self, on: Canvas, cell: int, parts: int, shown: Sequence[Column]) -> Row:
+        narrow = [column for column in shown if (cell if column[1] is not None else parts) < NUMBERED]
+        row: Row = [Segment(" " * LAYER)]
+        if narrow:
+            short = _short_head(cell, narrow)
+            row = [Segment(" " * LAYER + short[: cell * len(narrow)], on.ink("muted"))]
+        for kind, head in (column for column in shown if column not in narrow):
+            cells = cell if head is not None else parts
+            name = f"h{head + 1}" if head is not None else _HEADS[kind]
+            name = name if len(name) < cells else _SHORT.get(kind, name)
+            ink = on.ink("accent" if (kind, head) == column_of(self.cursor) else "muted")
+            row.append(Segment(pad(truncate(name, cells - 1), cells, right=True), ink))
+        return row
+
+    def _cell(self, on: Canvas, cell: int, unit: SweptUnit | None) -> Segment:
+        if unit is None:
+            return Segment(" " * cell)
+        value = self.measure.value(unit)
+        step = self.measure.step(value)
+        mark = unit.intervention in self.marked
+        if cell >= NUMBERED:
+            number = figure(value, min(cell - 1, 5), self.measure.signed)
+            text = (MARK if mark else " ") + number.rjust(cell - 1)
+        else:
+            text = (MARK if mark else glyph(on, step)) * cell
+        here = unit.intervention == self.cursor
+        return Segment(
+            text, on.ink("cursor") if here else on.rich_style + ground(on, step, self.measure.signed)
+        )
+
+
+def columns(swept: HeadsSwept) -> list[Column]:
+    """The columns of the map."""
+    return sorted({column_of(each.intervention) for each in swept.units}, key=place)
+
+
+def _short_head(cell: int, shown: Sequence[Column]) -> str:
+    """Over narrow columns: the number of every so many heads, and a letter for each part."""
+    text = [" "] * (cell * len(shown) + 4)
+    every = -(-4 // cell)
+    for at, (kind, head) in enumerate(shown):
+        if head is None or head % every == 0:
+            name = f"{head + 1}" if head is not None else _HEADS[kind][0].upper()
+            text[at * cell : at * cell + len(name)] = name
+    return "".join(text)
+
+
+def legend(on: Canvas, measure: UnitMeasure, width: int, glyphs: bool) -> Row:
+    """Each step on its own colour; with its glyph where the cells have those."""
+    sides = [1, -1] if measure.signed else [1]
+    drawn: Row = []
+    for side in sides:
+        sign = {1: "+", -1: "-"}[side] if measure.signed else ""
+        for step, edge in enumerate(measure.edges, 1):
+            shown = glyph(on, side * step).strip() if glyphs else ""
+            text = f" {shown}{sign}{edge:g} "
+            drawn.append(Segment(text, on.rich_style + ground(on, side * step, measure.signed)))
+    room = width - sum(part.cell_length for part in drawn)
+    choices = (
+        f"Number and colour: {measure.says} ",
+        f"Colour: {measure.says} ",
+        f"{measure.says} ",
+        f"{measure.name} from ",
+        "",
+    )
+    says = next((words for words in choices if cell_len(words) <= room), "")
+    return [Segment(says, on.ink("muted")), *drawn]
+
+
+def strongest_line(swept: HeadsSwept, measure: UnitMeasure, width: int) -> str:
+    """The strongest unit of each kind, heads first; where there is no room for all, without the weakest."""
+    found: dict[str, list[SweptUnit]] = {}
+    for each in swept.units:
+        found.setdefault(each.intervention.kind, []).append(each)
+    line = f"Strongest ({measure.unit}): " if width >= 60 else "Most: "
+    best = [strongest(found[kind], measure) for kind in _KINDS if kind in found]
+    parts = {
+        each: f"{each.intervention.label} {figure(measure.value(each), 5, measure.signed)}" for each in best
+    }
+    while len(parts) > 1 and cell_len(line + " · ".join(parts.values())) > width:
+        del parts[min(parts, key=lambda each: abs(measure.value(each)))]
+    return line + " · ".join(parts.values())
+
+
 # ---- under the map: the candidates with and without the chosen units ----------------------------
 
-NARROW, WIDE = 60, 100
+NARROW, WIDE = 56, 100
+RANKS = 22
+"""Cells of the ranks and of the change of the logit."""
 SCOPES: dict[Scope, tuple[str, str]] = {
     "token": (
         "this token",
@@ -315,10 +504,9 @@ def _cost(answer: Intervened) -> str:
 def _candidates(on: Canvas, listed: Sequence[CandidateChange], width: int) -> list[Row]:
     """Candidates with their probability, rank and logit on both sides."""
     wide = width >= NARROW
-    label = min(
-        14, max((cell_len(token_label(each.before.text, each.before.raw)) for each in listed), default=0)
-    )
-    figures = 22 if wide else 0
+    figures = RANKS if wide else 0
+    longest = max((cell_len(token_label(each.before.text, each.before.raw)) for each in listed), default=0)
+    label = min(14, longest, width - figures - 24)
     each_side = (width - label - figures - 5) // 2
     length = min(24, max(0, each_side - 10))
     side = length + 10 if wide else 10

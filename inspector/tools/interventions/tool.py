@@ -13,17 +13,19 @@ from engine.protocol import (
     Intervene,
     Intervened,
     Intervention,
+    InterventionKind,
     PatchKind,
     Scope,
     SweptUnit,
 )
 from inspector import scales
+from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
 from inspector.state.inside import joined, layer_of_heads
-from inspector.widgets.actions import Action, Needs, both
+from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, note
 
 
 class InterventionsActions(ToolActions):
@@ -38,6 +40,12 @@ class InterventionsActions(ToolActions):
         from inspector.tools.interventions.screen import InterventionsScreen
 
         self.open_screen(InterventionsScreen(self.host, self.control))
+
+    def point(self, *place: int) -> None:
+        """Choose a layer as a whole; of a layer and a head the head."""
+        layer, *head = place
+        kind: InterventionKind = "head" if head else "layer"
+        self.control.choose(Intervention(kind, layer - 1, head[0] - 1 if head else None))
 
     def open_patching(self) -> None:
         """Put what another path computed into the selected token's."""
@@ -124,6 +132,10 @@ class SwitchControl:
             return near
         heads = [each for each in swept.units if each.intervention.kind == "head"]
         return strongest(heads or swept.units, self.measure).intervention
+
+    def choose(self, unit: Intervention) -> None:
+        """Put the cursor on a unit, or on the nearest one of its layer."""
+        self._unit = unit
 
     def turn_layer(self, swept: HeadsSwept, by: int) -> None:
         """Choose the unit of another layer that is the most alike."""
@@ -261,11 +273,11 @@ INTERVENTIONS_SCREEN = inside_table(
            hint=lambda own: "" if own.lacks_heads is None else f"heads of L{own.lacks_heads + 1}"),
     Action("interventions.together", "Together",
            "Switch this unit off together with others (`×`), or no more; `{interventions.clear}` clears them all.",
-           lambda own: own.turn_together(), hint="together", worth=7),
+           lambda own: own.turn_together(), hint="add", worth=7),
     Action("interventions.clear", "Clear", "Switch off nothing together any more.", lambda own: own.clear(),
            listed=False),
     *both(("interventions.less", "interventions.more"), ("Less", "More"), "Scale it: off, half, twice.",
-          lambda own, by: own.turn_scale(by), hint="scale", worth=3),
+          lambda own, by: own.turn_scale(by), hint="scale", worth=4),
     Action("interventions.scope", "Scope", "Change this token's forward alone, or let the whole context run anew.",
            lambda own: own.change_scope(), hint=lambda own: own.scope, worth=6),
     Action("interventions.measure", "Measure",
@@ -277,8 +289,6 @@ INTERVENTIONS_SCREEN = inside_table(
     Action("interventions.release", "Release",
            "Release: leave such a branch for the model's own token that it was made from.", lambda own: own.release(),
            hint=lambda own: "release" if own.timeline.under else "", worth=7),
-    Action("interventions.patch", "Patch", "Go to the page of activation patching, and back from it.",
-           lambda own: own.leave_for("patching"), hint="patch", worth=5, place=2),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),
     text="The map shows what happens where one unit alone is switched off at this token. Under it stand the candidates "
@@ -292,35 +302,51 @@ PATCHING_SCREEN = inside_table(
     *both(("patching.position_before", "patching.next_position"), ("Position before", "Next position"), _MOVE,
           lambda own, by: own.move_cursor(0, by), hint="position", worth=7),
     Action("patching.source", "Source",
-           "Take the activations from another prompt or branch; it must have as many tokens.",
+           "Take the activations from another prompt or branch; of another length, the common beginning and end face "
+           "each other.",
            lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 else "", worth=7),
+    Action("patching.edit", "Edit",
+           "Edit the text on show as the counterfactual prompt, whose activations are put in.",
+           lambda own: own.edit(), hint=lambda own: "" if own.host.controller.transport.recorded else "edit source",
+           worth=8),
     Action("patching.part", "Part",
            "Put in whole layers (the stream after each), or what their attention or MLP returns.",
            lambda own: own.change_part(), hint=lambda own: f"put in: {own.control.part}", worth=6),
-    Action("patching.units", "Switch off", "Go to the map of what is switched off.",
-           lambda own: own.leave_for("interventions"), hint="switch off", worth=5),
     *walking(""),
     shared=False,
 )  # fmt: skip
+COUNTERFACTUAL_DIALOG = dialog_table(
+    "While a counterfactual prompt is edited",
+    note("tab", hint="next field", worth=3),
+    applies("Read it, and put what it computes into the path on show."),
+)  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
+
+    return (SWITCHED_PART, PATCHED_PART)
+
+
 INTERVENTIONS = Tool(
     "interventions",
     "Switch off",
     InterventionsActions,
     screen=True,
-    family="inside",
     actions=(
         Action("interventions", "Switch off",
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
             InterventionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.sweeps.any,
-            group=LOOK,
+            looks=True,
             synonyms="ablation, ablate, knock-out, steering, disable a head, zero a head, remove a layer, "
-            "intervene, scale a head"),
+            "intervene, scale a head", view="switch off"),
         Action("patching", "Activation patching",
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
             InterventionsActions.open_patching, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.control.patched.any, group=LOOK,
+            recorded=lambda own: own.control.patched.any, looks=True,
             synonyms="causal tracing, patch activations, counterfactual prompt, corrupted prompt, restore, "
-            "activations"),
+            "activations", view="patching"),
     ),
-    owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN),
+    owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN, COUNTERFACTUAL_DIALOG),
+    exports=_exports,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.main.inside.screen import InsideScreen, part_shown
 from inspector.main.tool import Host
 from inspector.scales import bits, count, percent
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies
 from inspector.tools.lens.tool import LENS_SCREEN, LensChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, wrapped
@@ -40,7 +40,7 @@ class LensScreen(InsideScreen[LensRead]):
     TOOL: ClassVar[str] = "lens"
     ACTIONS: ClassVar[ActionTable] = LENS_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[LensRead], choices: LensChoices) -> None:
+    def __init__(self, host: Host, answers: LookReplies[LensRead], choices: LensChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 
@@ -51,7 +51,7 @@ class LensScreen(InsideScreen[LensRead]):
 
     def _wanted(self) -> tuple[int, ...]:
         """The tokens that can be followed: the chosen one, the one taken next, the best candidates."""
-        best = (candidate.id for candidate in self.timeline.candidates[:CANDIDATES])
+        best = (candidate.id for candidate in self.candidates[:CANDIDATES])
         ids = (self.choices.followed, self.timeline.taken, *best)
         return tuple(dict.fromkeys(id for id in ids if id is not None))
 
@@ -99,7 +99,7 @@ class LensScreen(InsideScreen[LensRead]):
     def _label_of(self, answer: LensRead, id: int | None) -> str:
         """The label of a followed token, which the record has by id alone."""
         texts = {token.id: token.text for cell in answer.columns[-1].cells for token in cell.top}
-        texts |= {candidate.id: candidate.text for candidate in self.timeline.candidates}
+        texts |= {each.id: each.text for each in (*self.timeline.candidates, *self.candidates)}
         if (selected := self.timeline.selected) is not None:
             texts[selected.id] = selected.text
         return token_label(texts[id]) if id in texts else f"token {id}"
@@ -206,7 +206,10 @@ class LensTable:
             for at, head in enumerate(heads, 1)
         ]
         if form.side:
-            row.append(Segment(pad(f"  follows {quoted(self.name)}", form.side), on.ink("accent")))
+            name = quoted(self.name)
+            if cell_len(f"follows {name}") <= form.side - 2:
+                name = f"follows {name}"
+            row.append(Segment(pad(f"  {truncate_middle(name, form.side - 2)}", form.side), on.ink("accent")))
         return row
 
     def _row(self, on: Canvas, form: LensLayout, layer: int) -> Row:
@@ -272,7 +275,11 @@ WORDS = (
     f"{LEADS} from here on the final token leads. "
     f"{ROUGH} rough: that end was never trained to read early layers, so what they seem to say is a hint at most."
 )
-SHORT = f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these"
+SHORT = (
+    f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these",
+    f"{LEADS} the answer leads from here on  {ROUGH} a hint at most",
+    f"{LEADS} the answer leads  {ROUGH} a hint at most",
+)
 
 
 def detail(
@@ -294,13 +301,14 @@ def detail(
     if height < 4:
         return said[:height]
     said = [[Segment(_lead_line(column, final, width), on.ink("accent"))], *said]
-    legend = [_colours(on, measure, width), [Segment(SHORT, on.ink("muted"))]]
+    told = next((form for form in SHORT if cell_len(form) <= width), SHORT[-1])
+    colours, short = _colours(on, measure, width), [Segment(told, on.ink("muted"))]
     words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(WORDS, width)]
     if height >= len(said) + len(cell.top) + len(words) + 4:
-        return [[], *said, *_bars(on, cell.top, final, width), [], legend[0], *words]
-    room = max(1, height - len(said) - len(legend))
-    grid = _grid(on, cell.top, width, room)[:room]
-    return [*said, *grid, *legend][:height]
+        return [[], *said, *_bars(on, cell.top, final, width), [], colours, *words]
+    room = max(1, height - len(said) - 2)
+    above = [*said, *_grid(on, cell.top, width, room)[:room], colours]
+    return [*above, *(words if len(above) + len(words) <= height else [short])][:height]
 
 
 def _lead_line(column: LensColumn, final: LensToken | None, width: int) -> str:

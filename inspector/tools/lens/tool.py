@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.frozen import slotted
 from engine.protocol import LensRead
+from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.requests import Replies
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.session.requests import LookReplies
 from inspector.widgets.actions import Action, Needs, both
 
 
-@dataclass(slots=True)
+@slotted
 class LensChoices:
     """The choices of a person, kept from opening to opening."""
 
@@ -29,7 +29,7 @@ class LensActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = Replies(host.controller.client, LensRead, lambda answer: answer.node)
+        self.answers = LookReplies(host.controller.client, LensRead, lambda answer: answer.node)
         self.choices = LensChoices()
 
     def open(self) -> None:
@@ -62,23 +62,31 @@ LENS_SCREEN = inside_table(
           lambda own, by: own.turn_layer(by), by=(1, -1), hint="layer", worth=7),
     *walking(),
     Action("lens.follow", "Follow",
-           "Follow another token through the layers; first the candidate highlighted on the main screen.",
+           "Follow another token through the layers; first the highlighted candidate.",
            lambda own: own.follow_next(), hint="follow another", worth=5),
     Action("lens.measure", "Measure", "Colour by probability, by the rank of the final token, or by entropy.",
            lambda own: own.change_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4),
     *both(("lens.ten_above", "lens.ten_below"), ("Ten above", "Ten below"), "Go ten layers up or down.",
           lambda own, by: own.turn_layer(by), by=(10, -10)),
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.lens.evidence import LENS_PART
+
+    return (LENS_PART,)
+
+
 LENS = Tool(
     "lens",
     "Logit lens",
     LensActions,
     screen=True,
-    family="inside",
     actions=(
         Action("lens", "Lens", "Show what each layer would predict, read through the model's own end.",
-            LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
-            synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
+            LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
+            synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed", view="lens"),
     ),
     owners=(LENS_SCREEN,),
+    exports=_exports,
 )  # fmt: skip

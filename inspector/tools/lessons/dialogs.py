@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets.option_list import Option
 
-from inspector.display import pad, truncate, visible
+from inspector.display import pad, truncate, truncate_words, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
 from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
@@ -46,14 +46,28 @@ class LessonsDialog(Dialog[Listed | str]):
     def on_mount(self) -> None:
         """Fill the list."""
         options = self.query_one(SafeOptionList)
-        width = max(20, min(WIDEST, self.app.size.width) - FRAME)
-        listed = shipped()
-        self._results = [*([END] if self._under_way else []), *listed]
-        if self._under_way:
-            options.add_option(Option(Content.styled("End the lesson under way", "bold")))
-        options.add_options(Option(line(each, self._progress.get(each.lesson.id), width)) for each in listed)
+        self._results = [*([END] if self._under_way else []), *shipped()]
+        options.add_options(Option(self._line(each)) for each in self._results)
         options.highlighted = 0
         options.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """A line each at any width."""
+        options = self.query_one(SafeOptionList)
+        for index, each in enumerate(self._results):
+            options.replace_option_prompt_at_index(index, self._line(each))
+
+    def _line(self, each: Listed | str) -> Content:
+        if isinstance(each, str):
+            return Content.styled("End the lesson under way", "bold")
+        width = max(20, min(WIDEST, self.app.size.width) - FRAME)
+        return line(each, self._progress.get(each.lesson.id), width)
+
+    def on_key(self, event: events.Key) -> None:
+        """Go to the lesson of a number."""
+        for at, each in enumerate(self._results):
+            if isinstance(each, Listed) and str(each.number) == event.character:
+                self.query_one(SafeOptionList).highlighted = at
 
     @on(SafeOptionList.OptionSelected)
     def _selected(self, message: SafeOptionList.OptionSelected) -> None:
@@ -68,7 +82,7 @@ def line(listed: Listed, progress: LessonProgress | None, width: int) -> Content
     if progress is not None and progress.beat:
         far += f" {progress.beat + 1}/{beats}"
     head = f"{listed.number:>2} {pad(visible(lesson.title), 20)}{lesson.minutes:>4g} min  {pad(far, 7)}"
-    about = truncate(visible(lesson.about), max(0, width - len(head)))
+    about = truncate_words(visible(lesson.about), max(0, width - len(head)))
     return Content.styled(truncate(head, width), "bold") + Content(
         about
     )  # in the ink of the row, highlighted too

@@ -28,9 +28,9 @@ from engine.errors import EngineError
 from engine.frozen import frozen
 from inspector import places
 from inspector.display import visible
-from inspector.driver import TerminalDriver
+from inspector.driver import ControlFilter, TerminalDriver
 from inspector.keys import key_for
-from inspector.widgets.fields import ControlFilter
+from inspector.scales import clock
 
 VERSION = 1
 LONGEST = 64 * 1024
@@ -64,11 +64,6 @@ class NotesPage:
     """That it should take."""
     lesson_minutes: float = 0.0
     version: int = field(default=VERSION)
-
-
-def clock(seconds: float) -> str:
-    """A time as a clock writes it."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def folder() -> Path:

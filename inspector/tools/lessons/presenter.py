@@ -8,19 +8,24 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from textual.content import Content
-from textual.renderables.digits import Digits
 
+from engine import confinement
 from engine.errors import EngineError
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import Narration
 from inspector.main.tool import Host
-from inspector.tools.lessons.notes import NotesPage, NotesServer, clock
+from inspector.scales import clock
 from inspector.widgets.actions import Action, ActionTable, Hint, hints_of
+
+if TYPE_CHECKING:
+    from inspector.lessons.play import LessonPlay
+    from inspector.tools.lessons.notes import NotesPage, NotesServer
 
 COLUMNS = 60
 """Of the panel that is shown: on a projector the terminal's font may then be twice as large."""
@@ -29,6 +34,15 @@ HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
 _ON = {LessonPhase.ASKING: "on", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
+END = Action(
+    "present",
+    "End",
+    "End it. `inspector notes` in a second terminal shows the notes.",
+    hint="end",
+    worth=2,
+    place=7,
+)
+"""Its key holds in every tab then: the line of tabs isn't shown."""
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
@@ -42,8 +56,7 @@ PRESENTING_KEYS = ActionTable(
         Action("presenting.blank", "Blank", "Blank the screen, and show it again.", hint="blank", worth=3, place=5),
         Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
                worth=1, place=3),
-        Action("present", "End", "End it. `inspector notes` in a second terminal shows the notes.", hint="end", worth=2,
-               place=7),
+        END,
         Action("lessons", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
     ),
 )  # fmt: skip
@@ -90,6 +103,10 @@ class Presenting:
         self._changed()
 
     def _open_notes(self) -> None:
+        if confinement.confined():  # a visitor has no second terminal of this machine
+            return
+        from inspector.tools.lessons.notes import NotesServer
+
         try:
             self._server = NotesServer()
             atexit.register(self._close_notes)
@@ -106,7 +123,7 @@ class Presenting:
 
     def keys(self, play: LessonPlay | None) -> Keys:
         """By the id of an action what it does while it is presented."""
-        own: Keys = {"presenting.blank": self._turn_blank, "presenting.hide": self._hide}
+        own: Keys = {END.id: self.toggle, "presenting.blank": self._turn_blank, "presenting.hide": self._hide}
         if play is None:
             return own
         votes: Keys = {"presenting.votes": lambda: self._ask_votes(play)} if play.options else {}
@@ -169,10 +186,17 @@ class Presenting:
         """
         if play is None or own is None:
             body = Content(
-                f"The whole class sees one panel. tab goes to the next, {key_for('present')} ends it."
+                f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_6')} open the tabs, "
+                f"{key_for('next_view')} shows the next answer, {END.shown} ends it."
             )
             return Narration(
-                "Presenting", body, self._hints(None), "", HIDES[self._hiding], COLUMNS, self._blank
+                "Presenting",
+                body,
+                self._hints(None),
+                hidden=HIDES[self._hiding],
+                hidden_as=self._hidden_as,
+                room=COLUMNS,
+                blank=self._blank,
             )
         lines = [own.body, *self._votes_lines(play)]
         if play.phase is LessonPhase.REVEALED and play.card.number is not None:
@@ -182,10 +206,15 @@ class Presenting:
             body=Content("\n").join(lines),
             hints=self._hints(play),
             hidden=own.hidden | HIDES[self._hiding],
+            hidden_as=own.hidden_as if own.hidden else self._hidden_as,
             room=COLUMNS,
             blank=self._blank,
             clock=lambda: self._time(play),
         )
+
+    @property
+    def _hidden_as(self) -> str:
+        return f"hidden with {key_for('presenting.hide')}"
 
     def _votes_lines(self, play: LessonPlay) -> list[Content]:
         votes = self._votes.get(play.beat_number)
@@ -229,6 +258,8 @@ class Presenting:
             self._server.publish(self._page(play))
 
     def _page(self, play: LessonPlay) -> NotesPage:
+        from inspector.tools.lessons.notes import NotesPage
+
         beat, card = play.beat, play.card
         following = [*play.lesson.beats, None][play.beat_number + 1]
         beat_seconds, lesson_seconds = self._seconds
@@ -271,6 +302,8 @@ def _vote(text: str, count: int, votes: Sequence[int], right: bool) -> Content:
 
 def block_digits(text: str) -> list[str]:
     """A number in characters of three lines."""
+    from textual.renderables.digits import Digits  # before a class alone
+
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
     lines = console.render_lines(Digits(text), console.options.update(width=COLUMNS), pad=False)
     return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -15,16 +16,18 @@ from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
-from inspector.lessons.play import LessonPhase, LessonPlay
-from inspector.lessons.reading import MOST_OPTIONS
-from inspector.lessons.stages import LessonStage, LiveStage, RecordedStage
+from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
-from inspector.main.tool import SCREEN, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.playback import Opening, checked
 from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
+
+if TYPE_CHECKING:
+    from inspector.lessons.play import LessonPlay
+    from inspector.lessons.stages import LessonStage
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
@@ -41,7 +44,7 @@ HARMLESS = frozenset(
 
 
 class LessonActions(ToolActions):
-    """Begins lessons, and tells them beside the panels.
+    """Begins lessons, and shows them beside the panels.
 
     Args:
         host: The main screen.
@@ -111,6 +114,8 @@ class LessonActions(ToolActions):
         self.host.changed()
 
     def _start(self, listed: Listed, beat: int | None) -> None:
+        from inspector.lessons.play import LessonPlay  # with what reads values: for a lesson that begins
+
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         self._before = self.controller.setup.settings, self.timeline.tip
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._moved_on)
@@ -123,9 +128,11 @@ class LessonActions(ToolActions):
         self.play.begin(begin)
         if self._present:
             self._present = False
-            self.presenting.toggle()
+            self.present()
 
     def _stage(self, listed: Listed) -> LessonStage:
+        from inspector.lessons.stages import LiveStage, RecordedStage
+
         playback = self.host.playback
         if playback is not None and playback.player is not None:
             return RecordedStage(listed.lesson, playback.player)
@@ -255,7 +262,7 @@ class LessonActions(ToolActions):
 
     def _waits(self, key: str, play: LessonPlay) -> str:
         """A sentence on what to do before a key that would show the answer."""
-        explore = f"{key_for('lessons')} explores freely"
+        explore = f"{EXPLORE.shown} explores freely"
         if self.presenting.on:
             return f"The class predicts first: {key_for('presenting.on')} goes on, {key} waits. {explore}"
         return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
@@ -278,11 +285,11 @@ class LessonActions(ToolActions):
             "lesson.on": lambda: play.begin(play.beat_number + 1),
             "lesson.again": lambda: play.begin(play.beat_number),
             "lesson.help": lambda: self._help(play),
-            **{
-                each.id: partial(self._predict, play, place)
-                for place, each in enumerate(PREDICTS[: len(play.options)])
-            },
         }
+        if play.phase in UNTIL:  # afterwards the digits open tabs
+            keys |= {
+                each.id: partial(play.predict, at) for at, each in enumerate(PREDICTS[: len(play.options)])
+            }
         match play.phase:
             case LessonPhase.ACTING:
                 if (left := play.stage.left) and left[0].verb.action:
@@ -305,13 +312,6 @@ class LessonActions(ToolActions):
             return {}
         return {"lesson.read_back": lambda: card.page(-1), "lesson.read_on": lambda: card.page(1)}
 
-    def _predict(self, play: LessonPlay, option: int) -> None:
-        """Lock a prediction, once."""
-        if not play.predict(option) and play.phase is not LessonPhase.PREPARING:
-            self.host.answer(
-                f"It is too late to predict here: {key_for('lesson.again')} begins this beat again"
-            )
-
     def _help(self, play: LessonPlay) -> None:
         """The hint; and after it, have it done. Before and after that time, say what to press."""
         if play.phase is not LessonPhase.ACTING:
@@ -324,6 +324,12 @@ class LessonActions(ToolActions):
             return
         self._open_screen(play.beat.show)
         play.do_it()
+
+    def present(self) -> None:
+        """Begin to present what the beat is about, whichever tab has the key, or end it."""
+        self.presenting.toggle()
+        if self.presenting.on and self.play is not None and self.play.phase in SHOWN and not self.exploring:
+            self._go_to(self.play.beat.show, self.play.phase)
 
     def explore(self) -> None:
         """Leave the card to look around, or come back to it; without a lesson, the list."""
@@ -408,6 +414,8 @@ def _predicts(place: int) -> Action:
 
 
 PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
+EXPLORE = Action("lessons", "Explore", "Explore freely, and come back.", hint=_explores, worth=5)
+"""The card takes its key in every tab."""
 LESSON_KEYS = ActionTable(
     "In a lesson",
     (
@@ -421,7 +429,7 @@ LESSON_KEYS = ActionTable(
                hint=lambda own: "next beat" if own.over and own.play.problem is not None else ""),
         Action("lesson.again", "Again", "Begin this beat again.", worth=1,
                hint=lambda own: "" if own.phase is LessonPhase.ENDED else "again"),
-        Action("lessons", "Explore", "Explore freely, and come back.", hint=_explores, worth=5),
+        EXPLORE,
         Action("lesson.read_back", "Read back", _READ),
         Action("lesson.read_on", "Read on", _READ),
         Action("all_lessons", hint=lambda own: "lessons" if own.over else "", worth=5),
@@ -442,9 +450,7 @@ def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narra
     hints = tuple(hints_of([[(state, each) for each in LESSON_KEYS.actions]]))
     if exploring:
         again = key_for("lesson.again")
-        words = (
-            f"Explore freely. {key_for('lessons')} goes back to the lesson, {again} begins this beat again."
-        )
+        words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} begins this beat again."
         return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(play, hint))
     veiled = (
@@ -460,7 +466,7 @@ def numbers(play: LessonPlay) -> str:
 
 def _situation(play: LessonPlay) -> str:
     """The status line: what to press now, also where a dialog lies over the card."""
-    explore = f"{key_for('lessons')} explores freely"
+    explore = f"{EXPLORE.shown} explores freely"
     if play.problem is not None:
         return (
             f"{key_for('lesson.on')} goes to the next beat, {key_for('lesson.again')} begins this one again"
@@ -565,14 +571,13 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
         actions=(
             Action("lessons", "Learn",
             "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
-            LessonActions.explore, group=SCREEN,
-            synonyms="tutorial, course, learning, lesson, how does it work, explain"),
+            LessonActions.explore,
+            synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
             Action("all_lessons", "All lessons", "Show all lessons; begin another one.", LessonActions.list,
-                   group=SCREEN,
             synonyms="lessons, list of lessons, exercises"),
             Action("present", "Present",
             "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
-            lambda own: own.presenting.toggle(), group=SCREEN,
+            LessonActions.present,
             synonyms="class, teacher, projector, slides, audience, presentation"),
         ),
         owners=(LESSON_KEYS, PRESENTING_KEYS),

@@ -5,37 +5,54 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from heapq import nlargest
 from itertools import groupby
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import getters
+from textual import events, getters, on
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Static
+from textual.message import Message
 
 from engine.frozen import frozen
-from engine.protocol import Candidate, LockstepOpened, LockstepRead, LockstepSpan, Record, WaysParted
-from inspector.display import pad, token_label, token_text, truncate, unfinished, visible
+from engine.protocol import (
+    Candidate,
+    LockstepMemory,
+    LockstepOpened,
+    LockstepRead,
+    LockstepSpan,
+    OpenLockstep,
+    Record,
+    WaysParted,
+)
+from engine.settings import LoadSettings
+from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
 from inspector.keys import key_for
+from inspector.main.actions import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.scales import bits, percent
+from inspector.scales import bits, percent, size
 from inspector.state.lockstep import Divergences, mean
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.tool import LOCKSTEP_SCREEN, LockstepControl
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
-from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, swatches
+from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
 
 # ---- the text, coloured by how far the two are apart --------------------------------------------
 
 FLIP = "≠"
+TITLED = 6
+"""Cells of a frame's line beside its title."""
+SLIM = 54
+"""Cells of the answer below which the legend in the frame has no room for the unit."""
 """Under a token before which the two have different top tokens."""
 
 
@@ -84,6 +101,22 @@ class LockstepText(Canvas):
 
     DEFAULT_CSS = panel_css("LockstepText")
 
+    class SlotClicked(Message):
+        """A token was clicked.
+
+        Args:
+            slot: In the path, from 0.
+        """
+
+        def __init__(self, slot: int) -> None:
+            super().__init__()
+            self.slot = slot
+
+    def on_click(self, event: events.Click) -> None:
+        """Say which token was clicked."""
+        if isinstance(slot := event.style.meta.get("slot"), int):
+            self.post_message(self.SlotClicked(slot))
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._items: Sequence[Item] = ()
@@ -91,6 +124,7 @@ class LockstepText(Canvas):
         self._measure: Colouring | None = None
         self._slot = 0
         self._instead: tuple[str, str] | None = None
+        self._framed = ("", "")
 
     def put(
         self,
@@ -112,12 +146,19 @@ class LockstepText(Canvas):
             instead: What is said in the place of the text; None for the text.
         """
         self._items, self._spans, self._measure, self._slot = items, spans, measure, slot
-        self._instead = instead
-        top, bottom = map(Content, titles)
-        if instead is None:
-            top += Content(" from ") + swatches(measure.steps, is_dark(self.app), colourful(self.app))
-        self.title(top, bottom)
+        self._instead, self._framed = instead, titles
+        self._entitle()
         self.redraw()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._entitle()
+
+    def _entitle(self) -> None:
+        top, bottom = map(Content, self._framed)
+        if self._instead is None and self._measure is not None:
+            top += Content(" from ") + swatches(self._measure.steps, is_dark(self.app), colourful(self.app))
+        self.title(top, bottom)
 
     def draw(self, width: int, height: int) -> list[Row]:
         if self._instead is not None or self._measure is None:
@@ -156,15 +197,15 @@ class LockstepText(Canvas):
 
     def _piece(self, piece: TextPiece) -> list[Segment]:
         assert self._measure is not None
-        blank = " " * (piece.blank + piece.edge)
+        blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == self._slot:
-            return [Segment(piece.text, self.ink("cursor")), Segment(blank, self.rich_style)]
+            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.rich_style)]
         step = self._measure.step(self._span(piece.slot))
         style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app))
         core = piece.text.lstrip(" ")
         return [
-            Segment(piece.text[: len(piece.text) - len(core)], self.rich_style),
-            Segment(core, style),
+            Segment(piece.text[: len(piece.text) - len(core)], self.rich_style + linked),
+            Segment(core, style + linked),
             Segment(blank, self.rich_style),
         ]
 
@@ -172,6 +213,63 @@ class LockstepText(Canvas):
         return Segment(
             pad(piece.under, piece.cells), self.ink("accent" if piece.slot == self._slot else "muted")
         )
+
+
+# ---- where the two differ most ------------------------------------------------------------------
+
+LISTED = 10
+LOW = 16
+"""Lines of a screen below which there is no room for the list."""
+
+
+class LargestList(Canvas):
+    """The tokens where the two differ most, the largest first, in one line: as many as there is room for."""
+
+    DEFAULT_CSS = "LargestList { height: 1; padding: 0 1; }"
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._largest: Sequence[tuple[int, LockstepSpan]] = ()
+        self._items: Sequence[Item] = ()
+        self._measure = COLOURINGS[0]
+        self._slot = 0
+
+    def put(
+        self,
+        largest: Sequence[tuple[int, LockstepSpan]],
+        items: Sequence[Item],
+        measure: Colouring,
+        slot: int,
+    ) -> None:
+        """Show some tokens.
+
+        Args:
+            largest: The slot of each, and its span.
+            items: The path.
+            measure: By which they are the largest.
+            slot: Of the cursor.
+        """
+        self._largest, self._items, self._measure, self._slot = largest, items, measure, slot
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Say which token was clicked."""
+        if isinstance(slot := event.style.meta.get("slot"), int):
+            self.post_message(LockstepText.SlotClicked(slot))
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        row: Row = [Segment(f"differ most ({key_for('lockstep.largest')}): ", self.ink("muted"))]
+        room = width - sum(segment.cell_length for segment in row)
+        for slot, span in self._largest:
+            item = self._items[slot]
+            label = truncate(token_label(item.text, item.raw), 16)
+            flip = FLIP if span.same_top is False else ""
+            text = f"{slot + 1} {label} {self._measure.written(span)}{flip}"
+            if (room := room - cell_len(text) - 2) < 0:
+                break
+            ink = self.ink("cursor") if slot == self._slot else self.rich_style
+            row += [Segment(text, ink + Style.from_meta({"slot": slot})), Segment("  ", self.rich_style)]
+        return [row]
 
 
 # ---- one model's candidates, or its own way -----------------------------------------------------
@@ -298,6 +396,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
     AUTO_FOCUS = ""
 
     text = getters.query_one("#lockstep-text", LockstepText)
+    differing = getters.query_one("#lockstep-largest", LargestList)
     first = getters.query_one("#lockstep-first", LockstepSide)
     second = getters.query_one("#lockstep-second", LockstepSide)
 
@@ -308,14 +407,12 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self._ways = False
         """Whether the two ways are shown, where they are known."""
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="lockstep-place")
+    def body(self) -> ComposeResult:
         yield LockstepText(id="lockstep-text")
+        yield LargestList(id="lockstep-largest")
         with Container(id="lockstep-sides"):
             yield LockstepSide(False, id="lockstep-first")
             yield LockstepSide(True, id="lockstep-second")
-        yield Static(id="lockstep-status")
-        yield KeyLine(id="lockstep-keys")
 
     # ---- what is shown ------------------------------------------------------------------------
 
@@ -343,10 +440,15 @@ class LockstepScreen(ToolScreen[WaysParted]):
     @property
     def here(self) -> LockstepSpan | None:
         """The span at the cursor; at the token to come both distributions there."""
-        timeline = self.timeline
-        if timeline.following:
-            return self.control.state.ahead.get(timeline.tip)
-        return self.spans[timeline.slot]
+        return self.control.state.at(self.timeline.items, self.timeline.slot)
+
+    @property
+    def largest(self) -> Sequence[tuple[int, LockstepSpan]]:
+        """The tokens where the two differ most by the measure, the largest first: the slot of each one's last token."""
+        measure = self.measure
+        last = {span.node: (slot, span) for slot, span in enumerate(self.spans) if span is not None}
+        apart = [each for each in last.values() if measure.size(each[1]) >= measure.steps[0]]
+        return nlargest(LISTED, apart, key=lambda each: measure.size(each[1]))
 
     @property
     def way(self) -> WaysParted | None:
@@ -358,43 +460,55 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self.control.want()
         timeline, spans, measure = self.timeline, self.spans, self.measure
         instead = self._instead()
-        titles = (f"{measure.name}, {measure.unit}" if instead is None else "Text"), self._sum(spans)
+        named = measure.name if self.area.width < SLIM else f"{measure.name}, {measure.unit}"
+        titles = (named if instead is None else "Text"), self._sum(spans, self.area.width - TITLED)
         self.text.put(titles, timeline.items, spans, measure, timeline.slot, instead)
+        self.differing.put(self.largest, timeline.items, measure, timeline.slot)
+        self.differing.display = instead is None and bool(self.largest) and self.size.height >= LOW
         self._sides()
         facts = timeline.facts
         names = visible(facts.name) if facts else ""
         if self.opened is not None:
             names = f"P {names} · Q {visible(self.opened.title)}"
         recorded = "recorded · " if self.recorded else ""
-        self.write("lockstep", f"Lockstep · {recorded}{names}", self.control.job.failure is not None)
+        self.write(f"Lockstep · {recorded}{names}", self.control.job.failure is not None)
 
     def _instead(self) -> tuple[str, str] | None:
         """Why there is no text, and what to do."""
         if not self.timeline.items:
             return "There is no text yet.", f"Press esc, then {key_for('prompt')} to write a prompt."
-        if self.opened is not None:
+        if self.opened is not None and not self.control.loading:
             return None
         if self.recorded:
             return (
                 "No second model was recorded up to here.",
                 f"{key_for('step').capitalize()} shows what came next.",
             )
-        if self.control.job.running:
-            return "The second model is loading.", "Its candidates appear beside the first one's."
+        if self.control.loading:
+            return (
+                "The second model is loading; the session stays as it is.",
+                f"{needs(self.control.memory)}{key_for('lockstep.stop')} stops it.",
+            )
+        other = f"Press {key_for('lockstep.open')} to choose another one."
+        if (failure := self.control.job.failures.get(OpenLockstep.kind)) is not None:
+            return visible(failure.message), visible(f"{failure.hint} {other}".strip())
+        if self.control.stopped:
+            return "The loading was stopped: there is no second model.", other
         return (
             "There is no second model to compare with.",
-            f"Press {key_for('lockstep.four_bits')} or {key_for('lockstep.eight_bits')} for this one in so many bits; "
-            "start with --against MODEL for another one.",
+            f"Press {key_for('lockstep.open')} to open one beside it: this model in 8 or 4 bits or with an adapter, a "
+            "model on the disk, or another. The session stays as it is; what it takes of memory is said before.",
         )
 
-    def _sum(self, spans: Sequence[LockstepSpan | None]) -> str:
-        """The figures of the whole path."""
+    def _sum(self, spans: Sequence[LockstepSpan | None], cells: int) -> str:
+        """The figures of the whole path, as many as fit."""
         figures = Divergences()
         known = {span.node: span for span in spans if span is not None}
         figures.add(known.values())
         if figures.kl and figures.tops:
             same = 100 * figures.same_top.value
-            return f"{len(figures.kl)} tokens · mean KL {mean(figures.kl).value:.3g} bits · same top {same:.1f} %"
+            known_kl = f"mean KL {mean(figures.kl).value:.3g} bits"
+            return joined_to_fit((f"{len(figures.kl)} tokens", known_kl, f"same top {same:.1f} %"), cells)
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
     def _sides(self) -> None:
@@ -407,7 +521,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
         )
         entropies = (here.entropy_bits, here.other_entropy_bits) if here is not None else (None, None)
         for side, panel in enumerate((self.first, self.second)):
-            name = f"{'PQ'[side]} {names[side]}"
+            name, cells = f"{'PQ'[side]} {names[side]}", self.area.width // 2 - TITLED
+            name = name if cell_len(name) <= cells else joined_to_fit(name.split(", "), cells)
             if way is not None:
                 count = len(way.other_ids if side else way.ids)
                 panel.put_ways((name, f"its own way, {count} tokens"), way)
@@ -432,9 +547,15 @@ class LockstepScreen(ToolScreen[WaysParted]):
             return f"{visible(job.progress.detail)}{total}"
         if (way := self.way) is not None:
             return ways_words(way)
-        if self.opened is None or self.here is None:
-            return f"Recorded. {self.needs_model}" if self.recorded else ""
-        return span_words(self.here)
+        if self.opened is not None and self.here is not None:
+            return span_words(self.here)
+        if self.recorded:
+            return f"Recorded. {self.needs_model}"
+        if self.control.loading:
+            return f"The second model is loading; {key_for('lockstep.stop')} stops it"
+        if self.opened is None:
+            return f"Press {key_for('lockstep.open')} to open a second model beside this one"
+        return self._why()
 
     # ---- keys -------------------------------------------------------------------------------------
 
@@ -472,12 +593,19 @@ class LockstepScreen(ToolScreen[WaysParted]):
             )
 
     def go_to_largest(self) -> None:
-        """Go to the largest of what the text is coloured by."""
-        sizes = [self.measure.size(span) for span in self.spans]
-        if not sizes or max(sizes) < 0:
+        """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
+        slots = [slot for slot, _ in self.largest]
+        if not slots:
             self.say("Nothing of the text was read in both models yet")
         else:
-            self.look_at(sizes.index(max(sizes)))
+            here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
+            self.look_at(slots[(here + 1) % len(slots)])
+
+    @on(LockstepText.SlotClicked)
+    def _clicked(self, message: LockstepText.SlotClicked) -> None:
+        """Look at the token that was clicked, in the text or in the list."""
+        self.look_at(message.slot)
+        self.changed()
 
     def follow_first(self) -> None:
         """Step by the first model's pick; at an older token walk one forward."""
@@ -524,9 +652,53 @@ class LockstepScreen(ToolScreen[WaysParted]):
         else:
             self.dismiss(way)
 
-    def open_second(self, bits: int) -> None:
-        """Compare with this model in fewer bits."""
-        self.control.open(bits)
+    def ask_model(self) -> None:
+        """Ask for the second model."""
+        from inspector.tools.lockstep.dialog import SecondModelDialog
+
+        controller = self.host.controller
+        if why := controller.transport.bound:
+            self.say(why)
+            return
+        connection = controller.connection
+        elsewhere = connection.now.where if connection is not None and connection.far else ""
+        facts, downloads = self.timeline.facts, Downloads(self.host)
+        dialog = SecondModelDialog(controller.setup.load, facts, downloads, elsewhere)
+
+        def chosen(load: LoadSettings | None) -> None:
+            if load is not None:
+                self.control.open(load, dialog.bits)
+                self.say()
+
+        self.host.open(dialog, chosen)
+
+    def stop_loading(self) -> None:
+        """Stop the loading of a second model."""
+        if self.control.loading:
+            self.control.stop_loading()
+        else:
+            self.say("No second model is being loaded")
+
+    def look_into(self, second: int, action: str) -> None:
+        """Close this screen, and look at the token on the main one, or inside one of the models.
+
+        Args:
+            second: 1 for the second model, 0 for the session's.
+            action: Of the main screen.
+        """
+        if self._lacks():
+            return
+        if second and self.opened is not None and self.opened.aligned == "bytes":
+            self.say(
+                "Q has other tokens, so it has no such token. Open it as the session's model to look inside it"
+            )
+            return
+        self.control.state.looking = bool(second)
+        self.leave()
+        if action == "why" and "sampler" in self.host.shown:
+            self.host.changed()
+        else:
+            self.host.press(action)
 
     def _lacks(self) -> bool:
         """Say what is missing for a key that goes on; returns whether anything is."""
@@ -537,9 +709,19 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     def leave(self) -> None:
         """Go back; what is under way stops, but a second model that is loading."""
-        if self.opened is not None:
+        if not self.control.loading:
             self.control.job.stop()
         self.dismiss(None)
+
+
+def needs(memory: LockstepMemory | None) -> str:
+    """What a second model needs beside the first, against what is free; empty until it is known."""
+    if memory is None:
+        return ""
+    free = f"; {size(memory.free_bytes)} were free" if memory.free_bytes is not None else ""
+    if not memory.second_bytes:
+        return f"It shares the weights of the first one{free}. "
+    return f"It takes about {size(memory.second_bytes)} beside {size(memory.first_bytes)}{free}. "
 
 
 def span_words(span: LockstepSpan) -> str:

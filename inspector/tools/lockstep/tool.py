@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from engine.protocol import (
     CloseLockstep,
     FollowSecond,
+    LockstepMemory,
     LockstepOpened,
     ModelFacts,
     OpenLockstep,
@@ -19,7 +19,9 @@ from engine.protocol import (
     Take,
     WaysParted,
 )
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from engine.settings import LoadSettings
+from inspector.main.evidence import ExportPart
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
@@ -81,6 +83,10 @@ class LockstepControl:
         """Of the first model that the second was asked for with."""
         self._asked: tuple[LockstepOpened, int] | None = None
         """The last question: it isn't asked again where it failed."""
+        self.memory: LockstepMemory | None = None
+        """What the second model needs that is being loaded, once that is known."""
+        self.stopped = False
+        """Whether the last one was stopped while it was loading."""
         controller.client.listeners.append(self._receive)
 
     @property
@@ -101,17 +107,38 @@ class LockstepControl:
                 record.fingerprint,
             ):  # it is another one that a second was asked for with
                 self._fingerprint = record.fingerprint
-                self.job.start(self._against.renewed())
+                self._load(self._against.renewed())
         elif isinstance(record, Resampled):
             self._asked = None
 
-    def open(self, bits: int) -> None:
-        """Compare the first model with itself in fewer bits."""
-        load = self.controller.setup.load
-        self._against = replace(OpenLockstep(load), bits=bits)
+    def open(self, load: LoadSettings, bits: int | None) -> None:
+        """Compare with a second model.
+
+        Args:
+            load: What it is, and how it is loaded.
+            bits: In which it is quantized while it is loaded; None for what its files hold.
+        """
+        self._against = OpenLockstep(load, bits)
         facts = self.controller.timeline.facts
         self._fingerprint = facts.fingerprint if facts is not None else None
-        self.job.start(self._against)
+        self._load(self._against)
+
+    def _load(self, against: OpenLockstep) -> None:
+        self.memory, self.stopped = None, False
+        self.job.start(against, each=self._take)
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, LockstepMemory):
+            self.memory = record
+
+    @property
+    def loading(self) -> bool:
+        """Whether a second model is being loaded."""
+        return any(isinstance(command, OpenLockstep) for command in self.job.commands)
+
+    def stop_loading(self) -> None:
+        """Stop that."""
+        self.stopped = self.job.stop()
 
     def want(self) -> None:
         """Have read what was not yet read of the path on show."""
@@ -150,8 +177,6 @@ class LockstepControl:
 
 # ---- keys ---------------------------------------------------------------------------------------
 
-_QUANTIZED = "Compare with this model quantized to 4 or 8 bits."
-
 
 def _looking(word: str) -> Callable[[Any], str]:
     """A word for the line of keys, once there is a second model, or a recording."""
@@ -165,25 +190,29 @@ def _compared(word: str) -> Callable[[Any], str]:
 
 LOCKSTEP_SCREEN = screen_table(
     "In the lockstep of two models",
-    Action("lockstep.four_bits", "4 bits", _QUANTIZED, lambda own: own.open_second(4), Needs.ENGINE, worth=9,
-           hint=lambda own: "" if own.opened else "4 bits"),
-    Action("lockstep.eight_bits", "8 bits", _QUANTIZED, lambda own: own.open_second(8), Needs.ENGINE, worth=8,
-           hint=lambda own: "" if own.opened else "8 bits"),
+    Action("lockstep.open", "Second model",
+           "Choose the second model: this one in 8 or 4 bits or with an adapter, one on the disk, or another. The "
+           "session stays as it is.",
+           lambda own: own.ask_model(), Needs.ENGINE, worth=7, place=9,
+           hint=lambda own: "another Q" if own.opened else "open a second model"),
+    Action("lockstep.stop", "Stop loading", "While a second model is loading: stop that.",
+           lambda own: own.stop_loading(), Needs.ENGINE, worth=10,
+           hint=lambda own: "stop" if own.control.loading else ""),
     Action("lockstep.follow_first", "Follow P",
            "Follow P: step by the first model's pick; at an older token walk one forward.",
-           lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("follow P"), worth=9, place=2),
+           lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("follow P"), worth=8, place=3),
     Action("lockstep.follow_second", "Follow Q", "Follow Q: step by the second model's pick.",
-           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("follow Q"), worth=8, place=3),
+           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("follow Q"), worth=7, place=4),
     Action("lockstep.ways", "Own ways",
            "Let each go its own way from the cursor: where they part and meet; then the candidates.",
-           lambda own: own.part(), worth=8, place=4,
+           lambda own: own.part(), worth=7, place=5,
            hint=lambda own: "" if own.recorded or not own.opened else "candidates" if own.way else "own ways"),
     Action("lockstep.branch", "Branches",
            "While the two ways are shown: take both as branches of the tree, and compare them.",
            lambda own: own.branch(), Needs.ENGINE, worth=9, place=1,
            hint=lambda own: "branches, compared" if own.way else ""),
     *both(("earlier", "later"), ("Token before", "Next token"), "Look at another token.", lambda own, by: own.walk(by),
-          hint=_looking("token"), worth=7, place=5),
+          hint=_looking("token"), worth=7, place=6),
     Action("first", "First token", "Look at another token.", lambda own: own.look_at(0)),
     Action("tip", "Last token", "Look at another token.", lambda own: own.look_at(None)),
     Action("lockstep.measure", "Measure", "Colour by KL(P||Q), by the change of logprob or by the change of rank.",
@@ -191,14 +220,29 @@ LOCKSTEP_SCREEN = screen_table(
     *both(("lockstep.next_flip", "lockstep.flip_before"), ("Next flip", "Flip before"),
           "Go to the next token with another top token (`≠`), or to the one before.",
           lambda own, by: own.go_to_flip(by), by=(1, -1), hint=_looking("flip ≠"), worth=6, place=7, one=True),
-    Action("lockstep.largest", "Largest", "Go to the largest.", lambda own: own.go_to_largest(),
-           hint=_looking("largest"), worth=4, place=8),
+    Action("lockstep.largest", "Largest", "Go to the largest; again, to the next largest.",
+           lambda own: own.go_to_largest(), hint=_looking("largest"), worth=6, place=7),
+    *both(("lockstep.why_first", "lockstep.why_second"), ("Why P", "Why Q"),
+          "Show why the session's model takes its token here, or why the second one would, with the same draw.",
+          lambda own, by: own.look_into(by, "why"), by=(0, 1), hint=_compared("why P, Q"), worth=9, place=1,
+          needs=Needs.ENGINE),
+    *both(("lockstep.inside_first", "lockstep.inside_second"), ("Inside P", "Inside Q"),
+          "Look inside the session's model at this token, or inside the second one: the layers first, the other views "
+          "from there.",
+          lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside P, Q"), worth=9, place=2,
+          needs=Needs.ENGINE),
     back("lockstep.leave", "Go back; the second model stays.", worth=10),
-    text="P is the session's model, Q the second one: `--against MODEL`, `--against-bits 4`, `--against-adapter DIR`, "
-    "`--against-system-prompt TEXT` or `--against-chat-template FILE` open it at the start. KL(P||Q) is in bits, over "
-    "the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
+    text="P is the session's model, Q the second one. `--against MODEL`, `--against-bits 4`, `--against-adapter DIR`, "
+    "`--against-system-prompt TEXT` or `--against-chat-template FILE` open it at the start, too. KL(P||Q) is in bits, "
+    "over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
     "logprobs between common borders are compared.",
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.lockstep.evidence import LOCKSTEP_PART
+
+    return (LOCKSTEP_PART,)
 
 
 def lockstep(against: OpenLockstep | None) -> Tool:
@@ -216,12 +260,13 @@ def lockstep(against: OpenLockstep | None) -> Tool:
         actions=(
             Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
             LockstepActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.control.state.opened is not None, group=LOOK,
+            recorded=lambda own: own.control.state.opened is not None, looks=True,
             synonyms="two models, second model, other model, compare models, quantized model, "
             "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
-            "base against chat model"),
+            "base against chat model", view="second model"),
         ),
         owners=(LOCKSTEP_SCREEN,),
+        exports=_exports,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 from engine.protocol import Ended, LookAhead, LookedAhead, Record, Take
 from inspector.keys import key_for, with_keys
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import BRANCH, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action, Needs
@@ -77,7 +77,9 @@ class LookAheadActions(ToolActions):
     def switch(self) -> None:
         """Show what might come, or don't any more."""
         self.lines.switch()
-        there = "" if self.host.panel(CandidatesPanel).display else "Press 2 to see it. "
+        there = (
+            "" if self.host.panel(CandidatesPanel).display else f"Press {key_for('candidates')} to see it. "
+        )
         on = RECORDED if self.controller.transport.recorded else ON
         self.host.answer(there + with_keys(on) if self.lines.on else "Look-ahead off")
 
@@ -114,7 +116,7 @@ class LookAheadActions(ToolActions):
 
 
 def tells_ahead(record: Record) -> bool:
-    """Whether a record tells of a look ahead and of nothing else."""
+    """Whether a record is of a look ahead and of nothing else."""
     return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)
 
 
@@ -126,10 +128,10 @@ LOOK_AHEAD = Tool(
         Action("look_ahead", "Look ahead",
             "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
             "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.lines.known, group=BRANCH,
-            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens"),
+            recorded=lambda own: own.lines.known,
+            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
         Action("take_ahead", "Take look-ahead",
             "Take the highlighted candidate and the tokens that look-ahead shows behind it.", LookAheadActions.take,
-            Needs.DISTRIBUTION | Needs.ENGINE, group=BRANCH),
+            Needs.DISTRIBUTION | Needs.ENGINE),
     ),
 )  # fmt: skip

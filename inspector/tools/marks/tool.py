@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 
 from engine.frozen import frozen
 from engine.protocol import Marked
-from inspector.display import quoted, token_label, truncate, visible
-from inspector.keys import key_for
-from inspector.main.tool import LOOK, Tool, ToolActions
+from inspector.display import quoted, token_label, truncate, truncate_start, visible
+from inspector.keys import bare_key_for, key_for
+from inspector.main.tool import Tool, ToolActions
 from inspector.state.branches import Branch, Branches
 from inspector.state.session_tree import CAPTION, NOTE, STAR, written
 from inspector.state.timeline import Timeline
@@ -97,7 +97,7 @@ def _described(timeline: Timeline, slot: int) -> str:
     parts = [quoted(token_label(item.text, item.raw))]
     parts += [written(timeline.tree.marks.of[item.node])] if item.node in timeline.tree.marks.of else []
     parts += (
-        [f"one of {branches} branches: {key_for('previous_branch')} {key_for('next_branch')}"]
+        [f"one of {branches} branches: {key_for('previous_branch')} {bare_key_for('next_branch')}"]
         if branches > 1
         else []
     )
@@ -151,7 +151,7 @@ def _upto(branches: Branches, branch: Branch, at: int) -> str:
         text = _joined(branches, nodes) + text
         if len(text) >= _AROUND:
             break
-    return visible(text[-_AROUND:])
+    return truncate_start(visible(text[-4 * _AROUND :]), _AROUND)
 
 
 def _joined(branches: Branches, nodes: list[int]) -> str:
@@ -181,12 +181,13 @@ MARKS = Tool(
     actions=(
         Action("previous_mark", "Mark before",
             "Look at the mark before: a branch point of the path, a bookmark, a note or a caption.",
-            lambda own: own.walk(-1), Needs.DISTRIBUTION, group=LOOK),
+            lambda own: own.walk(-1), Needs.DISTRIBUTION, looks=True),
         Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
-            group=LOOK),
+            looks=True),
         Action("marks", "Marks",
             "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
-            "there.", MarkActions.open, Needs.DISTRIBUTION, group=LOOK, synonyms="bookmarks, notes, annotations"),
+            "there.", MarkActions.open, Needs.DISTRIBUTION, looks=True, hint="marks", worth=3, place=63,
+            synonyms="bookmarks, notes, annotations"),
     ),
     owners=(MARKS_KEYS,),
 )  # fmt: skip

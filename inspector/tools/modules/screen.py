@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 
 from engine.protocol import (
@@ -16,11 +17,11 @@ from engine.protocol import (
     ReadModules,
     StateArray,
 )
-from inspector.display import pad, visible
+from inspector.display import pad, truncate_words, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import amount, count, size
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies, Replies
 from inspector.tools.modules.lines import EXPLAINED, Line, lines, times
 from inspector.tools.modules.tool import EXPERTS_SCREEN, MODULES_SCREEN
 from inspector.widgets.actions import ActionTable
@@ -61,11 +62,12 @@ class ModulesScreen(InsideScreen[ModelModules]):
         self.opened: set[int] = set()
 
     def question(self) -> tuple[Hashable, Command]:
-        facts = self.timeline.facts
-        return (facts.path, facts.weight_bytes) if facts is not None else None, ReadModules()
+        facts = self.facts
+        question = ReadModules(second=self.looked is not None)
+        return (facts.path, facts.weight_bytes) if facts is not None else None, question
 
     def heading(self, answer: ModelModules | None) -> str:
-        facts = self.timeline.facts
+        facts = self.facts
         return f"The way of a token through {facts.name}" if facts is not None else "Inside the model"
 
     def situation(self) -> str:
@@ -88,7 +90,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
         detail = min(len(below), DETAIL if height < TALL else len(below))
         room = max(1, height - detail - 1)
         first = max(0, min(self.at - room // 2, len(found) - room))
-        widths = _widths(width)
+        named = [line for line in found if line.part or not line.layers]
+        widths = _widths(width, 2 + max(cell_len(line.gutter + line.label) for line in named))
         rows = [_head(widths, on)]
         rows += [
             self._row(line, first + index == self.at, answer, widths, on)
@@ -125,7 +128,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
             if widths[column]:
                 right = column not in ("says", "shape")
                 style = muted if column in ("says", "bytes") else base
-                row.append(Segment("  " + pad(text, widths[column], right=right), style))
+                shown = truncate_words(text, widths[column])
+                row.append(Segment("  " + pad(shown, widths[column], right=right), style))
         if widths["bar"]:
             filled = bar(share, widths["bar"]) if line.parameters else " " * widths["bar"]
             row.append(Segment("  " + filled, base + on.data(0.3 if line.strong else 0.6)))
@@ -144,7 +148,10 @@ class ModulesScreen(InsideScreen[ModelModules]):
         )
         facts, sort = _facts(line), self._opens(line)
         if sort:
-            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(OPENS[sort][2], on.ink("muted"))]
+            _, word, what = OPENS[sort]
+            left = width - Segment.get_line_length(rows[-1]) - len("  ⏎ ")
+            told = what if cell_len(what) <= left else word
+            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(told, on.ink("muted"))]
         rows += [
             [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
         ]
@@ -217,8 +224,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             sort = "experts"
         else:
             sort = line.inside
-        keys = {tool.actions[0].id for tool in self.host.family(self.TOOL)} | {"experts"}
-        return sort if sort in OPENS and OPENS[sort][0] in keys else ""
+        return sort if sort in OPENS and self.host.has(OPENS[sort][0]) else ""
 
     @property
     def opens_word(self) -> str:
@@ -226,12 +232,18 @@ class ModulesScreen(InsideScreen[ModelModules]):
         sort = self._opens(self.line) if self.line is not None else ""
         return OPENS[sort][1] if sort else ""
 
+    def goes_to(self, action: str) -> None:
+        """The view opens on the layer of the selected module, where it is of one layer."""
+        line = self.line
+        if line is not None and len(line.layers) == 1:
+            self.host.point(self.TOOL if action == "experts" else action, line.layers[0] + 1)
+
     def open(self) -> None:
         """Show what can be seen of the selected module."""
         line = self.line
         if line is None or not (sort := self._opens(line)):
             return
-        self.leave_for(OPENS[sort][0])
+        self.host.press(OPENS[sort][0])
 
     @property
     def has_experts(self) -> bool:
@@ -245,18 +257,26 @@ class ModulesScreen(InsideScreen[ModelModules]):
     def open_experts(self) -> None:
         """Show which experts the token took."""
         if self.has_experts:
-            self.leave_for("experts")
+            self.host.press("experts")
 
 
-def _widths(width: int) -> dict[str, int]:
-    """Of the columns; 0 for one that there is no room for."""
+def _widths(width: int, label: int) -> dict[str, int]:
+    """Of the columns; 0 for one that there is no room for.
+
+    Args:
+        width: Of all.
+        label: Of the longest label: where it is short, there is more room for what a module is.
+    """
     if width >= 100:
         fixed = {"label": 27, "shape": 14, "parameters": 7, "bytes": 8, "share": 6}
         rest = width - sum(fixed.values()) - 12
         return {**fixed, "says": min(rest - 8, 40), "bar": max(8, rest - 40)}
     if width >= 66:
-        fixed = {"label": 25, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 6}
+        fixed = {"label": min(25, label), "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 6}
         return {**fixed, "says": width - sum(fixed.values()) - 8}
+    if width >= 52:
+        fixed = {"label": min(23, label), "shape": 0, "parameters": 6, "bytes": 0, "share": 0, "bar": 0}
+        return {**fixed, "says": width - sum(fixed.values()) - 4}
     narrow = {"says": 0, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 0}
     return {**narrow, "label": max(12, width - 16)}
 
@@ -312,10 +332,25 @@ CELL = 8
 
 
 class ExpertsScreen(InsideScreen[ExpertsRead]):
-    """Layers by experts, and layers by states."""
+    """Layers by experts, and layers by states.
+
+    Args:
+        host: The main screen.
+        answers: Asks the engine and keeps what it answered.
+        layer: The one that was chosen among the modules, which is told first; None for none.
+    """
 
     TOOL: ClassVar[str] = "modules"
     ACTIONS: ClassVar[ActionTable] = EXPERTS_SCREEN
+
+    def __init__(self, host: Host, answers: LookReplies[ExpertsRead], layer: int | None = None) -> None:
+        super().__init__(host, answers)
+        self.chosen_layer = layer
+
+    @property
+    def opener(self) -> str:
+        """A page of its own."""
+        return "experts"
 
     def question(self) -> tuple[Hashable, Command]:
         return self.node, ReadExperts(self.node)
@@ -326,7 +361,8 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         return "What recurrent layers keep after this token" if answer.states else "Experts and states"
 
     def draw(self, answer: ExpertsRead, on: Canvas, width: int, height: int) -> list[Row]:
-        rows: list[Row] = [
+        rows: list[Row] = [*self._chosen(answer, on, width)]
+        rows += [
             [Segment(line, on.ink("accent"))]
             for text in (experts_summary(answer.layers), states_summary(answer.states))
             for line in wrapped(text, width)
@@ -343,6 +379,15 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         for sentence in answer.missing:
             rows += [[], *([Segment(line, on.ink("muted"))] for line in wrapped(visible(sentence), width))]
         return rows
+
+    def _chosen(self, answer: ExpertsRead, on: Canvas, width: int) -> Iterator[Row]:
+        """The rows of the chosen layer, before all others: in a large model they would be out of sight."""
+        experts = [each for each in answer.layers if each.layer == self.chosen_layer]
+        states = [each for each in answer.states if each.layer == self.chosen_layer]
+        yield from _experts(experts, on, width)
+        yield from _states(states, on, width)
+        if self.chosen_layer is not None and not experts and not states:
+            yield [Segment(f"Layer {self.chosen_layer + 1} has no experts and no state.", on.ink("muted"))]
 
 
 def experts_summary(layers: Sequence[ExpertLayer]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.protocol import ExpertsRead, ModelModules
 from inspector.main.inside.keys import inside_table, walking
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
-from inspector.session.requests import Replies
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.session.requests import LookReplies, Replies
 from inspector.widgets.actions import Action, Needs, both
 
 
@@ -16,7 +16,9 @@ class ModulesActions(ToolActions):
         super().__init__(host)
         client = host.controller.client
         self.modules = Replies(client, ModelModules, lambda answer: (answer.model, answer.bytes), nodes=False)
-        self.experts = Replies(client, ExpertsRead, lambda answer: answer.node)
+        self.experts = LookReplies(client, ExpertsRead, lambda answer: answer.node)
+        self.layer: int | None = None
+        """The layer that is marked among the experts and states, from 0; None for none."""
 
     def open(self) -> None:
         """Show the modules."""
@@ -28,7 +30,11 @@ class ModulesActions(ToolActions):
         """Show what the selected token chose."""
         from inspector.tools.modules.screen import ExpertsScreen
 
-        self.open_screen(ExpertsScreen(self.host, self.experts))
+        self.open_screen(ExpertsScreen(self.host, self.experts, self.layer))
+
+    def point(self, *place: int) -> None:
+        """Mark a layer among the experts and states."""
+        self.layer = place[0] - 1
 
 
 _MODULE = "Go from module to module."
@@ -41,21 +47,19 @@ MODULES_SCREEN = inside_table(
     *both(("modules.page_up", "modules.page_down"), ("Page up", "Page down"), _MODULE, lambda own, by: own.go(by),
           by=(-10, 10)),
     Action("modules.open", "Open",
-           "Show what can be seen of it: of attention where it looks, of a layer what it would predict.",
+           "Show what can be seen of it: of attention where it looks, of a layer what it would predict. The view opens "
+           "on the layer, where it is one.",
            lambda own: own.open(), hint=lambda own: own.opens_word, worth=7),
     *both(("modules.fold", "modules.unfold"), ("Fold", "Unfold"),
           "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),
           hint=lambda own: "fold, unfold" if own.folds else "", worth=6,
           written="`{modules.unfold}` `{modules.fold}`"),
-    Action("modules.experts", "Experts", "Show which experts the token took, and what recurrent layers keep.",
-           lambda own: own.open_experts(), hint=lambda own: "experts, states" if own.has_experts else "", worth=5),
-    views="Show the next view inside the model, or the one before.", leave="Go back.",
+    leave="Go back.",
     text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the numbers "
     "are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
 )  # fmt: skip
 EXPERTS_SCREEN = inside_table(
     "In the page of experts",
-    Action("modules", "All modules", run=lambda own: own.leave_for("modules"), hint="all modules", worth=7),
     *walking(),
     told=False,
 )  # fmt: skip
@@ -64,16 +68,17 @@ MODULES = Tool(
     "Inside the model",
     ModulesActions,
     screen=True,
-    family="inside",
     actions=(
         Action("modules", "Modules",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
-            ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any, group=LOOK,
-            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+            ModulesActions.open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.modules.any, looks=True,
+            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes",
+            view="map"),
         Action("experts", "Experts and states",
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
             ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any,
-            group=LOOK, synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
+            looks=True, synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state",
+            view="experts"),
     ),
     owners=(MODULES_SCREEN, EXPERTS_SCREEN),
 )  # fmt: skip

@@ -14,13 +14,14 @@ from inspector.display import pad, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies
 from inspector.tools.positions.tool import LATER, POSITIONS_SCREEN, PositionChoices, PositionTrial, trials
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
 
-NARROW = 60
+NARROW, ROOMY = 50, 68
+"""Cells from which on there is room for whole words, and beside them for all figures."""
 LISTED = 6
 """Candidates at least, where there is room for them."""
 Tried = tuple[PositionTrial, PositionTried | None, bool]
@@ -45,14 +46,14 @@ def page(
         on: Where it is drawn.
         rows: What was tried.
         chosen: The row that is looked at.
-        use: How the token is told its position.
+        use: How the token is given its position.
         instead: What is said where that row has no answer.
         width: Cells.
         height: Rows.
     """
     trial, answer, _ = rows[chosen]
     said: list[Row] = [[Segment(line)] for line in wrapped(facts_line(use, width < NARROW), width)]
-    table = _table(on, rows, chosen, width)
+    table = _table(on, rows, chosen, width)[height <= len(rows) :]
     words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(trial.words(use), width)]
     if answer is None:
         lines = [(line, style) for text, style in instead for line in wrapped(text, width)]
@@ -98,7 +99,7 @@ def _rotation(one: Rotation, several: bool) -> str:
 
 
 def _table(on: Canvas, rows: Sequence[Tried], chosen: int, width: int) -> list[Row]:
-    short = width < NARROW
+    short = width < ROOMY
     figures = 14 if short else 38
     name = width - figures - 2
     head = f"{'logit':>7}{'KL':>7}" if short else f"{'logit moved':>12}{'KL bits':>9}{'likeliest':>17}"
@@ -106,7 +107,10 @@ def _table(on: Canvas, rows: Sequence[Tried], chosen: int, width: int) -> list[R
     for index, (trial, answer, over) in enumerate(rows):
         here = index == chosen
         style = on.ink("accent") if here else on.rich_style
-        row: Row = [Segment("▸ " if here else "  ", style), Segment(pad(trial.label(short), name), style)]
+        row: Row = [
+            Segment("▸ " if here else "  ", style),
+            Segment(pad(trial.label(width < NARROW), name), style),
+        ]
         table.append([*row, *_figures(on, answer, over, short, style)])
     return table
 
@@ -163,7 +167,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
     TOOL: ClassVar[str] = "positions"
     ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
+    def __init__(self, host: Host, answers: LookReplies[PositionTried], choices: PositionChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 
@@ -189,7 +193,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: PositionTried | None) -> str:
-        return "Where the token stands, and what if it were told something else"
+        return "What if the token stood elsewhere"
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The table as soon as one of its rows has an answer: the chosen one may have none."""

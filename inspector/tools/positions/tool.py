@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import PositionChange, PositionTried, PositionUse, TryPosition
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.scales import count
-from inspector.session.requests import Replies
+from inspector.session.requests import LookReplies
 from inspector.widgets.actions import Action, Needs, both
 
 LATER = 32
@@ -54,11 +54,11 @@ class PositionTrial:
         """Its row in the table, which begins with `What if`."""
         match self.change:
             case "token":
-                position = "" if short else "it is told position "
+                position = "" if short else "it is given position "
                 return f"{position}{count(self.given)}, not {count(self.position)}"
             case "path":
                 more = f"{count(abs(self.offset))} {'more' if self.offset >= 0 else 'less'}"
-                return f"all: {more}" if short else f"all tokens are told {more}"
+                return f"all: {more}" if short else f"all tokens are given {more}"
             case "mask":
                 return "no mask" if short else f"no causal mask: it sees {self.later or 'none'} later"
 
@@ -116,7 +116,7 @@ def key_of(answer: PositionTried) -> Hashable:
 # ---- what keys do -------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@slotted
 class PositionChoices:
     """The choices of a person, kept from opening to opening."""
 
@@ -126,11 +126,11 @@ class PositionChoices:
 
 
 class PositionsActions(ToolActions):
-    """Opens the screen, and keeps what it was told."""
+    """Opens the screen, and keeps the answers of the engine."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = Replies(host.controller.client, PositionTried, key_of)
+        self.answers = LookReplies(host.controller.client, PositionTried, key_of)
         self.choices = PositionChoices()
 
     def open(self) -> None:
@@ -157,12 +157,11 @@ POSITIONS = Tool(
     "Positions",
     PositionsActions,
     screen=True,
-    family="inside",
     actions=(
         Action("positions", "Positions",
-            "Show how this token is told its position, and what a wrong offset or no causal mask would do.",
-            PositionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, group=LOOK,
-            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
+            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
+            PositionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask", view="positions"),
     ),
     owners=(POSITIONS_SCREEN,),
 )  # fmt: skip

@@ -6,22 +6,22 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.widgets import Static
 
 from engine.protocol import RaceStep, Record
-from inspector.display import truncate, visible
+from inspector.display import truncate_start, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import milliseconds, ms, size
 from inspector.tools.race.report import progress
 from inspector.tools.race.tool import RACE_SCREEN, RaceControl
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
 from inspector.widgets.charts import area, axis, bar, binned, round_top
 from inspector.widgets.inks import panel_css
@@ -31,6 +31,8 @@ RECENT = 7
 """Steps whose median is shown as the present pace, so that the figure can be read."""
 _TWO_FIGURES = 26
 """Cells from which on a line holds two figures."""
+_BARS = 3
+"""Lines from which on both sums have bars."""
 TWO_CHARTS = 15
 """Lines from which on a lane shows its sum too."""
 ABOUT = {
@@ -81,7 +83,7 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
     return [
         (
             "the cache",
-            f"{whole:.1f} times faster in all; {now:.1f} times at {last.tokens} tokens",
+            f"{whole:.1f} times faster in all, {now:.1f} at {last.tokens} tokens",
         ),
         ("growth", _growth(steps)),
         ("tokens", same),
@@ -149,7 +151,7 @@ class RaceLane(Canvas):
         kept = f", {size(last.kv_bytes)} kept" if self.cached else f", {size(last.passed_bytes)} dropped"
         per_step = [
             Segment(milliseconds(pace(self.steps, self.cached)), strong),
-            Segment(" a step   " if wide else " each  ", muted),
+            Segment(" a step   " if wide else " each" if width < _TWO_FIGURES else " · ", muted),
         ]
         whole = [Segment(milliseconds(total), strong), Segment(" so far" if wide else " in all", muted)]
         if width < _TWO_FIGURES:
@@ -164,7 +166,9 @@ class RaceLane(Canvas):
         )
         top = round_top(max((*own, *other)))
         ink = self.data(0.15 if self.cached else 0.75)
-        head = [Segment(name, self.ink("muted")), Segment(f", up to {milliseconds(top)}", self.ink("faint"))]
+        upto = f"up to {milliseconds(top)}"
+        named = f"{name}, " if len(name) + 2 + len(upto) <= width else ""
+        head = [Segment(named, self.ink("muted")), Segment(upto, self.ink("faint"))]
         return [head, *([Segment(line, ink)] for line in area(own, height, top))]
 
     def _foot(self, width: int) -> Row:
@@ -188,14 +192,17 @@ class RaceTotals(Canvas):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
+        if self.steps and height < _BARS:
+            facts = verdict(self.steps)
+            return fact_rows(facts, width, self.ink("muted"), self.rich_style, height)
         if not self.steps:
             words = (
                 "The same prompt and the same tokens in both lanes, one step of each in turn, both measured."
             )
             return centred([(words, self.ink("muted"))], width, height)
         facts = [*verdict(self.steps), ("text", self._tail(width)), ("how", self.how)]
-        rows = fact_rows(facts, width, self.ink("muted"), self.rich_style)
-        return [*self._bars(width), *rows][:height]
+        bars = self._bars(width)
+        return [*bars, *fact_rows(facts, width, self.ink("muted"), self.rich_style, height - len(bars))]
 
     def _bars(self, width: int) -> list[Row]:
         last = self.steps[-1]
@@ -215,7 +222,7 @@ class RaceTotals(Canvas):
         """The end of the text that both go through, on one line."""
         text = visible("".join(step.text for step in self.steps[-width:]))
         room = max(8, width - 15)
-        return text if len(text) <= room else "…" + truncate(text[-room:], room)
+        return truncate_start(text, room)
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -243,14 +250,11 @@ class RaceScreen(ToolScreen[None]):
         super().__init__(host, control.job)
         self.control = control
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="race-place")
+    def body(self) -> ComposeResult:
         with Container(id="race-lanes"):
             yield RaceLane(True, id="race-cached")
             yield RaceLane(False, id="race-uncached")
         yield RaceTotals(id="race-totals")
-        yield Static(id="race-status")
-        yield KeyLine(id="race-keys")
 
     def on_mount(self) -> None:
         """Forget a race over another text."""
@@ -272,8 +276,8 @@ class RaceScreen(ToolScreen[None]):
         name = visible(facts.name) if facts else ""
         span = f"{self.control.first} to {self.control.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
-        place = f"Race · {what} · {name} · {span}"
-        self.write("race", place)
+        places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")
+        self.write(next((each for each in places if cell_len(each) <= self.area.width - 2), places[-1]))
 
     def situation(self) -> str:
         """The state of the race, and the keys that matter now."""

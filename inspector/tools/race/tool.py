@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.protocol import Measuring, Race, RaceOpened, RaceStep, Record
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.evidence import ExportPart
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.measured import Measured, RaceSoFar
@@ -140,6 +141,14 @@ RACE_SCREEN = screen_table(
            hint=lambda own: "anew" if own.control.steps and not own.control.job.running else ""),
     back("race.leave", "Go back; a race under way pauses."),
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.race.evidence import RACE_PART
+
+    return (RACE_PART,)
+
+
 RACE = Tool(
     "race",
     "Race",
@@ -148,7 +157,9 @@ RACE = Tool(
     actions=(
         Action("race", "Race", "Race with the KV cache against without: the same tokens side by side, both measured.",
             RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps),
-            group=LOOK, synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache"),
+            looks=True, synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache",
+            view="race"),
     ),
     owners=(RACE_SCREEN,),
+    exports=_exports,
 )  # fmt: skip

@@ -7,7 +7,6 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from engine.protocol import (
     Ended,
@@ -27,7 +26,7 @@ from inspector.scales import milliseconds, size
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.tools.ranks.tool import RANKS_SCREEN
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar
 
@@ -47,6 +46,7 @@ GIVES_WAY = ("host", "memory", "weights", "KV", "layers")
 """The columns that are left out where there is no room, the first one first."""
 LEAST_BAR = 10
 WAITED = "▒"
+ALONE = "There are no ranks to measure: start with --ranks 2"
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -77,7 +77,12 @@ def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None,
             Segment(_line({each: cells[each] for each in columns}), on.ink("strong") if slow else on.rich_style),
             *(_bars(on, time, longest, left) if left >= LEAST_BAR else []),
         ])  # fmt: skip
-    return [*rows, [], *fact_rows(_facts(latest, measured), width, muted, on.rich_style)]
+    facts = _facts(latest, measured)
+    if times and left >= LEAST_BAR:
+        facts.append(
+            ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")
+        )
+    return [*rows, [], *fact_rows(facts, width, muted, on.rich_style)]
 
 
 def fitting(width: int, timed: bool) -> tuple[str, ...]:
@@ -155,7 +160,7 @@ def _measured(measured: RanksMeasured) -> list[tuple[str, str]]:
                 f"rank {slow.rank} computes {computes}, the next one {beside}: the others wait for it",
             )
         )
-    return [*found, ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")]
+    return found
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -181,11 +186,8 @@ class RanksScreen(ToolScreen[None]):
         super().__init__(host, job)
         self.measuring = job
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="ranks-place")
+    def body(self) -> ComposeResult:
         yield PageView(id="ranks-view")
-        yield Static(id="ranks-status")
-        yield KeyLine(id="ranks-keys")
 
     @property
     def measured(self) -> Measured:
@@ -203,10 +205,10 @@ class RanksScreen(ToolScreen[None]):
         facts = self.host.controller.timeline.facts
         name = visible(facts.name) if facts else ""
         parts = ("Ranks", "recorded" if self.recorded else "", name)
-        told = self.measured.ranks or self.measured.loaded
-        count = len(told.ranks) if told is not None else 1
+        latest = self.measured.ranks or self.measured.loaded
+        count = len(latest.ranks) if latest is not None else 1
         self.view.put(f"{count} ranks" if count > 1 else "One process", self._draw)
-        self.write("ranks", " · ".join(filter(None, parts)))
+        self.write(" · ".join(filter(None, parts)))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         if self.measured.ranks is None and self.measured.loaded is None:
@@ -233,7 +235,7 @@ class RanksScreen(ToolScreen[None]):
                 else "Getting ready"
             )
         if self.measured.loaded is None:
-            return ""
+            return ALONE
         again = " again" if self.measured.ranks is not None else ""
         return f"Press {key_for('ranks.measure')} to measure a step on all ranks{again}"
 
@@ -242,6 +244,6 @@ class RanksScreen(ToolScreen[None]):
     def measure(self) -> None:
         """Measure, or stop."""
         if self.measured.loaded is None:
-            self.say("One process computes this model: start with --ranks 2")
+            self.say(ALONE)
         elif not self.measuring.stop():
             self.measuring.start(MeasureRanks())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import MeasureRanks
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs, back, note, screen_table
@@ -47,8 +47,9 @@ RANKS = Tool(
         Action("ranks", "Ranks",
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", RanksActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.recorded, group=LOOK,
-            synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus"),
+            recorded=lambda own: own.recorded, looks=True,
+            synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus",
+            view="ranks"),
     ),
     owners=(RANKS_SCREEN,),
 )  # fmt: skip

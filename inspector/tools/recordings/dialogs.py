@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 from typing import ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label
@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from engine.errors import EngineError, PathError
 from engine.files import shorter
 from engine.trace import Entry, placed, save_as
-from inspector.display import pad, truncate, visible
+from inspector.display import pad, truncate, truncate_words, visible
 from inspector.keys import with_keys
 from inspector.main.dialogs.destination import Destination
 from inspector.recordings.sessions import SavedSession, saved_sessions
@@ -178,13 +178,13 @@ class SessionsDialog(Dialog[Path]):
     """Lists sessions; returns the file of the one that is to be shown."""
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of sessions", "open")
-    KEPT: ClassVar[tuple[str, ...]] = ("_paths",)
+    KEPT: ClassVar[tuple[str, ...]] = ("_listed",)
     HEADING: ClassVar[str] = "Recent sessions"
     LEAVE: ClassVar[str] = "Close"
 
     def __init__(self) -> None:
         super().__init__()
-        self._paths: list[Path] = []
+        self._listed: Sequence[SavedSession] = ()
 
     def body(self) -> Iterable[Widget]:
         yield SafeOptionList(id="sessions-list", markup=False, compact=True)
@@ -205,17 +205,28 @@ class SessionsDialog(Dialog[Path]):
 
     def _show(self, listed: Sequence[SavedSession]) -> None:
         options = self.query_one(SafeOptionList)
-        self._paths = [session.path for session in listed]
-        width = max(20, options.content_size.width - 2)
-        options.add_options(Option(line(session, width), disabled=session.peek is None) for session in listed)
+        self._listed = listed
+        options.add_options(Option(self._line(session), disabled=session.peek is None) for session in listed)
         options.highlighted = 0 if listed else None
         self.query_one("#sessions-remark", Remark).say(
             with_keys(SESSIONS_HELP) if listed else "No session is saved yet."
         )
 
+    def _line(self, session: SavedSession) -> Content:
+        return line(session, max(20, self.query_one(SafeOptionList).content_size.width - 2))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """A line each at any width."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        options = self.query_one(SafeOptionList)
+        for index, session in enumerate(self._listed[: len(options.options)]):
+            options.replace_option_prompt_at_index(index, self._line(session))
+
     @on(SafeOptionList.OptionSelected)
     def _selected(self, message: SafeOptionList.OptionSelected) -> None:
-        self.dismiss(self._paths[message.option_index])
+        self.dismiss(self._listed[message.option_index].path)
 
 
 def line(saved: SavedSession, width: int) -> Content:
@@ -223,10 +234,10 @@ def line(saved: SavedSession, width: int) -> Content:
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
-    tokens = f"{saved.tokens:,} tokens"
+    tokens = f"{saved.tokens:,} token{'' if saved.tokens == 1 else 's'}"
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
     columns = (when, model, pad(tokens, 15, True), bytes)
     left = "  ".join((*columns, ""))
-    told = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
-    prompt = truncate(" · ".join(filter(None, told)), max(0, width - len(left)))
-    return Content(truncate(left, width)) + Content.styled(prompt, "$ink-muted")
+    parts = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
+    prompt = truncate_words(" · ".join(filter(None, parts)), max(0, width - len(left)))
+    return Content(truncate(left, width) + prompt)  # in the ink of the row, highlighted too

@@ -11,7 +11,7 @@ from engine.protocol import ReadLogits
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.finder import Findable
-from inspector.main.tool import SET_UP, Tool, ToolActions, replayed
+from inspector.main.tool import Tool, ToolActions, replayed
 from inspector.recordings.sessions import session_peeks
 from inspector.session.client import Request
 from inspector.session.playback import Opening
@@ -78,8 +78,8 @@ class RecordingActions(ToolActions):
         for each in session_peeks():
             when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
             label = visible(each.peek.user_message or each.peek.prompt) or when
-            told = f"A session of {visible(each.peek.model) or 'no model'}, last written to on {when}."
-            yield Findable(f"session {each.path.name}", label, told, "Recent sessions", keys, "session", "sessions",
+            about = f"A session of {visible(each.peek.model) or 'no model'}, last written to on {when}."
+            yield Findable(f"session {each.path.name}", label, about, "Recent sessions", keys, "session", "sessions",
                            partial(self._chosen, each.path), foreign=True)  # fmt: skip
 
     def _chosen(self, path: Path | None) -> None:
@@ -92,7 +92,7 @@ class RecordingActions(ToolActions):
             playback.open(Opening(path))
 
 
-def _told(help: str, *ids: str) -> tuple[Action, ...]:
+def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
     """Actions of a replay that share one sentence."""
     return tuple(Action(id, help=help) for id in ids)
 
@@ -104,25 +104,26 @@ RECORDINGS = Tool(
     actions=(
         Action("go_live", "Go on live",
             "In a replay: load the model, if it is the recorded one, and step on from what is on show.",
-            RecordingActions.go_live, Needs.SESSION, hint=replayed("go live"), worth=10, place=140, group=SET_UP,
+            RecordingActions.go_live, Needs.SESSION, hint=replayed("go live"), worth=10, place=140,
             synonyms="replay, resume a recording, continue live"),
         Action("save_as", "Save as",
             "Save the session, with its kept logits if you like, or what is on show of a recording, to a file.",
-            RecordingActions.save_as, Needs.SESSION, group=SET_UP,
+            RecordingActions.save_as, Needs.SESSION,
             synonyms="save, save session, write to a file, trace, recording"),
         Action("sessions", "Recent sessions", "Look at a recent session, and go on with it.",
-            RecordingActions.sessions, group=SET_UP,
-            synonyms="history, resume, open session, load session, saved sessions, recordings, continue a session"),
+            RecordingActions.sessions,
+            synonyms="history, resume, open session, load session, saved sessions, recordings, continue a session",
+            view="sessions…"),
     ),
     contexts=(
         ActionTable("In a replay", (
             Action("step", help="Show the next step or caption; while it plays, pause."),
             Action("run", help="Play it at the recorded pace, at its end from the start; again to pause."),
-            *_told("Play faster or slower: a quarter of the recorded pace up to as fast as possible.", "faster",
+            *_in_replay("Play faster or slower: a quarter of the recorded pace up to as fast as possible.", "faster",
                    "slower"),
             Action("take_back", help="Go back to what was there a step before."),
-            *_told("Go to another branch that was recorded.", "choose", "previous_branch", "next_branch"),
-            *_told("Show the race, costs, quantized KV, sweeps, beams or speculation recorded up to here. There "
+            *_in_replay("Go to another branch that was recorded.", "choose", "previous_branch", "next_branch"),
+            *_in_replay("Show the race, costs, quantized KV, sweeps, beams or speculation recorded up to here. There "
                    "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
                    "race", "profile", "compare_kv", "sweep", "beams", "speculation"),
             Action("find",

@@ -128,6 +128,8 @@ class SamplingDialog(Dialog[Settings]):
         """The settings that were typed last, without a preset."""
         self._doomed = ""
         """Preset that a second `delete` takes away."""
+        self._about = ""
+        """What the frame says of the field."""
 
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(classes="preset-row"):
@@ -148,9 +150,10 @@ class SamplingDialog(Dialog[Settings]):
         """Begin in the field that was asked for."""
         super().begin()
         box, keys = self.query_one("#dialog"), {hint.word: hint.keys for hint in self.hints()}
-        told = f"{self.HEADING} · {keys['token']} walk · {keys['difference']} next difference"
-        box.border_title = Content(told)
+        title = f"{self.HEADING} · {keys['token']} walk · {keys['difference']} next difference"
+        box.border_title = Content(title)
         box.styles.margin = (0, 0, self._free, 0)
+        self._explain(self._field)  # before the focus, which comes after the first paint
         self.set_focus(self.query_one(f"#field-{self._field}", SafeInput))
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
@@ -186,10 +189,14 @@ class SamplingDialog(Dialog[Settings]):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Explain the field in the frame: there is room for one sentence, and it is that one that is wanted."""
-        name = (event.widget.id or "").removeprefix("field-")
+        self._explain((event.widget.id or "").removeprefix("field-"))
+
+    def _explain(self, name: str) -> None:
         helps = {"presets": PRESETS_HELP, "preset-name": SAVE_HELP}
         about = self._help(BY_NAME[name]) if name in BY_NAME else helps.get(name, "")
-        self.query_one("#dialog").border_subtitle = Content(visible(about))
+        if about != self._about:  # else the whole form would be painted again
+            self._about = about
+            self.query_one("#dialog").border_subtitle = Content(visible(about))
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -14,24 +15,30 @@ from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
-from inspector.display import pad, token_label, visible
-from inspector.keys import key_for, with_keys
+from inspector.display import pad, token_label, truncate_words, visible
+from inspector.keys import key_for, names_of, with_keys
+from inspector.main.looked import model_prefix
+from inspector.main.panels.header import settings_words
 from inspector.main.tool import CandidateChosen, CandidateClicked
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, StageExplanation, Timeline, other
 from inspector.tools.sampler.reason import PENALTIES, Reason, label_of, penalised, xtc
+from inspector.widgets.actions import pressing
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import ruler
 from inspector.widgets.inks import panel_css
 
-LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
+LOGIT, MODEL, FINAL, NOW = _NO_STAGE = "logit", "model", "final", "now"
 """Columns that are no stage; the last one is shown while other settings are tried."""
 CELLS = 8
 """Of a column, its gap at the left included."""
 UNKNOWN = "·"
 """Shown for a number that the engine has not sent yet, or can't."""
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
+_STRIP_FROM = 9
+"""Rows from which the settings have one while nothing is turned."""
 _LEAST_ROWS = 4
-"""Candidates that are shown at least, before a sentence is."""
+"""Rows that the table has at least."""
 ADVICE = "{recall} computes them again."
 REPLAY_ADVICE = "{go_live} goes on live."
 
@@ -65,6 +72,17 @@ class SamplerView:
         return dict(zip((c.id for c in self.explained.next.candidates), self.explained.earlier, strict=True))
 
 
+@frozen
+class OfSecond:
+    """What the sampler makes of the second model's distribution at the slot."""
+
+    title: str
+    """Of the second model; not yet printable."""
+    explained: Explained | None
+    why: str
+    """Why there is no explanation, as a sentence; not yet printable."""
+
+
 def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | None:
     """The view of the selected slot; None in the prompt and before it.
 
@@ -84,6 +102,94 @@ def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | N
     return SamplerView(
         shown, None, explanation, explanation.settings if explanation else used, timeline.taken
     )
+
+
+# ---- the settings strip -------------------------------------------------------------------------
+
+
+@frozen
+class StripPart:
+    """One part of the row of the settings."""
+
+    ink: str
+    text: str
+    action: str = ""
+    """Id of what a click on it does; empty for nothing."""
+    short: str = ""
+    """The text where there is no room for all of it; empty for none."""
+
+
+@frozen
+class SettingsStrip:
+    """What the row under the table says of the settings, and of what turning the temperature would change."""
+
+    in_force: Settings
+    """What the sampler goes on with."""
+    turned: Settings | None = None
+    """With the temperature as it is turned; None where it is not."""
+    at: int | None = None
+    """Number of the older step from which they would be applied; None at the tip."""
+    lacking: str = ""
+    """Why the token on show has no answer; printable."""
+    recorded: bool = False
+    """Whether nothing can be applied, since no model is loaded."""
+
+    def parts(self, used: Settings | None) -> list[StripPart]:
+        """Its parts, the most important first.
+
+        Args:
+            used: The settings that the token on show was, or will be, picked with.
+        """
+        if self.turned is None:
+            return self._resting(used or self.in_force)
+        before, after = _degrees(self.in_force), _degrees(self.turned)
+        turn = f"T {before} → {after}" if before != after else f"T {before}, as it is"
+        where = "" if self.at is None else f" from step {self.at:,}"
+        applies, discards = (
+            StripPart("base", f"{key_for(id)} {word}", id, key_for(id))
+            for id, word in (("sampler.apply", f"applies{where}"), ("stop", "discards"))
+        )
+        live = StripPart("base", f"{key_for('go_live')} goes on live", "go_live")
+        lacking = [StripPart("warn", self.lacking)] * bool(self.lacking)
+        ends = [discards, live] if self.recorded else [applies, discards]
+        return [StripPart("accent", turn), *lacking, *ends]
+
+    def _resting(self, used: Settings) -> list[StripPart]:
+        here = f"T {_degrees(used)}"
+        here += f", now {_degrees(self.in_force)}" if used.temp != self.in_force.temp else ""
+        seed = [f"seed {used.seed}"] if used.temp else []
+        return [
+            StripPart("strong", here),
+            StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it")),
+            StripPart("muted", with_keys("{sampling} all settings"), "sampling"),
+            *(StripPart("muted", visible(word)) for word in (*settings_words(used), *seed)),
+        ]
+
+
+def _degrees(settings: Settings) -> str:
+    """A temperature with two decimals, more where it has them; 0 is greedy."""
+    temp = settings.temp
+    return "0 (greedy)" if temp == 0 else f"{temp:.2f}" if round(temp, 2) == temp else f"{temp:g}"
+
+
+def strip_row(parts: Sequence[StripPart], width: int, ink: Callable[[str], Style]) -> Row:
+    """As many parts of a strip as fit, in their order; the first always.
+
+    Args:
+        parts: All of them.
+        width: Cells available.
+        ink: Gives a named ink.
+    """
+    row: Row = []
+    for part in parts:
+        lead = "  " if row else ""
+        left = width - Segment.get_line_length(row) - len(lead)
+        fits = (text for text in (part.text, part.short) if text and cell_len(text) <= left)
+        if not (text := next(fits, "" if row else part.text)):
+            break
+        pressed = pressing(names_of(part.action)[0]).rich_style if part.action else Style()
+        row += [Segment(lead), Segment(text, ink(part.ink) + pressed)]
+    return row
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -236,13 +342,20 @@ class SamplerPanel(Canvas, can_focus=True):
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._used: Settings | None = None
+        self._strip: SettingsStrip | None = None
         self._highlighted: int | None = None
         self._first, self._top = 0, 0
         self._places: list[int] = []
         """Candidates that have a row, in the order of the rows."""
+        self._second: OfSecond | None = None
 
     def show(
-        self, timeline: Timeline, used: Settings | None = None, highlighted: Candidate | None = None
+        self,
+        timeline: Timeline,
+        used: Settings | None = None,
+        highlighted: Candidate | None = None,
+        strip: SettingsStrip | None = None,
+        second: OfSecond | None = None,
     ) -> None:
         """Show the sampler's work at the selected slot.
 
@@ -250,7 +363,10 @@ class SamplerPanel(Canvas, can_focus=True):
             timeline: What is known.
             used: The settings that the slot was, or will be, picked with.
             highlighted: The candidate that Enter takes.
+            strip: What is said of the settings; None for nothing.
+            second: What is shown in the place of the session's model; None for that.
         """
+        self._strip, self._second = strip, second
         self._used, self._highlighted = used, highlighted.id if highlighted else None
         super().show(timeline)
 
@@ -258,7 +374,7 @@ class SamplerPanel(Canvas, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        view = view_of(self.timeline, self._used) if self.timeline else None
+        view = self._view()
         if at is None or view is None or not 0 <= (row := at.y - self._first) < len(self._places):
             return
         clicked = view.distribution.candidates[self._places[row]].id
@@ -267,32 +383,60 @@ class SamplerPanel(Canvas, can_focus=True):
 
     # ---- drawing ----------------------------------------------------------------------------
 
+    def _view(self) -> SamplerView | None:
+        """The contents: of the session's model, or of the second one; None while there are none."""
+        timeline, second = self.timeline, self._second
+        if timeline is None or second is None:
+            return view_of(timeline, self._used) if timeline else None
+        if (explained := second.explained) is None:
+            return None
+        told = StageExplanation(explained.next, self._used, explained, None)
+        return SamplerView(explained.next, None, told, self._used, timeline.taken)
+
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
-        view = view_of(timeline, self._used) if timeline else None
+        view = self._view()
+        if view is None and self._second is not None:
+            self.title(Content(visible(f"Q {self._second.title}")))
+            said = [(line, self.rich_style) for line in wrapped(visible(self._second.why), width)]
+            return centred(said, width, height)
         if timeline is None or view is None:
             self.title(Content("Why this token"))
             reason, advice = _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
-        above = self._reasons(timeline, view, width, height - table - 3)
-        above += self._ruler(view.distribution, width, height - table - len(above))
-        below = self._notes(timeline, view, width) if height > 20 else []
+        strip = self._settings(width, height)
+        left = height - len(strip)
+        above = self._reasons(timeline, view, width, left - table - 3, left - _LEAST_ROWS)
+        above += self._ruler(view.distribution, width, left - table - len(above))
+        below = [*strip, *(self._notes(timeline, view, width) if height > 20 else [])]
         room = max(_LEAST_ROWS, height - len(above) - len(below))
         table_rows = self._table(view, table_columns, width, room, len(above))
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
 
-    def _reasons(self, timeline: Timeline, view: SamplerView, width: int, room: int) -> list[Row]:
-        """Sentences, as many as there is room for, at least one line."""
+    def _settings(self, width: int, height: int) -> list[Row]:
+        """The strip: always while the temperature is turned, else where there is room."""
+        strip = self._strip
+        if strip is None or (height < _STRIP_FROM and strip.turned is None):
+            return []
+        return [strip_row(strip.parts(self._used), width, self.ink)]
+
+    def _reasons(self, timeline: Timeline, view: SamplerView, width: int, room: int, most: int) -> list[Row]:
+        """Sentences, as many as there is room for; the first one whole, before all but the least of the table."""
         reason = Reason(view.distribution, view.settings, view.explained)
-        texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
+        if self._second is not None:
+            texts = [_beside(timeline.distribution, view.distribution), *reason.sentences()]
+        else:
+            texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
+        room = max(1, room, min(len(wrapped(texts[0], width)), most))
         lines = wrapped(" ".join(texts), width)
-        while len(lines) > max(1, room) and len(texts) > 1:
+        while len(lines) > room and len(texts) > 1:
             texts = texts[:-1]
             lines = wrapped(" ".join(texts), width)
-        lines = lines[: max(1, room)]
+        if len(lines) > room:
+            lines[room - 1 :] = [truncate_words(f"{lines[room - 1]} …", width)]
         gap: list[Row] = [[]] if room > len(lines) + 2 else []
         return [*([Segment(line)] for line in lines), *gap]
 
@@ -310,7 +454,9 @@ class SamplerPanel(Canvas, can_focus=True):
     ) -> list[Row]:
         kept, missing = fitting(table_columns, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
-        head = self._head(kept, token, missing)[: 2 if height < 9 else 3 if height < 13 else 4]
+        head = self._head(kept, token, missing)[
+            : 1 if height <= _LEAST_ROWS else 2 if height < 9 else 3 if height < 13 else 4
+        ]
         candidates = view.distribution.candidates
         self._first = first + len(head)
         self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
@@ -336,7 +482,7 @@ class SamplerPanel(Canvas, can_focus=True):
     def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        label = f"+{missing} stages: {key_for('enlarge')}" if missing else ""
+        label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
         rows: list[Row] = [[Segment(" " * _MARK + pad(label, token), self.ink("warn"))]]
         rows += [[Segment(" " * _MARK + pad(name, token), muted)] for name in ("tokens left", "chance cut")]
         for column in kept:
@@ -344,8 +490,8 @@ class SamplerPanel(Canvas, can_focus=True):
             rows[0].append(Segment(pad(column.head, CELLS, right=True), strong))
             left = "" if column.kept is None else scales.count(column.kept)
             rows[1].append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
-            removed = _cut(column.removed) if cut else ""
-            rows[2].append(Segment(pad(removed, CELLS, right=True), self.ink("warn")))
+            removed = _cut(column.removed) if cut else "" if column.name in _NO_STAGE else "0"
+            rows[2].append(Segment(pad(removed, CELLS, right=True), self.ink("warn") if cut else muted))
         if any(column.setting for column in kept):
             rows.append([Segment(" " * _MARK + pad("set to", token), muted)])
             rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
@@ -397,7 +543,9 @@ class SamplerPanel(Canvas, can_focus=True):
     def _others(self, view: SamplerView, kept: Sequence[TableColumn], token: int) -> Row:
         """The rest of the vocabulary in one row."""
         distribution, muted = view.distribution, self.ink("muted")
-        label = f"{scales.count(distribution.others)} others"
+        others = scales.count(distribution.others)
+        forms = (f"{others} others", f"{others} more", others)
+        label = next((form for form in forms if cell_len(form) <= token), others)
         row = [Segment(" " * _MARK + pad(label, token), muted)]
         shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
         if view.now is not None:
@@ -428,15 +576,26 @@ class SamplerPanel(Canvas, can_focus=True):
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
+        looked = timeline.of(LockstepSoFar).opened if self._second is not None else None
+        model = visible(model_prefix(timeline, looked))
         if timeline.trial is None:
             hidden = len(view.distribution.candidates) - len(self._places)
             more = f"{hidden} more rows ↑↓" if hidden else ""
             self.title(
-                Content(f"Why {label} · {where}"), Content(_dropped_note(view, timeline.recorded) or more)
+                Content(f"{model}Why {label} · {where}"),
+                Content(_dropped_note(view, timeline.recorded) or more),
             )
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
                    Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
+
+
+def _beside(mine: Distribution | None, theirs: Distribution) -> str:
+    """What the two models take with the same draw."""
+    if mine is None or mine.picked == theirs.picked:
+        return f"Both take {label_of(theirs, theirs.picked)} with the same settings and the same draw."
+    one, other = label_of(mine, mine.picked), label_of(theirs, theirs.picked)
+    return f"With the same settings and the same draw P takes {one}, Q takes {other}."
 
 
 def _cut(share: float) -> str:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
-from engine.settings import FIELDS, Settings
-from inspector.keys import key_for, with_keys
-from inspector.main.arrangement import Place
+from engine.protocol import Explained, ExplainSecond
+from engine.settings import BY_NAME, FIELDS, Settings
+from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
-from inspector.main.tool import LOOK, SET_UP, Host, PanelSpec, Tool, ToolActions, live
-from inspector.tools.sampler.panel import SamplerPanel
-from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, fields, leaves, note
+from inspector.main.looked import other_word, switch_model
+from inspector.main.tool import Host, PanelSpec, Tool, ToolActions, live
+from inspector.session.requests import Replies
+from inspector.state.lockstep import LockstepSoFar
+from inspector.state.timeline import Phase, Timeline
+from inspector.tools.sampler.panel import OfSecond, SamplerPanel, SettingsStrip
+from inspector.widgets.actions import (
+    Action,
+    ActionTable,
+    Needs,
+    applies,
+    both,
+    dialog_table,
+    fields,
+    leaves,
+    note,
+)
 
 SYNONYMS = {
     "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",
@@ -28,7 +44,33 @@ SYNONYMS = {
     "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
 }
 """What else settings are called, with commas between."""
+GRID, COARSE, FROM = 0.05, 0.1, 2.0
+"""How far a press turns the temperature, and how far from where on."""
+NOT_HERE = "This token was given by the prompt: nothing was drawn, and no temperature changes it"
+NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} goes on live"
+TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
+STAYS = "The temperature stays as it is"
+NOT_RECORDED = (
+    "How the sampler would choose from the second model was not recorded. {go_live} goes on live from here."
+)
+AWAITED = "The second model runs."
+BUSY = "The second model is explained once no steps are taken: {stop} pauses them."
 TRIED = "Recorded: the settings were tried, and can't be gone on with. {go_live} goes on live from here"
+
+
+def turned(temp: float, by: int) -> float:
+    """A temperature a press further: the next multiple of the step.
+
+    Args:
+        temp: Now.
+        by: 1 for warmer, -1 for cooler.
+    """
+    step = COARSE if temp > FROM or (temp == FROM and by > 0) else GRID
+    place = temp / step
+    near = round(place)
+    if abs(place - near) > 1e-6:  # between two of them
+        near = math.floor(place) if by > 0 else math.ceil(place)
+    return min(BY_NAME["temp"].high, max(0.0, round((near + by) * step, 2)))
 
 
 class SamplerActions(ToolActions):
@@ -36,10 +78,12 @@ class SamplerActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._open = False
-        """Whether settings are tried, with the sampler in sight."""
+        self._asks = self._open = False
+        """Whether the form is open; and whether the sampler is in sight beside it."""
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
+        self._second = Replies(self.controller.client, Explained, lambda explained: explained.node)
+        """Of the second model in lockstep; a recording has none."""
 
     def findable(self) -> Iterator[Findable]:
         """The settings: each opens the dialog at its field."""
@@ -57,10 +101,11 @@ class SamplerActions(ToolActions):
         """
         from inspector.tools.sampler.dialog import SamplingDialog
 
-        timeline, setup = self.timeline, self.controller.setup
+        timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
+        self._asks = True
         self._open, self._slot = self.controller.stepping, None if timeline.following else timeline.slot
         dialog = SamplingDialog(
-            setup.settings,
+            trial.settings if trial is not None else setup.settings,
             timeline.facts.vocabulary if timeline.facts else None,
             attempt=self._try,
             look=self._look,
@@ -76,13 +121,123 @@ class SamplerActions(ToolActions):
         """Whether settings are tried."""
         return self._open
 
+    # ---- turning the temperature ------------------------------------------------------------
+
+    @property
+    def turning(self) -> bool:
+        """Whether the temperature is turned: settings are tried without the form."""
+        return self.timeline.trial is not None and not self._asks
+
+    @property
+    def can_turn(self) -> bool:
+        """Whether the keys turn it: the panel is the current one, or it is turned already, and nothing goes on."""
+        here = SAMPLER.id == self.host.arrangement.current or self.turning
+        return here and SAMPLER.id in self.host.shown and self._rests
+
+    @property
+    def _rests(self) -> bool:
+        return self.timeline.phase is Phase.READY and not self.controller.transport.running
+
+    @property
+    def _lesson_applies(self) -> bool:
+        """Whether a lesson takes the key that applies."""
+        told = self.host.narrator.narration() if self.host.narrator is not None else None
+        return told is not None and not told.keys.isdisjoint(names_of("sampler.apply"))
+
+    def turn(self, by: int) -> None:
+        """Turn the temperature a step, and show what it would make of the token on show; nothing is applied."""
+        timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
+        if refused := self._refusal(timeline):
+            self.host.answer(refused)
+            return
+        settings = trial.settings if trial is not None else setup.settings
+        self.controller.queries.try_out(timeline, replace(settings, temp=turned(settings.temp, by)))
+        self.controller.queries.ask(timeline)
+        self.host.expect()
+
+    def _refusal(self, timeline: Timeline) -> str:
+        if timeline.distribution is None:
+            return NOT_HERE
+        if timeline.recorded and timeline.before not in timeline.rows:
+            return with_keys(NO_ROW)
+        return with_keys(TAKEN) if self._lesson_applies else ""
+
+    def apply(self) -> None:
+        """Go on with the temperature as it is turned."""
+        trial = self.timeline.trial
+        if trial is not None and trial.settings == self.controller.setup.settings:
+            self._discard(STAYS)
+        elif trial is not None:
+            self._end(trial.settings)
+
+    def stop(self) -> bool:
+        """Escape discards what was turned."""
+        if not self.turning:
+            return False
+        self._discard()
+        return True
+
+    def _discard(self, answer: str = "") -> None:
+        self.controller.queries.try_out(self.timeline, None)
+        self.host.answer(answer)
+
+    def _strip(self) -> SettingsStrip:
+        """What the panel says of the settings."""
+        timeline, setup = self.timeline, self.controller.setup
+        trial = timeline.trial if self.turning else None
+        told = timeline.explanation() if trial is not None else None
+        lacking = "" if told is None or told.failure is None else "not recorded here"
+        if lacking and not timeline.recorded:
+            lacking = with_keys("logits dropped: {recall}")
+        now = trial.settings if trial is not None else None
+        return SettingsStrip(setup.settings, now, setup.applies_at, lacking, timeline.recorded)
+
+    # ---- showing ----------------------------------------------------------------------------
+
     def show(self) -> None:
         """Show the sampler, where it is on screen, and ask what it lacks."""
         queries, timeline = self.controller.queries, self.timeline
+        if self.turning and not (self.can_turn and not self._lesson_applies):
+            queries.try_out(timeline, None)  # a run began, say, or the panel was left
+            self.host.changed()
         queries.watching = self._open or SAMPLER.id in self.host.shown
         if queries.watching:
             queries.ask(timeline)
-            self.host.panel(SamplerPanel).show(timeline, queries.used(timeline), self.host.candidate)
+            second = None if self._asks else self._of_second()
+            strip = None if self._asks or second is not None else self._strip()
+            used, highlighted = queries.used(timeline), self.host.candidate
+            self.host.panel(SamplerPanel).show(timeline, used, highlighted, strip, second)
+
+    def _of_second(self) -> OfSecond | None:
+        """What the sampler makes of the second model's distribution at the slot, where that one is looked at."""
+        timeline, distribution = self.timeline, self.timeline.distribution
+        looked = timeline.of(LockstepSoFar).looked
+        if looked is None or distribution is None:
+            return None
+        if timeline.recorded:
+            return OfSecond(looked.title, None, with_keys(NOT_RECORDED))
+        about = looked, distribution.node, distribution.reroll, self.controller.queries.used(timeline)
+        if not timeline.running:
+            self._second.want(about, ExplainSecond(distribution.node))
+        failure = self._second.failure(about)
+        why = f"{failure.message} {failure.hint}" if failure is not None else AWAITED
+        if timeline.running:
+            why = with_keys(BUSY)
+        return OfSecond(looked.title, self._second.get(about), why)
+
+    @property
+    def other_word(self) -> str:
+        """The word for the key that explains the other one of two models, while the sampler is on screen."""
+        return other_word(self.timeline) if "sampler" in self.host.shown else ""
+
+    def other_model(self) -> None:
+        """Explain the other one of two models."""
+        if not switch_model(self.timeline):
+            self.host.answer(with_keys("There is no second model to explain: {lockstep} opens one"))
+        elif SAMPLER.id in self.host.shown:
+            self.host.answer()
+        else:
+            self.host.go_to(SAMPLER.id)
 
     def _try(self, settings: Settings) -> None:
         self.controller.queries.try_out(self.timeline, settings)
@@ -103,7 +258,7 @@ class SamplerActions(ToolActions):
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
-        self._open = False
+        self._asks = self._open = False
         if settings is not None and not self.controller.transport.recorded:
             self.controller.setup.apply(settings)
             self.host.answer()
@@ -132,21 +287,50 @@ SAMPLING_KEYS = dialog_table(
             written="`{dialog.apply}` or `⏎`"),
     leaves("Discard them; everything is as it was."),
 )  # fmt: skip
+TURNING = ActionTable(
+    "While it is shown why a token was chosen",
+    (
+        *both(("sampler.cooler", "sampler.warmer"), ("Cooler", "Warmer"),
+              "Turn the temperature and see at once what it would make of the token on show: nothing is applied. "
+              "While a run goes on they are its pace.", lambda own, by: own.turn(by), hint="temperature", worth=11,
+              place=25, needs=Needs.DISTRIBUTION | Needs.SESSION),
+    ),
+    when=lambda own: own.can_turn,
+)  # fmt: skip
+TURNED = ActionTable(
+    "While the temperature is turned",
+    (
+        Action("sampler.apply", "Apply", "Go on with it, from the token that is looked at; not in a replay.",
+               lambda own: own.apply(), hint=live("apply"), worth=12, place=50,
+               needs=Needs.DISTRIBUTION | Needs.SESSION),
+        Action("stop", help="Discard it; everything is as it was.", hint="discard", worth=12, place=55),
+        Action("sampling", help="Open the form of all settings with it."),
+    ),
+    when=lambda own: own.turning and own.can_turn,
+)  # fmt: skip
 SAMPLER = Tool(
     "sampler",
     "Why this token",
     SamplerActions,
     actions=(
         Action("why", "Why this token",
-            "Show the sampler stage by stage: why this token was chosen. Again, or esc, to go back.",
-            lambda own: own.host.toggle("sampler"), Needs.DISTRIBUTION, hint="why", worth=6, place=90, group=LOOK,
-            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw"),
+            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
+            lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
+            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
+            view="stages"),
+        Action("other_model", "Other model",
+            "While there is a second model: show why the other one of the two takes its token, with the same draw.",
+            lambda own: own.other_model(), Needs.DISTRIBUTION,
+            hint=lambda own: own.other_word, worth=8, place=91,
+            looks=True, synonyms="second model, other model, why the second model"),
         Action("sampling", "Sampling",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
             "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
-            hint=live("sampling"), worth=4, place=130, group=SET_UP,
-            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters"),
+            hint=live("sampling"), worth=4, place=130,
+            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
+            view="settings…"),
     ),
-    panel=PanelSpec(SamplerPanel, Place.SIDE, "Why this token", "Sampler", "the sampler"),
+    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
+    contexts=(TURNED, TURNING),
     owners=(SAMPLING_KEYS,),
 )  # fmt: skip

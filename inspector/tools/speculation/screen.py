@@ -8,12 +8,19 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from engine.frozen import frozen
 from engine.protocol import DraftRound, DraftToken, Record, SpeculationVerified, TakenInstead
 from engine.settings import LoadSettings
-from inspector.display import pad, token_label, truncate, visible
+from inspector.display import (
+    joined_to_fit,
+    pad,
+    token_label,
+    truncate,
+    truncate_start,
+    truncate_words,
+    visible,
+)
 from inspector.keys import key_for
 from inspector.main.actions import Downloads
 from inspector.main.dialogs.model import ModelDialog
@@ -24,7 +31,7 @@ from inspector.scales import count, milliseconds, percent
 from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof, rules, verdict
 from inspector.state.timeline import Timeline
 from inspector.tools.speculation.tool import SPECULATION_SCREEN, SpeculationControl
-from inspector.widgets.actions import ActionTable, KeyLine
+from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar, shares
 from inspector.widgets.inks import panel_css
@@ -32,7 +39,9 @@ from inspector.widgets.inks import panel_css
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
 """Cells from which what became of a draft is written beside it."""
-_SLIM = 44
+_FATE = 12
+"""Cells from which on a word tells what became of it."""
+_SLIM = 50
 """Cells below which a token has less room."""
 _NEXT = {"proposed": "verify", "verified": "take"}
 """By the stage that a round is in, what n does."""
@@ -76,7 +85,8 @@ class RoundPicture(Canvas):
         lines = _lines(latest)
         rows: list[Row] = [self._text(self.timeline, width), self._head(width)]
         rows += [self._row(line, width) for line in lines]
-        rows += [[], *self._times(latest, width)]
+        left, times = height - len(rows), self._times(latest, width)
+        rows += [[], *times] if left > len(times) else times[-left:] if left > 0 else []
         if latest.note:
             rows += [[Segment(line, self.ink("warn"))] for line in wrapped(visible(latest.note), width)]
         return rows[:height]
@@ -86,11 +96,14 @@ class RoundPicture(Canvas):
         ghosts = truncate(timeline.of(Speculation).ghost_words(timeline.tip), width // 2)
         text = visible("".join(item.text for item in timeline.items[-width:]))
         room = max(4, width - cell_len(ghosts) - 1)
-        shown = text if cell_len(text) <= room else "…" + _end(text, room - 1)
-        return [Segment(shown, self.rich_style), Segment(f" {ghosts}", self.ink("faint"))]
+        return [
+            Segment(truncate_start(text, room), self.rich_style),
+            Segment(f" {ghosts}", self.ink("faint")),
+        ]
 
     def _head(self, width: int) -> Row:
-        words, label = "what became of it" if width >= _WIDE else "", _label_cells(width)
+        label = _label_cells(width)
+        words = "what became of it" if width >= label + 40 else "outcome" if width >= label + 33 else ""
         return [Segment(f"  {'token':<{label}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
 
     def _row(self, line: _Line, width: int) -> Row:
@@ -103,7 +116,8 @@ class RoundPicture(Canvas):
             Segment(f" {line.draft:>8} {line.model:>8}  ", self.rich_style),
         ]
         room = width - sum(cell_len(part.text) for part in row)
-        words = truncate(line.words, room) if width >= _WIDE else ""
+        words = line.words if width >= _WIDE else line.words.partition(":")[0] if room >= _FATE else ""
+        words = truncate_words(words, room)
         return [*row, Segment(words, self.ink("muted"))]
 
     def _times(self, latest: DraftRound, width: int) -> list[Row]:
@@ -119,10 +133,15 @@ class RoundPicture(Canvas):
         ]
         named = [(glyph, *part) for glyph, part in zip(glyphs, parts, strict=True)]
         # a stage to come took no time yet
-        words = " · ".join(f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms in named if ms)
+        words = [f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms in named if ms]
         plain = self.timeline.of(Speculation).totals.plain_ms if self.timeline else None
-        beside = f" · plain step {milliseconds(plain)}" if plain else ""
-        return [drawn, [Segment(truncate(words + beside, width), self.ink("muted"))]]
+        words += [f"plain step {milliseconds(plain)}"] if plain else []
+        told = [joined_to_fit(words, width)]
+        if len(told[0].split(" · ")) < sum(
+            bool(ms) for _, _, ms in named
+        ):  # no sign in the bar without its meaning
+            told = words
+        return [drawn, *([Segment(line, self.ink("muted"))] for line in told)]
 
 
 def _lines(latest: DraftRound) -> list[_Line]:
@@ -177,14 +196,6 @@ def _label_cells(width: int) -> int:
     return 16 if width >= _SLIM else 10
 
 
-def _end(text: str, cells: int) -> str:
-    """The end of a printable text, at most so many cells of it."""
-    start = len(text)
-    while start and cell_len(text[start - 1 :]) <= cells:
-        start -= 1
-    return text[start:]
-
-
 # ---- all rounds ---------------------------------------------------------------------------------
 
 
@@ -209,7 +220,7 @@ class SpeculationTotalsView(Canvas):
         rows: list[Row] = [
             [Segment(line, self.ink("strong"))] for line in wrapped(verdict(totals), width) if line
         ]
-        rows += fact_rows(figures(totals), width, muted, self.rich_style)
+        rows += fact_rows(figures(totals), width, muted, self.rich_style, height - len(rows))
         if totals.rates is not None and height > len(rows) + 3:
             rows.append([Segment("Expected acceptance of these drafts, by rule", muted)])
             for name, value, what in rules(totals):
@@ -220,8 +231,9 @@ class SpeculationTotalsView(Canvas):
                     Segment(drawn, self.data(0.5)),
                     Segment(f" {value:>7}  "),
                 ]
-                room = width - FACT_NAME - 1 - 12 - 10
-                rows.append([*row, Segment(truncate(what, max(0, room)), self.ink("faint"))])
+                room = width - sum(segment.cell_length for segment in row)
+                short = what if cell_len(what) <= room else what.partition(":")[0]
+                rows.append([*row, Segment(truncate(short, max(0, room)), self.ink("faint"))])
         return rows[:height]
 
 
@@ -249,12 +261,9 @@ class SpeculationScreen(ToolScreen[None]):
         super().__init__(host, control.job)
         self.control = control
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="speculation-place")
+    def body(self) -> ComposeResult:
         yield RoundPicture(id="speculation-round")
         yield SpeculationTotalsView(id="speculation-totals")
-        yield Static(id="speculation-status")
-        yield KeyLine(id="speculation-keys")
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -267,7 +276,6 @@ class SpeculationScreen(ToolScreen[None]):
         drafts = f"draft {visible(settings.name)}, {settings.num_draft_tokens} tokens a round"
         recorded = "recorded · " if self.recorded else ""
         self.write(
-            "speculation",
             f"Speculation · {recorded}{drafts} · {name}",
             self.control.state.failure is not None,
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.protocol import LoadDraft, RunRounds, TakeRound, VerifySpeculation
 from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
-from inspector.main.tool import STEP, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.speculation import Speculation
@@ -145,8 +145,9 @@ SPECULATION = Tool(
         Action("speculation", "Speculate",
             "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
             SpeculationActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.control.state.latest is not None, group=STEP,
-            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup"),
+            recorded=lambda own: own.control.state.latest is not None,
+            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup",
+            view="speculation"),
     ),
     owners=(SPECULATION_SCREEN,),
 )  # fmt: skip

@@ -10,20 +10,19 @@ from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import Static
 
 from engine import protocol
 from engine.protocol import Figure, SweepPoint, Swept
 from engine.sweep_settings import SWEEPS, SweepName
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import key_for, names_of
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, size, time_left
 from inspector.tools.sweeps.tables import BAR, PLACES, TITLES, UNITS, spread
 from inspector.tools.sweeps.tool import NAMES, SWEEP_SCREEN, SweepControl
-from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
+from inspector.widgets.actions import ActionTable, pressing
+from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar
 
 _READABLE = 104
@@ -40,8 +39,9 @@ def sweeps_page(on: Canvas, swept: Swept, width: int) -> list[Row]:
     for name, how in swept.how:
         points = [point for point in swept.points if point.sweep == name]
         if points:
+            titled = [[Segment(line, on.ink("primary"))] for line in wrapped(TITLES[name], width)]
             foot = fact_rows([("how", how)], min(width, _READABLE), on.ink("muted"), on.ink("muted"))
-            rows += [[Segment(TITLES[name], on.ink("primary"))], *_table(on, name, points, width), *foot, []]
+            rows += [*titled, *_table(on, name, points, width), *foot, []]
     notes = [("note", note) for note in swept.notes]
     return [
         *rows,
@@ -131,33 +131,33 @@ class SweepScreen(ToolScreen[None]):
         super().__init__(host, control.job)
         self.control = control
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="sweep-place")
+    def body(self) -> ComposeResult:
         yield PageView(id="sweep-view")
-        yield Static(id="sweep-status")
-        yield KeyLine(id="sweep-keys")
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
         self.view.put("Sweeps", self._draw)
-        self.write("sweep", self._selection())
+        self.write(self._selection())
 
     def _selection(self) -> Content:
         """The selected sweeps: each with its key and a mark, in words where there is room."""
         if self.recorded:
             swept = self.control.swept
             return Content(f"Sweeps · recorded · {visible(swept.model)}" if swept else "Sweeps · recorded")
-        control, short = self.control, self.size.width < 128
+        control, short, dense = self.control, self.area.width < 128, self.area.width < 76
         parts = [
             Content.styled(
-                f"{place + 1} {'◉' if name in control.chosen else '○'} {name if short else NAMES[name]}",
-                "bold" if name in control.chosen else "$ink-muted",
-            )
-            for place, name in enumerate(SWEEPS)
+                f"{key_for(f'sweeps.{name}')}{'' if dense else ' '}{mark} {name if short else NAMES[name]}",
+                "bold" if mark == "◉" else "$ink-muted",
+            ).stylize(pressing(names_of(f"sweeps.{name}")[0]))
+            for name, mark in ((name, "◉" if name in control.chosen else "○") for name in SWEEPS)
         ]
-        return Content("  ").join([*parts, Content(f"to {control.settings.longest:,} tokens")])
+        to = f"to {control.settings.longest:,}{'' if dense else ' tokens'}"
+        gap = Content(" " if dense else "  ")
+        whole = gap.join([*parts, Content(to)])
+        return whole if whole.cell_length <= self.area.width - 2 else gap.join(parts)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         control = self.control
@@ -173,10 +173,14 @@ class SweepScreen(ToolScreen[None]):
                 (f"{self.needs_model}.", on.ink("muted")),
             ]
             return centred(texts, width, height)
+        named = max(map(len, NAMES.values()))
         about = [
             ("What speed and memory depend on, measured point by point.", on.rich_style),
             ("", on.rich_style),
-            *((f"{place + 1}  {NAMES[name]}", on.ink("muted")) for place, name in enumerate(SWEEPS)),
+            *(
+                (f"{key_for(f'sweeps.{name}')}  {NAMES[name].ljust(named)}", on.ink("muted"))
+                for name in SWEEPS
+            ),
         ]
         return centred(about, width, height)
 
@@ -197,7 +201,10 @@ class SweepScreen(ToolScreen[None]):
         partly = control.swept is not None and not control.swept.last
         stopped = "the figures are of the rounds until then" if partly else "nothing was measured to the end"
         stopped = f"Stopped: {stopped}. " if control.job.cancelled else ""
-        return f"{stopped}Press {key_for('sweeps.go')} to measure; {control.settings.rounds} rounds after a warm-up"
+        return (
+            f"{stopped}Press {key_for('sweeps.go')} to measure to {control.settings.longest:,} tokens; "
+            f"{control.settings.rounds} rounds after a warm-up"
+        )
 
     # ---- keys -------------------------------------------------------------------------------
 

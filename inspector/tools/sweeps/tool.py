@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.protocol import Sweep, Swept
 from engine.sweep_settings import SWEEPS, SweepName, SweepSettings
-from inspector.main.tool import LOOK, Host, Tool, ToolActions
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
@@ -117,9 +117,9 @@ SWEEP = Tool(
         Action("sweep", "Sweeps",
             "Measure time to first token over the prompt's length, time per token over the context's, throughput over "
             "the batch, and what inspection costs.", SweepActions.open, Needs.MODEL | Needs.ENGINE,
-            refusal="There is no model to measure yet", recorded=lambda own: own.control.swept is not None, group=LOOK,
+            refusal="There is no model to measure yet", recorded=lambda own: own.control.swept is not None, looks=True,
             synonyms="benchmark, throughput, time to first token, time per token, prompt length, scaling, ttft, "
-            "tokens a second"),
+            "tokens a second", view="sweeps"),
     ),
     owners=(SWEEP_SCREEN,),
 )  # fmt: skip

@@ -1,20 +1,13 @@
-"""The tour: its stops, a panel each with the question that it answers, and the card that goes through them."""
+"""The tour: the text, then a stop at each tab with its first answer, and the card that goes through them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
-
-from textual.containers import Vertical
-from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import Static
-
 from engine.frozen import frozen
-from inspector.keys import with_keys
-from inspector.main.tool import SCREEN, Host, Tool, ToolActions
-from inspector.widgets.actions import Action, ActionTable, dialog_table, leaves
-from inspector.widgets.dialog import Dialog
+from inspector.keys import TABS, go_to, with_keys
+from inspector.main.tabs import QUESTIONS
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.widgets.actions import Action, dialog_table, leaves
+from inspector.widgets.overlay import Overlay
 
 
 @frozen
@@ -22,96 +15,52 @@ class Stop:
     """One stop."""
 
     panel: str
-    """Id of the panel that is shown."""
-    question: str
-    """That the panel answers."""
+    """Id of the panel, or of the tool with a screen of its own, that is shown."""
     text: str
     """`{step}` in it is the key of that action."""
+    tab: str = ""
+    """Key of the tab that it is about; empty for none."""
+    title: str = ""
+    """Of one that is about no tab."""
+
+    @property
+    def heading(self) -> str:
+        """What it is about: the tab and its question."""
+        return f"{self.tab} {TABS[self.tab]}: {QUESTIONS[self.tab]}" if self.tab else self.title
 
 
 STOPS = (
-    Stop("text", "What has been said?",
-         "The prompt is grey, with a bar at its left; what the model wrote comes after it. Coloured tokens "
-         "surprised the model. ← → walk from token to token, and every panel follows."),
-    Stop("candidates", "What could come next?",
-         "The likeliest tokens: what the model believes, and what the sampler made of it. The model entropy and the "
-         "sampler entropy tell how open each is. A grey row was cut. ▶ is what "
-         "{step} takes; ↑ ↓ and ⏎ take another, "
-         "as a branch."),
-    Stop("steps", "How did it go?",
-         "A row for each token that was generated: its probability, how many bits it surprised by, and what it "
-         "cost. {metric} changes what the colours mean."),
-    Stop("kv", "What does it hold in memory?",
-         "Keys and values of every token, kept so that a step computes one token alone. The axis tells what a "
-         "token adds. {enlarge} gives a panel the whole screen, and it tells more."),
-    Stop("timing", "How long did it take?",
-         "The time to the first token, then the time of each, and where in a step it goes: the model, the "
-         "sampler, and what you see here."),
-    Stop("sampler", "Why this token?",
-         "{why} shows the sampler stage by stage, and the draw. "
-         "{sampling} changes temperature, top-p and the rest, and shows "
-         "at once what that would have picked. {attention} looks into the model: "
-         "where its heads look, layer by layer."),
-    Stop("tree", "What would have happened otherwise?",
-         "{tree} shows every branch that was taken; nothing is lost. "
-         "{previous_branch} and {next_branch} go from branch to branch, "
-         "{reroll} draws again."),
-    Stop("text", "Now you",
-         "{Step} takes a step, {run} runs, "
-         "{prompt} gives another prompt. {help} explains every key and "
-         "what the numbers mean; "
-         "`inspector replay` plays a recorded demonstration."),
+    Stop("text", "The prompt is grey, with a bar at its left; what the model wrote comes after it, and coloured tokens "
+         "surprised the model. ← → walk from token to token, and the six tabs answer questions about the selected one.",
+         title="What has been said?"),
+    Stop("candidates", "The likeliest tokens, as the model has them and as the sampler does: the model entropy and the "
+         "sampler entropy tell how open each is, and {step} takes the one at ▶. Also here: {look_ahead} looks ahead, "
+         "{draws} draws many times, {find} finds any token, {grammar} constrains the text.", "1"),
+    Stop("sampler", "The sampler stage by stage: what each kept and cut, and where the draw fell, which is why this "
+         "token came. Also here: {sampling} tries other settings, {sampler.cooler} and {sampler.warmer} another "
+         "temperature, and both show at once what the same draw would have picked.", "2"),
+    Stop("modules", "The token's way through the model, module by module. Also here: {attention} shows where its heads "
+         "look, {lens} what each layer would predict, {attribution} what each part adds, {positions} positions, "
+         "{experts} experts.", "3"),
+    Stop("tree", "Every branch that was taken; nothing is lost, and {previous_branch} and {next_branch} go from one to "
+         "the next. Also here: {compare} compares two, {beams} searches with beams, {interventions} switches parts "
+         "off, {lockstep} sets a second model beside this one.", "4"),
+    Stop("kv", "Keys and values of every token, kept so that a step computes one token alone. Also here: {timing} "
+         "shows the time, {race} is a race without that cache, {profile} takes a step apart, {speculation} takes "
+         "several tokens at once.", "5"),
+    Stop("learn", "{lessons} begins lessons, which ask before they show, and {present} shows them to a class. Also "
+         "here: {export} makes a page of the session, {sessions} goes back to another one, {theme} switches between "
+         "dark and light.", "6"),
+    Stop("text", "{Step} takes a step, {run} runs, {prompt} gives another prompt. {tab_1} to {tab_6} open the tabs, "
+         "{finder} finds anything by a word, and {help} explains what is on show.", title="Now you"),
 )  # fmt: skip
-_LOWER = ("steps", "kv", "timing")
-"""The stops whose panels are in the lower half of the screen."""
 TOUR_KEYS = dialog_table(
     "On the tour",
-    Action("tour.next", "Next", "Go to the next panel.", lambda own: own.go(1), hint="next", worth=7, priority=True),
-    Action("tour.right", "Next", "Go to the next panel.", lambda own: own.go(1), hint="next", worth=7, priority=True),
+    Action("tour.next", "Next", "Go to the next stop.", lambda own: own.go(1), hint="next", worth=7, priority=True),
+    Action("tour.right", "Next", "Go to the next stop.", lambda own: own.go(1), hint="next", worth=7, priority=True),
     Action("tour.back", "Back", "Go to the one before.", lambda own: own.go(-1), hint="back", worth=5, priority=True),
     leaves("End it; everything is as it was before."),
 )  # fmt: skip
-
-
-class TourDialog(Dialog[None]):
-    """Goes from stop to stop.
-
-    Args:
-        stops: Of the tour.
-        go: Shows the panel of a stop; returns whether it is in the lower half of the screen.
-    """
-
-    ACTIONS: ClassVar[ActionTable] = TOUR_KEYS
-    LEAVE: ClassVar[str] = "End"
-
-    def __init__(self, stops: Sequence[Stop], go: Callable[[Stop], bool]) -> None:
-        super().__init__()
-        self.stops, self._show_stop = tuple(stops), go
-        self.place = 0
-        """Of the present stop."""
-
-    def body(self) -> Iterable[Widget]:
-        yield Static(id="tour-text")
-
-    def on_mount(self) -> None:
-        """Begin at the first stop."""
-        self._show()
-
-    def go(self, by: int) -> None:
-        """Go to another stop; beyond the last one, leave."""
-        if self.place + by >= len(self.stops):
-            self.leave()
-        else:
-            self.place = max(0, self.place + by)
-            self._show()
-
-    def _show(self) -> None:
-        stop = self.stops[self.place]
-        self.set_class(self._show_stop(stop), "-above")
-        self.query_one("#dialog", Vertical).border_title = Content(
-            f"Tour {self.place + 1}/{len(self.stops)} · {stop.question}"
-        )
-        self.query_one("#tour-text", Static).update(Content(with_keys(stop.text)))
 
 
 class TourActions(ToolActions):
@@ -119,33 +68,65 @@ class TourActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._before: tuple[str, bool, frozenset[str], bool] = ("text", False, frozenset(), False)
+        self._stops: list[Stop] = []
+        self._place = 0
+        """Of the present stop."""
+        self._before: tuple[str, str, bool, frozenset[str], bool] = (
+            "candidates",
+            "text",
+            False,
+            frozenset(),
+            False,
+        )
 
-    def begin(self) -> None:
-        """Go from panel to panel; everything is as it was afterwards."""
+    async def begin(self) -> None:
+        """Go from stop to stop; everything is as it was afterwards."""
         arrangement = self.host.arrangement
-        self._before = arrangement.current, arrangement.alone, arrangement.hidden, arrangement.enlarged
+        self._before = (
+            arrangement.answer,
+            arrangement.current,
+            arrangement.alone,
+            arrangement.hidden,
+            arrangement.enlarged,
+        )
         arrangement.enlarged = False
         panels = {panel.id for panel in arrangement.panels}
-        stops = [stop for stop in STOPS if stop.panel in panels]
-        self.host.open(TourDialog(stops, self._go), self._end)
+        self._stops = [stop for stop in STOPS if stop.panel in panels or self.host.has(stop.panel)]
+        await self._show(0)
 
-    def _go(self, stop: Stop) -> bool:
-        self._close()
-        self.host.go_to(stop.panel)
-        return stop.panel in _LOWER
+    async def _show(self, place: int) -> None:
+        """Show a stop, under a card of its own: a tool's own screen would lie over the one before."""
+        from inspector.tools.tour.dialog import TourDialog
 
-    def _close(self) -> None:
-        """Close the panel of the tool that the tour was at."""
+        self._place, stop = place, self._stops[place]
+        self.host.to_main()
+        on_main = any(panel.id == stop.panel for panel in self.host.arrangement.panels)
+        if on_main:
+            self.host.go_to(stop.panel)
+        else:
+            await self.host.do(stop.panel)
+        if stop.tab:
+            go_to(stop.tab)  # as the screen will have it, once it shows that answer
+        columns = self.host.area.x
+        below = stop.panel == self.host.arrangement.text or not on_main
+        where = "-beside" if columns else "-under" if below else "-above"
+        title = f"Tour {place + 1}/{len(self._stops)} · {stop.heading}"
+        self.host.open(TourDialog(title, with_keys(stop.text), where, columns, self._turn, self._end))
+
+    async def _turn(self, card: Overlay[None], by: int) -> None:
+        if self._place + by >= 0:
+            card.dismiss()
+            if self._place + by < len(self._stops):
+                await self._show(self._place + by)
+            else:
+                self._end()
+
+    def _end(self) -> None:
+        self.host.to_main()
         arrangement = self.host.arrangement
-        if arrangement.is_tool(arrangement.current):
-            arrangement.close(arrangement.current)
-
-    def _end(self, _: None) -> None:
-        self._close()
-        arrangement = self.host.arrangement
-        current, alone, arrangement.hidden, arrangement.enlarged = self._before
-        self.host.go_to(current)
+        answer, current, alone, arrangement.hidden, arrangement.enlarged = self._before
+        self.host.go_to(answer)
+        arrangement.look_at(current)
         arrangement.set_alone(alone)
         self.host.answer()
 
@@ -158,10 +139,10 @@ TOUR = Tool(
         Action(
             "tour",
             "Tour",
-            "Show a stranger around: what each panel answers.",
+            "Show a stranger around: a stop at each tab.",
             TourActions.begin,
-            group=SCREEN,
             synonyms="guide, introduction, welcome, getting started, show me around",
+            view="tour…",
         ),
     ),
     owners=(TOUR_KEYS,),

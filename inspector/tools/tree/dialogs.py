@@ -57,11 +57,11 @@ class FilterDialog(Dialog[TreeFilter]):
     def _count(self) -> None:
         wanted = self._typed
         if not wanted:
-            told, fit = "No filter: all branches are shown.", 1
+            remark, fit = "No filter: all branches are shown.", 1
         else:
             fit = self._fit(wanted)
-            told = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above stay in sight."
-        self.query_one("#filter-remark", Remark).say(told, wrong=not fit)
+            remark = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above stay in sight."
+        self.query_one("#filter-remark", Remark).say(remark, wrong=not fit)
 
     def apply(self) -> None:
         """Use it; an empty one shows all."""

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widget import Widget
 
-from inspector.display import visible
+from inspector.display import joined_to_fit, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolMessage
 from inspector.state.beams import BeamHistory
@@ -21,9 +21,9 @@ from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
 from inspector.widgets.inks import panel_css
 
 KEYS_HERE = (
-    "⏎ go · ←→ fold · {bookmark} bookmark · {name} name · {delete} delete · {undo} undo · {filter} filter"
-)
-FORK = "2, then ↑↓ and ⏎, takes another candidate: a branch. {reroll} draws again."
+    "⏎ go", "←→ fold", "{bookmark} bookmark", "{name} name", "{delete} delete", "{undo} undo", "{filter} filter",
+)  # fmt: skip
+FORK = ("{candidates}, then ↑↓ and ⏎, takes another candidate: a branch", "{reroll} draws again")
 _LOW, _HIGH = 9, 13
 """Rows below which the detail gives way, and from which it may have more lines."""
 _SLIM, _ROOMY = 72, 100
@@ -47,7 +47,7 @@ class TreeDetail(Canvas):
         texts = self._numbers(branch, width)
         if height > len(texts) + 1:
             texts = [line for text in texts for line in wrapped(text, width)][: height - 1]
-        return [*([Segment(text, muted)] for text in texts), self._written(self.timeline, branch)]
+        return [*([Segment(text, muted)] for text in texts), self._written(self.timeline, branch, width)]
 
     def _numbers(self, branch: Branch, width: int) -> list[str]:
         branches = self._view.branches
@@ -62,7 +62,7 @@ class TreeDetail(Canvas):
         beam = self.timeline.of(BeamHistory).nodes.get(branch.last) if self.timeline else None
         return f", beam score {beam.score:.4f}" if beam else ""
 
-    def _written(self, timeline: Timeline, branch: Branch) -> Row:
+    def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
         marks = timeline.tree.marks
         depth, first = timeline.tree.branches.depth, branch.first
@@ -74,7 +74,7 @@ class TreeDetail(Canvas):
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
         advice = FORK if timeline.tree.branches.count <= 2 else KEYS_HERE
-        return [Segment(with_keys(advice), self.ink("muted"))]
+        return [Segment(joined_to_fit(map(with_keys, advice), width), self.ink("muted"))]
 
 
 class TreePanel(Widget, can_focus=True):

@@ -57,9 +57,7 @@ def logprob(value: float | None) -> str:
     """A logprob, or a sum or mean of some: two decimals, fewer where it is large."""
     if value is None:
         return NONE
-    return (
-        f"{value:.2f}" if value > -999.995 else f"{value:,.0f}".replace(",", "\u2009").replace("-inf", "-∞")
-    )
+    return f"{value:.2f}" if value > -999.995 else f"{value:,.0f}".replace("-inf", "-∞")
 
 
 def perplexity(value: float | None) -> str:
@@ -347,10 +345,10 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         """The row of the beams that fell out."""
         count, shown = self.view.tree.fallen, self.view.show_fallen
         beams = f"{count:,} beam{'s' * (count != 1)} that fell out"
-        told = f"… {beams}, shown above: ← folds them" if shown else f"… {beams}: → shows them"
+        words = f"… {beams}, shown above: ← folds them" if shown else f"… {beams}: → shows them"
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if cursor else Style()
         knot = self._colour("muted") + Style.from_meta({"knot": 0})
-        row = [Segment("▶ " if cursor else "  ", self._colour("accent")), Segment(told, knot)]
+        row = [Segment("▶ " if cursor else "  ", self._colour("accent")), Segment(words, knot)]
         return strip_of(row, width, self.rich_style + ground)
 
     def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:

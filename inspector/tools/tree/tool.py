@@ -8,9 +8,8 @@ from functools import partial
 
 from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate
-from inspector.keys import key_for
-from inspector.main.arrangement import Place
-from inspector.main.tool import BRANCH, LOOK, Host, PanelSpec, Tool, ToolActions, ToolMessage
+from inspector.keys import bare_key_for, key_for
+from inspector.main.tool import Host, PanelSpec, Tool, ToolActions, ToolMessage
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.branches import PROMPT
@@ -87,7 +86,7 @@ class TreeActions(ToolActions):
         from inspector.tools.tree.dialogs import FilterDialog
 
         if TREE.id not in self.host.shown:
-            self.host.toggle(TREE.id)
+            self.host.go_to(TREE.id)
         self.host.open(FilterDialog(self.panel.filter, self._count), self._filtered)
 
     def _count(self, wanted: TreeFilter) -> int:
@@ -140,8 +139,9 @@ class TreeActions(ToolActions):
     def delete(self) -> None:
         """Delete the branch under the tree's cursor."""
         if not self.is_current:
+            delete = bare_key_for("delete")
             self.host.answer(
-                f"Press {key_for('tree')} for the tree: there {key_for('delete')} deletes the branch under the cursor."
+                f"Press {key_for('tree')} for the tree: there {delete} deletes the branch under the cursor."
             )
         elif (branch := self.panel.branch) is not None:
             node = branch.first
@@ -182,7 +182,7 @@ class Marking:
         self.write(replace(mark, bookmarked=not mark.bookmarked))
         if mark.bookmarked:
             return f"The bookmark at {quoted(self.label(node))} is gone."
-        return f"Bookmarked {quoted(self.label(node))}. * takes it off again"
+        return f"Bookmarked {quoted(self.label(node))}. {key_for('bookmark')} takes it off again"
 
     def write(self, mark: Marked) -> None:
         """Let these be the marks of their node."""
@@ -269,7 +269,6 @@ TREE_PANEL = ActionTable(
         Action("stop", help=_FILTER),
         Action("bookmark", hint="bookmark", worth=6, place=80),
         Action("name", hint="name", worth=9, place=90),
-        Action("tree", hint="back", worth=10, place=100),
         Action("delete", hint="delete", worth=10, place=120),
         Action("undo", hint="undo", worth=7, place=130),
     ),
@@ -281,25 +280,25 @@ TREE = Tool(
     "Tree",
     TreeActions,
     actions=(
-        Action("tree", "Tree", "Show the tree of branches. Again, or esc, to go back.",
-               lambda own: own.host.toggle("tree"),
-            Needs.DISTRIBUTION, hint="tree", worth=5, place=100, group=LOOK,
-            synonyms="branches, alternatives, versions, all branches, perplexity, token tree"),
+        Action("tree", "Tree", "Show the tree of branches. Esc goes back.",
+               lambda own: own.host.go_to("tree"),
+            Needs.DISTRIBUTION, looks=True,
+            synonyms="branches, alternatives, versions, all branches, perplexity, token tree", view="tree"),
         Action("filter", "Filter tree",
             "Show only those branches of the tree that have a text or a bookmark in them; esc shows all again.",
-            TreeActions.filter, Needs.DISTRIBUTION, group=LOOK),
+            TreeActions.filter, Needs.DISTRIBUTION, looks=True),
         Action("bookmark", "Bookmark",
             "Set a bookmark on the selected token, or in the tree on the branch; again to take it off.",
-            TreeActions.bookmark, Needs.DISTRIBUTION, group=BRANCH, synonyms="star, remember this token"),
+            TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
         Action("name", "Name and note",
             "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
-            TreeActions.name, Needs.DISTRIBUTION, group=BRANCH,
+            TreeActions.name, Needs.DISTRIBUTION,
             synonyms="add note, annotate, comment, caption, rename branch"),
         Action("delete", "Delete branch",
             "Delete the branch under the tree's cursor with all below it; {undo} brings it back.",
-            TreeActions.delete, Needs.DISTRIBUTION, group=BRANCH),
+            TreeActions.delete, Needs.DISTRIBUTION),
     ),
-    panel=PanelSpec(TreePanel, Place.BELOW, "Tree", "Tree panel", "the tree"),
+    panel=PanelSpec(TreePanel, "Tree", "Tree"),
     contexts=(TREE_PANEL,),
-    situation="↑ ↓ to a branch, ⏎ goes to its end, {tree} goes back",
+    situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
 )  # fmt: skip

@@ -8,9 +8,8 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
@@ -35,7 +34,7 @@ class TreeFilter:
         return " ".join(parts)
 
 
-@dataclass(slots=True)
+@slotted
 class PrunedTree:
     """The branches of a tree that have rows, and counts of the others."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 from engine.frozen import frozen
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
-from inspector.main.tool import SET_UP, Host, Tool, ToolActions, live
+from inspector.main.tool import Host, Tool, ToolActions, live
 from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
 
 
@@ -102,7 +102,7 @@ TURNS = Tool(
         Action("reply", "Reply",
             "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
             "runs again.", TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE, hint=live("reply"), worth=1, place=150,
-            group=SET_UP, synonyms="chat, answer, conversation, next message, turn, multi-turn"),
+            synonyms="chat, answer, conversation, next message, turn, multi-turn"),
     ),
     owners=(TURN_KEYS,),
 )  # fmt: skip

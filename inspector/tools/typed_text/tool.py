@@ -9,7 +9,7 @@ from engine.protocol import Insert, Step
 from inspector import scales
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
-from inspector.main.tool import BRANCH, Host, Tool, ToolActions, live
+from inspector.main.tool import Host, Tool, ToolActions, live
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
@@ -117,7 +117,7 @@ TYPED_TEXT = Tool(
         Action("own_text", "Type your own",
             "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
             "and the status line says what the model thought of it.", TypedTextActions.open,
-            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70, group=BRANCH,
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
             synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
     ),
     owners=(OWN_TEXT_KEYS,),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import mlx.core as mx
@@ -12,8 +14,12 @@ import pytest
 from mlx_lm import utils
 
 from engine import protocol
+from engine.decoding.speculative.drafts import make_draft
+from engine.errors import LoadError
+from engine.model import weights
 from engine.model.load import load
 from engine.settings import LoadSettings
+from engine.speculation_settings import SpeculationSettings
 from tests.engine.lockstep.rig import TEXT, Two, coarse_tokenizer
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
@@ -158,3 +164,31 @@ def test_a_quantized_model_is_not_quantized_again(zoo: Zoo) -> None:
     settings = LoadSettings(model=str(zoo.path("llama:4bit")))
     failure = Two(settings).one(protocol.OpenLockstep(settings, bits=8), protocol.Failure)
     assert "are quantized already (4-bit, group 32, affine)" in failure.message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_quantized_second_model_is_estimated_and_told_as_it_is_computed(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    if not fits:
+        monkeypatch.setattr(weights, "memory_available", lambda: 2**20)
+    found = Two().do(protocol.OpenLockstep(LoadSettings(str(zoo.path("llama:4bit")))))
+    (memory,) = (each for each in found if isinstance(each, protocol.LockstepMemory))
+    (opened,) = (each for each in found if isinstance(each, protocol.LockstepOpened))
+    assert opened.facts.quantization == (None if fits else "4-bit, group 32, affine")
+    # float32 scales of packed weights are counted as the file has them
+    assert memory.second_bytes == pytest.approx(opened.facts.weight_bytes, rel=0.01 if fits else 0.3)
+    assert opened.title == "llama-4bit, 4-bit, group 32"
+    assert opened.notes[-1].startswith("Of the second model:")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+def test_a_model_that_was_unpacked_is_not_quantized_again(zoo: Zoo) -> None:
+    settings = LoadSettings(model=str(zoo.path("llama:4bit")))
+    two = Two(settings)
+    assert two.context.loaded.facts.quantization is None
+    failure = two.one(protocol.OpenLockstep(settings, bits=8), protocol.Failure)
+    assert "are quantized already (4-bit, group 32, affine)" in failure.message
+    with pytest.raises(LoadError, match="quantized already"):
+        make_draft(SpeculationSettings("self-4bit"), two.context.loaded, lambda _: None, Event())

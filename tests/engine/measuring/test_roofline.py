@@ -30,6 +30,25 @@ def figures(decode: Work, bandwidth: float) -> RooflineMeasured:
     return RooflineMeasured(1, bandwidth, "an array", 50.0, "a product", decode, PREFILL, 7, "So.")
 
 
+def test_what_bounds_a_prefill_is_said_where_mlxs_own_build_does(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = zoo.load("llama").facts
+    assert all(0.01 < each < 1000 for each in module.exponentials())
+    monkeypatch.setattr(module.platform, "machine", lambda: "x86_64")
+    for pair, backend, told in (
+        ((14.5, 0.5), "cpu", True), ((1.5, 0.5), "cpu", False), ((14.5, 0.5), "gpu", False),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "exponentials", lambda pair=pair: pair)
+        said = module.bound(replace(facts, backend=backend))
+        assert len(said) == told
+    monkeypatch.setattr(module, "exponentials", lambda: (14.5, 0.5))
+    assert module.bound(facts)[0].startswith("An exponential takes 14.5 ns in MLX here and 0.5 in numpy")
+    assert module.bound(facts)[0] in measured(zoo, "llama")[1].notes
+    monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
+    assert module.bound(facts) == ()
+
+
 def test_a_quiet_machine_is_not_mentioned() -> None:
     assert list(_busy(DECODE, PREFILL, QUIET, QUIET)) == []
     assert list(_busy(DECODE, None, QUIET)) == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -14,6 +16,8 @@ import numpy as np
 import pytest
 
 from engine.model import blas
+from engine.model.load import load
+from engine.settings import LoadSettings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 PLAIN, TRANSPOSED = 111, 112
@@ -243,3 +247,18 @@ def test_a_library_that_is_cut_short_is_no_library(tmp_path: Any, kept: int) -> 
         (tmp_path / "cut.so").write_bytes(file.read(kept))
     with pytest.raises(blas.ElfError):
         blas.jump_slots(str(tmp_path / "cut.so"), blas.FUNCTIONS)
+
+
+def test_it_has_one_thread_unless_more_are_asked_for_and_those_are_named() -> None:
+    name = blas.install("auto").name
+    assert "threads" not in name
+    assert blas.install("auto", 2).name == f"{name}, 2 threads"
+    set_and_asked = load(LoadSettings(blas_threads=2)).facts.blas
+    assert set_and_asked == f"{name}, 2 threads"
+
+
+def test_numpy_starts_no_threads_of_its_own() -> None:
+    """numpy's OpenBLAS starts one for each core when it is imported."""
+    script = "import os, engine, numpy; print(len(os.listdir('/proc/self/task')))"
+    kept = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    assert subprocess.check_output([sys.executable, "-c", script], env=kept, text=True) == "1\n"

@@ -378,6 +378,14 @@ def test_an_adapter_changes_the_model_as_mlx_lm_does(zoo: Zoo, tmp_path: Path) -
     assert not np.allclose(mine, logits(zoo.load("llama")), atol=1e-2)
 
 
+def test_an_adapter_goes_with_weights_that_are_unpacked(zoo: Zoo, tmp_path: Path) -> None:
+    path, model = str(adapter(zoo, tmp_path)), str(zoo.path("llama:4bit"))
+    packed, plain = (load(LoadSettings(model, path, dtype=dtype)) for dtype in ("file", "dequantized"))
+    assert (packed.facts.quantization, plain.facts.quantization) == ("4-bit, group 32, affine", None)
+    assert np.allclose(logits(packed), logits(plain), atol=1e-4)
+    assert not np.allclose(logits(plain), logits(zoo.load("llama:4bit")), atol=1e-2)
+
+
 def test_an_adapter_of_another_model_is_refused(zoo: Zoo, tmp_path: Path) -> None:
     path = str(adapter(zoo, tmp_path))
     with pytest.raises(LoadError, match=r"The adapter in .* doesn't fit this model"):

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
+from mlx_lm.models.mla import MultiLinear
 
 from engine import memory as host
 from engine import memory as resident
 from engine.errors import SettingsError
 from engine.model import load as loading
 from engine.model import weights
-from engine.model.load import load
+from engine.model.load import Quantization, load
 from engine.model.weights import dtype_of, free_bytes, set_dtype, warning_of
 from engine.protocol import Loading
 from engine.settings import LoadSettings, check_load
 from tests.zoo import Zoo
+
+fast = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+GIB = 2**30
+METAL: dict[str, str | int] = {
+    "device_name": "Apple M2 Pro", "architecture": "applegpu_g14s", "max_buffer_length": 16 * GIB,
+    "max_recommended_working_set_size": 20 * GIB, "memory_size": 32 * GIB, "resource_limit": 499000,
+}  # fmt: skip
+CUDA: dict[str, str | int] = {
+    "device_name": "NVIDIA H200", "uuid": "GPU-1", "architecture": "sm_90", "pci_bus_id": "0000:01:00.0",
+    "compute_capability_major": 9, "compute_capability_minor": 0, "free_memory": 80 * GIB, "total_memory": 139 * GIB,
+}  # fmt: skip
+"""The keys of MLX 0.32's device_info() on each backend, as its sources have them; neither is here."""
 
 
 def test_the_files_type_is_kept_unless_another_is_asked_for(zoo: Zoo) -> None:
@@ -54,11 +71,85 @@ def test_auto_takes_float32_with_a_fast_blas_where_memory_allows_it(
     assert dtype_of(model) == "float32"
 
 
-def test_auto_leaves_quantized_weights_and_what_was_said_of_their_scales(zoo: Zoo) -> None:
-    model = zoo.load("llama:4bit", dtype="bfloat16", float32_scales=False).model
-    assert dtype_of(model) == "bfloat16"
+@fast
+@pytest.mark.parametrize("name", ["llama:4bit", "mixtral:4bit", "qwen3-next:4bit"])
+def test_auto_unpacks_quantized_weights_where_they_fit_and_says_so(zoo: Zoo, name: str) -> None:
+    packed, plain = zoo.load(name), zoo.load(name, dtype="auto")
+    facts = plain.facts
+    assert (facts.quantization, facts.dtype, facts.stored) == (None, "float32", packed.facts.quantization)
+    assert facts.quantized == packed.facts.quantized == packed.facts.quantization
+    assert facts.weight_bytes == 4 * facts.parameters == 4 * packed.facts.parameters
+    (told,) = facts.notes
+    assert "4-bit, group 32, affine in the files, are unpacked to float32" in told
+    assert f"{facts.weight_bytes / 2**20:.1f} MiB in place of" in told
+    assert "--dtype file keeps them packed" in told
+    ids = mx.array([[5, 6, 7, 8]])
+    assert mx.abs(plain.model(ids) - packed.model(ids)).max().item() < 1e-4
+
+
+@fast
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("llama:4bit", {"dtype": "auto", "blas": "bundled"}),  # which is no faster with plain ones
+        ("llama:4bit", {"dtype": "auto", "float32_scales": True}),
+        ("llama:4bit", {"dtype": "auto", "float32_scales": False}),
+        ("llama:4bit", {"dtype": "file"}),
+        ("llama:4bit", {"dtype": "bfloat16"}),
+    ],
+)
+def test_quantized_weights_stay_packed_where_that_was_asked_for_or_unpacking_brings_nothing(
+    zoo: Zoo, name: str, settings: dict[str, Any]
+) -> None:
+    facts = zoo.load(name, **settings).facts
+    assert facts.quantization == zoo.load(name).facts.quantization
+    assert not any("unpacked" in note for note in facts.notes)
+    scales = settings.get("float32_scales") is not False and settings["dtype"] in ("auto", "file")
+    assert any("float32 scales" in note for note in facts.notes) == scales
+
+
+@fast
+def test_weights_that_would_take_half_of_the_memory_unpacked_stay_packed_and_that_is_said(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, needed = LoadSettings(str(zoo.path("llama:4bit"))), 4 * zoo.load("llama:4bit").facts.parameters
+    monkeypatch.setattr(weights, "memory_available", lambda: 2 * needed - 1)
+    facts = load(settings).facts
+    assert facts.quantization == "4-bit, group 32, affine"
+    assert facts.notes[0].startswith("Computed as they are, in 4-bit, group 32, affine: unpacked to float32")
+    assert "--dtype dequantized asks for it" in facts.notes[0]
+    for free in (2 * needed, None):
+        monkeypatch.setattr(weights, "memory_available", lambda free=free: free)
+        assert load(settings).facts.quantization is None
+
+
+@pytest.mark.parametrize("device", [CUDA, METAL], ids=["CUDA", "Metal"])
+def test_on_a_gpu_quantized_weights_stay_as_they_are(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, device: dict[str, str | int]
+) -> None:
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
+    monkeypatch.setattr(mx, "device_info", lambda: device)
+    monkeypatch.setattr(weights, "maybe_set_recommended_wired_limit", lambda: None)
+    facts = load(LoadSettings(str(zoo.path("llama:4bit")))).facts
+    assert (facts.backend, facts.quantization, facts.stored) == ("gpu", "4-bit, group 32, affine", "")
+    assert facts.notes == ()
+
+
+def test_a_model_with_layers_that_mlx_lm_does_not_dequantize_stays_packed() -> None:
+    model = nn.Module()
+    model.plain, model.several = nn.Linear(64, 64), MultiLinear(64, 64, 2)
+    nn.quantize(model, 32, 4)
     assert set_dtype(model, "auto", fast_blas=True) == ()
-    assert dtype_of(model) == "bfloat16"
+    assert weights.is_packed(model.plain)
+    assert weights.is_packed(model.several)
+    (told,) = set_dtype(model, "dequantized", fast_blas=True)
+    assert told == "Some layers can't be dequantized and stay 4-bit, group 32, affine."
+
+
+@fast
+def test_bits_that_are_asked_for_are_kept(zoo: Zoo) -> None:
+    facts = load(LoadSettings(str(zoo.path("llama"))), quantization=Quantization(4, 32)).facts
+    assert facts.quantization == facts.quantized == "4-bit, group 32, affine"
 
 
 def test_quantized_weights_are_unpacked_when_asked_for(zoo: Zoo) -> None:
@@ -85,16 +176,6 @@ def test_what_can_not_be_meant_is_refused(field: str, value: str) -> None:
 
 # ---- memory ------------------------------------------------------------------------------------
 
-GIB = 2**30
-METAL: dict[str, str | int] = {
-    "device_name": "Apple M2 Pro", "architecture": "applegpu_g14s", "max_buffer_length": 16 * GIB,
-    "max_recommended_working_set_size": 20 * GIB, "memory_size": 32 * GIB, "resource_limit": 499000,
-}  # fmt: skip
-CUDA: dict[str, str | int] = {
-    "device_name": "NVIDIA H200", "uuid": "GPU-1", "architecture": "sm_90", "pci_bus_id": "0000:01:00.0",
-    "compute_capability_major": 9, "compute_capability_minor": 0, "free_memory": 80 * GIB, "total_memory": 139 * GIB,
-}  # fmt: skip
-"""The keys of MLX 0.32's device_info() on each backend, as its sources have them; neither is here."""
 VM_STAT = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
 Pages free:                               65536.
 Pages active:                            300000.
@@ -174,8 +255,8 @@ def test_a_listing_counts_the_gpus_memory_where_mlx_computes_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """MLX isn't imported for it: the driver's own program is asked, for the GPU that MLX takes."""
-    monkeypatch.setattr(host.metadata, "version", {"mlx-cuda-12": "0.32.4"}.__getitem__)
-    monkeypatch.setattr(host.metadata, "PackageNotFoundError", KeyError)
+    monkeypatch.setattr(metadata, "version", {"mlx-cuda-12": "0.32.4"}.__getitem__)
+    monkeypatch.setattr(metadata, "PackageNotFoundError", KeyError)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.memory_for_models() is None
     asked = tmp_path / "nvidia-smi"
@@ -203,10 +284,11 @@ def test_a_listing_on_a_mac_counts_what_is_free_and_no_more_than_metal_wires(
 
 def test_resident_bytes_grow_with_what_is_held():
     before = resident.resident()
-    held = bytearray(64 * 2**20)
-    held[::4096] = b"x" * len(held[::4096])
-    assert resident.resident() >= before + 32 * 2**20
-    del held
+    # pages of its own: what malloc gives may be in memory already, freed by an earlier test
+    with mmap.mmap(-1, 64 * 2**20) as held:
+        for page in range(0, len(held), mmap.PAGESIZE):
+            held[page] = 1
+        assert resident.resident() >= before + 32 * 2**20
 
 
 def test_a_system_without_the_file_tells_the_most_so_far(monkeypatch):

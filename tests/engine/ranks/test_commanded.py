@@ -14,7 +14,8 @@ REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
     "Intervene", "SweepHeads", "PatchActivations", "HoldInterventions", "StartBatch", "AdvanceBatch", "AddLanes",
     "RemoveLane", "CompareBatch", "DrawMany", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation",
-    "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond", "PartWays", "Sweep", "Profile",
+    "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
+    "ExplainSecond", "PartWays", "Sweep", "Profile",
     "MeasureRoofline",    "CompareKV",
 }  # fmt: skip
 """They look into the arrays of one process, or make caches of their own of it."""

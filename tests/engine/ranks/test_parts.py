@@ -16,7 +16,7 @@ from engine.cache.live import KV
 from engine.errors import LoadError, SettingsError
 from engine.ranks.hosts import RankHosts, hosts_of
 from engine.ranks.kv import Handle
-from engine.ranks.mirror import Print, divide, held, sharding_of, told
+from engine.ranks.mirror import Print, divide, held, kv_facts, sharding_of
 from engine.settings import LoadSettings, check_load
 from tests.zoo import Zoo
 
@@ -161,7 +161,7 @@ def test_what_a_cache_holds_is_told_and_read(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name)
     kv = KV(loaded.model, loaded.settings)
     mx.eval(kv.run(loaded.model, mx.array([[5, 6, 7]]), chunk=True), kv.state())
-    read = held(json.loads(json.dumps(told(kv))))
+    read = held(json.loads(json.dumps(kv_facts(kv))))
     assert list(read.readings) == list(kv.readings())
     assert (read.offset, read.steps_back, read.quantized) == (3, kv.can_step_back(), kv.quantized())
     assert read.unsupported == kv.without_snapshots()

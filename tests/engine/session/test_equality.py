@@ -195,7 +195,7 @@ def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: fl
 @budget(max_examples=100, deadline=None)
 def test_every_number_of_a_prompt_token(row: Row, token: int) -> None:
     bare = PromptToken(1, 0, token, "", b"", False)
-    record = READER.echo(bare, row, 5, b"")
+    record = next(READER.echoes([(bare, b"")], [row], 5))
     wanted, probs = true(row)
     check_candidates(row, record.candidates)
     assert record.logprob is not None

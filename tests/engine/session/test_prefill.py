@@ -251,7 +251,7 @@ def test_the_readings_are_those_of_whole_rows_bit_for_bit(zoo: Zoo) -> None:
         chunk = ids[runner.kv.offset : min(runner.kv.offset + 16, len(ids) - 1)]
         rows += list(np.array(runner.forward_chunk(chunk)[0].astype(mx.float32)))
     reader = session.node_reader.row_reader
-    expected = [reader.echo(token, row, 20, b"") for token, row in zip(opened.tokens[1:], rows, strict=True)]
+    expected = [*reader.echoes([(token, b"") for token in opened.tokens[1:]], rows, 20)]
     assert read_all(session) == expected
 
 

@@ -384,7 +384,7 @@ def test_a_tree_that_does_not_hang_together_is_refused(plain: bytes, tmp_path: P
     lines = plain.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(b'{"Step"'))
     found = refused(tmp_path / "a", b"\n".join([*lines[:first], *lines[first + 1 :]]) + b"\n")
-    assert "no line before it tells" in found.message
+    assert "no line before it has" in found.message
     assert found.line == first + 1
 
 

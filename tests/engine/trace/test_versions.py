@@ -252,10 +252,10 @@ def step_line(lines: list[dict[str, Any]]) -> int:
         ("prob", "inf", "Step.prob must be a finite number"),
         ("ms", [1, 2, 3], f"Step.ms must have the {len(fields(StepTimes))} fields of StepTimes, not 3"),
         ("ms", 7, "Step.ms must be a list of the fields of StepTimes, not 7"),
-        ("choice", 999, "Step.choice refers to the Distribution of node 999, which no line before it tells"),
+        ("choice", 999, "Step.choice refers to the Distribution of node 999, which no line before it has"),
         ("choice", [0], "Step.choice must have 5 items, not 1"),
         ("next", None, "Step.next must be a list, not None"),
-        ("parent", 998, "stands on node 998, which no line before it tells"),
+        ("parent", 998, "stands on node 998, which no line before it has"),
     ],
 )  # fmt: skip
 def test_a_value_that_is_none_of_its_field_is_refused_with_its_line(

@@ -11,9 +11,11 @@ from textual.pilot import Pilot
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
+from inspector.keys import key_for, textual_name
 from inspector.lessons.actions import LessonAction
 from inspector.lessons.catalogue import Listed
-from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.lesson import LessonPhase
+from inspector.lessons.play import LessonPlay
 from inspector.session.playback import Opening
 from inspector.tools.lessons.tool import LessonActions
 from inspector.tools.race.screen import RaceScreen
@@ -64,22 +66,35 @@ class LearnerKeys:
         """What the terminal shows."""
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
 
+    @property
+    def told(self) -> str:
+        """What the card says; it may have more lines than there is room for."""
+        narration = self.actions.narration()
+        return narration.body.plain if narration is not None else ""
+
     async def press(self, *keys: str) -> None:
         """Press keys, one after another."""
         await self.pilot.press(*keys)
         await self.pilot.pause()
 
+    async def press_for(self, id: str) -> None:
+        """Press what a sentence names for an action now: its key, or first that of its tab."""
+        await self.press(*map(textual_name, key_for(id).split()))
+
     async def do(self, action: LessonAction) -> None:
         """Do what a beat asks for by the keys that it names; by `h`, where a recording has no engine for them."""
-        keys = KEYS.get(action.name)
-        if self.play.stage.recorded or (keys is None and action.name not in ("choose", "race")):
+        way = action.verb.action or ("" if self.play.stage.recorded else WAYS.get(action.name, ""))
+        if way:
+            named = f"Press {key_for(way)}"
+            await self.until(lambda: named in self.told)
+            await self.press_for(way)
+        elif self.play.stage.recorded or action.name not in ("choose", "race"):
+            await self.until(lambda: f"{key_for('lesson.help')} h" in self.text())  # hint, or have it done
             await self.press(*(["h", "h"] if self.play.beat.hint else ["h"]))
         elif action.name == "choose":
             await self._choose(action.given)
-        elif action.name == "race":
-            await self._race(int(action.given))
         else:
-            await self.press(*(keys or ()))
+            await self._race(int(action.given))
 
     async def _choose(self, text: str) -> None:
         """Highlight a candidate, and take it."""
@@ -93,7 +108,7 @@ class LearnerKeys:
     async def _race(self, tokens: int) -> None:
         """Open the race, where it isn't, and start it."""
         if not isinstance(self.app.screen, RaceScreen):
-            await self.press("z")
+            await self.press_for("race")
             await self.until(lambda: isinstance(self.app.screen, RaceScreen))
         screen = self.app.screen
         assert isinstance(screen, RaceScreen)
@@ -129,16 +144,14 @@ class LearnerKeys:
         return self.play.beat_number != number or self.play.phase is LessonPhase.ENDED
 
 
-KEYS: dict[str, tuple[str, ...]] = {
-    "step": ("space",),
-    "back": ("backspace",),
-    "reroll": ("d",),
-    "run": ("r",),
-    "start": ("backspace",),
-    "attention": ("A",),
-    "lens": ("I",),
+WAYS: dict[str, str] = {
+    "step": "step",
+    "back": "take_back",
+    "reroll": "reroll",
+    "run": "run",
+    "start": "take_back",
 }
-"""By the action's name: the keys that do it, or a part of it. What isn't here is had done with `h`."""
+"""By the action's name: the id of the key that does it, or a part of it. What isn't here is had done with `h`."""
 PARTS = ("step", "back", "start", "reroll")
 """Actions that a press does a part of."""
 

@@ -7,8 +7,9 @@ import pytest
 from inspector.cli.subcommands import lessons
 from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_learn, run_lesson
 from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
-from inspector.lessons.play import LessonPhase
+from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
+from inspector.main.tabs import TabLines
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.sampler.dialog import SamplingDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
@@ -41,13 +42,36 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
     assert "⏎ choose" not in learner.text().splitlines()[-1]
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_a_click_on_a_tab_or_an_answer_waits_for_the_prediction_as_its_key_does(
+    learner: LearnerKeys, size: tuple[int, int]
+) -> None:
+    main = learner.app.main
+    await learner.phase(LessonPhase.ASKING)
+
+    async def click(line: int, text: str) -> None:
+        """Click a text in a line of the tabs."""
+        row = learner.text().splitlines()[1 + line]
+        await learner.pilot.click(TabLines, offset=(row.index(text) + 1, line))
+        await learner.pilot.pause()
+
+    await click(0, "3 Inside")
+    await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first"))
+    assert learner.app.screen is main
+    await click(1, "attention")
+    await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first: A waits"))
+    assert learner.app.screen is main
+    assert learner.play.phase is LessonPhase.ASKING
+    assert not learner.app.controller.client.outstanding
+
+
 async def test_whoever_explores_has_all_keys_and_comes_back_to_the_card(learner: LearnerKeys) -> None:
     """A screen that was opened meanwhile may show the answer: it is left."""
     main = learner.app.main
     await learner.phase(LessonPhase.ASKING)
     await learner.press("S")
     await learner.until(lambda: "space step" in learner.text().splitlines()[-1])
-    await learner.press("A")
+    await learner.press_for("attention")
     await learner.until(lambda: isinstance(learner.app.screen, ToolScreen))
     await learner.press("S")
     await learner.until(lambda: learner.app.screen is main)
@@ -62,9 +86,9 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     assert "Predict with 1-3 first" in main.status.answer
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
-    await learner.press("1")
+    await learner.press("1")  # opens its tab, which is open
     assert learner.play.guess == 1
-    assert "Z begins this beat again" in main.status.answer
+    assert main.tab == "1"
     assert main.arrangement.current == "candidates"
     await learner.press("h")
     await learner.phase(LessonPhase.REVEALED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.lessons.catalogue import find
-from inspector.lessons.play import LessonPhase
+from inspector.lessons.catalogue import Listed, find
+from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
 from tests.inspector.lessons.playing import LearnerKeys
 
@@ -32,7 +32,7 @@ async def test_probabilities_are_hidden_in_all_panels_and_the_heat_is_off(learne
     learner.play.begin(2)
     await learner.phase(LessonPhase.ASKING)
     await learner.until(lambda: "Steps · hidden until you predict" in learner.text())
-    assert "%" not in learner.text().replace("% of the window", "")
+    assert "%" not in learner.text().replace("% of the window", "").replace("% full", "")
     assert "surprisal from" not in learner.text()
     await learner.press("2")
     await learner.phase(LessonPhase.REVEALED)
@@ -71,6 +71,17 @@ async def test_the_key_for_more_of_the_card_comes_and_goes_with_the_room(learner
     assert seen == {True, False}
 
 
+@pytest.mark.lesson(listed=find("one-loop"), size=(60, 20), recorded=True)
+async def test_an_answer_that_was_made_taller_leaves_the_card_its_room(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    main = learner.app.main
+    main._panel_layout.sizes["candidates"] = 12
+    await learner.press("5")
+    await learner.until(lambda: main.tab == "5" and main.query_one("#kv").region.height > 0)
+    kv, timing = (main.query_one(f"#{id}").region for id in ("kv", "timing"))
+    assert (kv.bottom, timing.bottom) == (timing.y, main.query_one(NarrationCard).region.y)
+
+
 @pytest.mark.lesson(listed=find("the-cache"), size=SIZE, recorded=True)
 async def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel(learner: LearnerKeys) -> None:
     """In the recording, too: there its key shows what was measured."""
@@ -85,3 +96,17 @@ async def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel(learne
     await learner.press("enter")
     await learner.phase(LessonPhase.ASKING)
     await learner.until(lambda: learner.app.main.host.over == "" and "What it costs" in learner.text())
+
+
+@pytest.mark.parametrize(("listed", "rows"), [(find("ending"), 4), (find("the-draw"), 2)])
+@pytest.mark.lesson(size=(120, 24), recorded=True)
+async def test_the_text_keeps_its_rows_over_the_steps(
+    learner: LearnerKeys, listed: Listed, rows: int
+) -> None:
+    """Half of what the card leaves where the lesson is about it, and never less than two."""
+    await learner.phase(LessonPhase.ASKING)
+    text = learner.app.main.query_one("#text")
+    await learner.until(lambda: text.size.height >= rows)
+    await learner.press("1")  # the card has another line
+    await learner.phase(LessonPhase.ACTING)
+    await learner.until(lambda: text.size.height >= rows)

@@ -21,8 +21,8 @@ from inspector.lessons.headless import (
     recorded_play,
     recorded_session,
 )
-from inspector.lessons.lesson import Lesson
-from inspector.lessons.play import LessonPhase, LessonPlay
+from inspector.lessons.lesson import Lesson, LessonPhase
+from inspector.lessons.play import LessonPlay
 from inspector.lessons.reading import lesson as lesson_of
 from tests.inspector.lessons.test_check import GOOD
 

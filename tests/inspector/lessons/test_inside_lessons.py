@@ -9,7 +9,7 @@ from inspector.lessons.actions import VERBS, Before
 from inspector.lessons.catalogue import find
 from inspector.lessons.expressions import expression
 from inspector.lessons.headless import HeadlessSession, live_session
-from inspector.lessons.play import LessonPhase
+from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.quantities import Scope
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
@@ -103,3 +103,19 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
             controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         assert VERBS["attention"].done("", controller, before)
+
+
+@pytest.mark.lesson(listed=find("looking-back"), size=(120, 40))
+async def test_the_way_that_the_card_names_leads_there_once_it_is_predicted(learner: LearnerKeys) -> None:
+    await learner.phase(LessonPhase.ASKING)
+    assert "S explores freely" in learner.text()
+    assert "6 S" not in learner.text()  # the card takes that key in every tab
+    await learner.press("1")
+    await learner.phase(LessonPhase.ACTING)
+    assert learner.app.main.tab == "1"
+    assert "Press 3 A" in learner.text()
+    await learner.press("3")
+    assert learner.app.main.tab == "3"  # a digit predicts no more: it opens its tab
+    assert learner.play.guess == 0
+    await learner.press("A")
+    await learner.phase(LessonPhase.REVEALED)

@@ -7,13 +7,19 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from rich.cells import cell_len
 from textual.widgets import Static
 
+from engine import confinement
+from engine.confinement import Confinement
 from engine.errors import EngineError
-from inspector.lessons.catalogue import shipped
-from inspector.lessons.play import LessonPhase
+from inspector.keys import key_for
+from inspector.lessons.catalogue import find, shipped
+from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons import notes
@@ -28,8 +34,10 @@ from inspector.tools.lessons.notes import (
     page,
     presenting,
 )
-from inspector.tools.lessons.presenter import block_digits
+from inspector.tools.lessons.presenter import COLUMNS, Presenting, block_digits
+from inspector.tools.positions.screen import PositionsScreen
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
+from tests.inspector.rig import Rig
 from tests.system import short_directory
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
@@ -83,6 +91,23 @@ def test_notes_are_the_owners_alone_and_leave_nothing_behind(runtime: Path) -> N
         presenting()
 
 
+def test_a_visitor_who_presents_has_no_second_terminal_here(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confinement, "_now", Confinement(str(runtime)))
+    said: list[str] = []
+    host = SimpleNamespace(
+        arrangement=SimpleNamespace(enlarged=False),
+        answer=lambda: None,
+        announce=lambda *words: said.extend(words),
+    )
+    own = Presenting(cast("Any", host), lambda: None)
+    own.toggle()
+    assert own.on
+    assert not said
+    assert not list(runtime.rglob("*.sock"))
+
+
 def test_a_socket_that_nobody_listens_at_is_passed_over(runtime: Path) -> None:
     notes.folder().mkdir(parents=True)
     (notes.folder() / "notes-1.sock").touch()
@@ -105,7 +130,7 @@ def test_the_notes_say_what_comes_next_and_who_is_late() -> None:
 
 async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: Path) -> None:
     """By the presenter's keys alone; the second terminal has the notes of each beat."""
-    await learner.press("K")
+    await learner.press_for("present")
     followed = follow(presenting())
     card = learner.app.main.query_one(NarrationCard)
     assert card.size.width <= 60
@@ -131,19 +156,59 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: 
     assert not learner.actions.presenting.on
 
 
-async def test_hiding_goes_round(learner: LearnerKeys, runtime: Path) -> None:
+async def test_the_panel_that_matters_is_presented_and_the_key_that_ends_it_holds_in_every_tab(
+    learner: LearnerKeys, runtime: Path
+) -> None:
+    main = learner.app.main
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press_for("present")
+    await learner.until(lambda: main.has_class("-projected") and main.arrangement.current == "candidates")
+    assert "1 Next" not in learner.text()
+    assert main.query_one("#candidates").size.width <= COLUMNS
+    await learner.press("pagedown")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("2")
+    await learner.until(lambda: main.tab == "2")
     await learner.press("K")
+    assert not learner.actions.presenting.on
+    await learner.until(lambda: "1 Next" in learner.text())
+
+
+@pytest.mark.lesson(listed=find("looking-back"), present=True)
+async def test_a_tools_own_screen_keeps_the_columns_and_the_header_s_row(
+    learner: LearnerKeys, runtime: Path
+) -> None:
+    await learner.press("pagedown")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("pagedown")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: learner.app.main.host.over == "attention")
+    await learner.until(lambda: "looks from" in learner.text() and "pgdn next" in learner.text())
+    header, *rest = learner.text().splitlines()
+    assert "pocket" in header
+    assert max(map(cell_len, rest)) <= COLUMNS
+
+
+async def test_hiding_goes_round(learner: LearnerKeys, runtime: Path) -> None:
+    await learner.press_for("present")
+    await learner.press("pagedown")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("pagedown")
+    await learner.phase(LessonPhase.REVEALED)
     said = []
     for _ in range(3):
         await learner.press("h")
-        said.append(learner.app.main.status.answer)
-    assert said == ["Probabilities are hidden", "Candidates are hidden", "Everything is shown"]
+        said.append((learner.app.main.status.answer, "hidden with h" in learner.text()))
+        assert "hidden until you predict" not in learner.text(), "nothing is to be predicted"
+    assert said == [
+        ("Probabilities are hidden", True), ("Candidates are hidden", True), ("Everything is shown", False),
+    ]  # fmt: skip
 
 
 async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys) -> None:
     """Not the steps and not the tree either, which are made of widgets of their own."""
     for panel in ("steps", "tree"):
-        await learner.press("K")
+        await learner.press_for("present")
         learner.app.main.host.go_to(panel)
         await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
         await learner.press("full_stop")
@@ -152,6 +217,16 @@ async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys
         await learner.press("full_stop")
         await learner.until(lambda panel=panel: panel.title() in learner.text())
         await learner.press("K")
+
+
+async def test_a_blank_screen_shows_no_answer_of_a_tool_either(rig: Rig) -> None:
+    await rig.ready()
+    await rig.do("present", "positions")
+    assert isinstance(rig.app.screen, PositionsScreen)
+    for frames in (False, True):
+        await rig.press(".")
+        await rig.pilot.pause()
+        assert ("─" in rig.screen_text()) == frames
 
 
 async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtime: Path) -> None:
@@ -169,13 +244,13 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtim
         return headings[:2]
 
     assert (await first())[0] == "In a lesson"
-    assert await first("K") == ["While presenting", "In a lesson"]
+    assert await first(*key_for("present").split()) == ["While presenting", "In a lesson"]
     learner.actions.leave()
     assert (await first())[0] == "While presenting"
-    assert (await first("K"))[0] == "Step and run"
+    assert (await first("K"))[0] == "1 Next"
 
 
-HEADINGS = ("Step and run", "Branch", "In a lesson", "While presenting")
+HEADINGS = ("In every tab", "1 Next", "In a lesson", "While presenting")
 
 
 async def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:

@@ -103,6 +103,8 @@ async def play_all(learner: LearnerKeys, listed: Listed) -> None:
         await learner.beat(guess=1)
     asked = {number for number, beat in enumerate(listed.lesson.beats) if beat.question is not None}
     assert learner.play.right.keys() == asked
+    await learner.press("enter")
+    await learner.until(lambda: learner.actions.play is None)
 
 
 # ---- where there is no MLX --------------------------------------------------------------------

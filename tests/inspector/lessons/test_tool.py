@@ -10,8 +10,9 @@ from rich.cells import cell_len
 
 from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
+from inspector.lessons.actions import VERBS
 from inspector.lessons.catalogue import LessonProgress, Progress, find, shipped
-from inspector.lessons.play import LessonPhase
+from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
@@ -69,7 +70,7 @@ async def test_a_lesson_leaves_the_session_as_it_found_it(learner: LearnerKeys) 
     await learner.until(lambda: len(controller.timeline.steps) == 2)
     tip, settings = controller.timeline.tip, controller.setup.settings
     ids = [item.id for item in controller.timeline.items]
-    await learner.press("V")
+    await learner.press_for("all_lessons")
     await learner.until(lambda: isinstance(learner.app.screen, LessonsDialog))
     place = [each.lesson.id for each in shipped()].index(LESSON.lesson.id)
     await learner.press(*["down"] * place, "enter")
@@ -147,14 +148,15 @@ async def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on(le
     learner.actions.leave()
     await learner.until(lambda: not learner.app.controller.client.outstanding)
     for _ in range(3):
-        await learner.press("B")
+        await learner.press_for("beams")
+        await learner.until(lambda: learner.app.main.host.over == "beams")
         assert len(learner.app.screen.query(NarrationCard)) == 0
         await learner.press("escape")
     learner.actions.begin(LESSON)
     await learner.phase(*WAITING)
     assert len(cards(NarrationCard)) == 1
     for _ in range(3):
-        await learner.press("B")
+        await learner.press_for("beams")
         await learner.until(lambda: len(learner.app.screen.query(NarrationCard)) == 1)
         await learner.until(lambda: LESSON.lesson.beats[0].title in learner.text())
         await learner.press("escape")
@@ -180,7 +182,7 @@ async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:
 async def test_each_lesson_has_one_line_in_the_ink_of_its_row(rig: Rig, size: tuple[int, int]) -> None:
     """One of another ink can't be read where it is highlighted."""
     await rig.ready()
-    await rig.press("S")
+    await rig.do("lessons")
     assert isinstance(rig.app.screen, LessonsDialog)
     options = rig.app.screen.query_one(SafeOptionList)
     await rig.until(lambda: options.size.width > 0)
@@ -191,3 +193,28 @@ async def test_each_lesson_has_one_line_in_the_ink_of_its_row(rig: Rig, size: tu
             cell_len(prompt.plain) <= options.scrollable_content_region.width - 2
         )  # a row has a blank each side
         assert {str(span.style) for span in prompt.spans} == {"bold"}
+
+
+@pytest.mark.parametrize("size", [(120, 40)])
+async def test_each_lesson_keeps_its_one_line_at_another_size(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    await rig.do("lessons")
+    rig.resize(60, 20)
+    options = rig.app.screen.query_one(SafeOptionList)
+    await rig.until(lambda: 0 < options.size.width < 60)
+    prompts = [option.prompt for option in options.options]
+    assert all(cell_len(prompt.plain) <= options.scrollable_content_region.width - 2 for prompt in prompts)
+
+
+async def test_a_digit_goes_to_the_lesson_of_that_number(rig: Rig) -> None:
+    await rig.ready()
+    await rig.do("lessons")
+    options = rig.app.screen.query_one(SafeOptionList)
+    await rig.press("3")
+    assert str(options.get_option_at_index(options.highlighted).prompt).startswith(" 3 The draw")
+
+
+def test_a_prompt_is_asked_for_with_the_key_that_clears_the_one_that_is_there() -> None:
+    """The dialog begins at the end of the prompt before: what is typed alone would come behind it."""
+    told = VERBS["prompt"].keys("Tom")
+    assert told == "p, ctrl+a, give “Tom” as raw text, then ctrl+s"

@@ -18,7 +18,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     # what could come, and why this came
     ("next token", "step"), ("generate", "run"), ("pause", "run"), ("step back", "take_back"), ("resample", "reroll"),
     ("why this token", "why"), ("sampler stages", "why"), ("lookahead", "look_ahead"), ("beam search", "beams"),
-    ("odds", "draws"), ("top candidates", "panel_candidates"), ("tokenizer", "tokens"), ("token ids", "tokens"),
+    ("odds", "draws"), ("top candidates", "candidates"), ("tokenizer", "tokens"), ("token ids", "tokens"),
     ("entropy", "metric"), ("surprisal", "metric"), ("search vocabulary", "find"), ("find text", "find_in_text"),
     # settings
     ("temperature", "setting temp"), ("less random", "setting temp"), ("greedy", "setting temp"),
@@ -28,7 +28,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("constrained decoding", "grammar"),
     # other models, and what it costs
     ("two models", "lockstep"), ("compare models", "lockstep"), ("lora", "lockstep"), ("quantization", "compare_kv"),
-    ("kv cache", "panel_kv"), ("memory", "panel_kv"), ("latency", "profile"), ("profiler", "profile"),
+    ("kv cache", "kv"), ("memory", "kv"), ("latency", "profile"), ("profiler", "profile"),
     ("benchmark", "sweep"), ("speculative decoding", "speculation"), ("tensor parallel", "ranks"),
     # the session
     ("open model", "open"), ("load model", "open"), ("system prompt", "prompt"), ("chat", "reply"),

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from textual.widgets import Button, Markdown
+from textual.geometry import Region
+from textual.widgets import Button, Markdown, TabbedContent, Tabs
 
 from engine import protocol
 from engine.settings import FIELDS, LoadSettings, Settings
@@ -189,6 +190,19 @@ async def test_greedy_says_that_the_filters_do_nothing(rig: Rig) -> None:
     assert rig.app.screen.query_one("#greedy").display
 
 
+async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The focus comes after the first paint: what the frame says of the field is there before it."""
+    monkeypatch.setattr(SamplingDialog, "on_descendant_focus", lambda self, event: None)
+    for _ in range(2):
+        await rig.press("s")
+        assert str(rig.app.screen.query_one("#dialog").border_subtitle).startswith(
+            "0 takes the most probable token"
+        )
+        await rig.press("escape")
+
+
 @pytest.mark.screen(settings=Settings(stop=("a", "b", "c")))
 async def test_further_stop_strings_are_kept(rig: Rig) -> None:
     await rig.ready()
@@ -234,7 +248,7 @@ async def test_a_jump_to_no_number_is_refused(rig: Rig, typed) -> None:
 @pytest.mark.screen(load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
 async def test_another_model_is_opened_with_the_same_load_settings(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("o")
+    await rig.do("open")
     assert isinstance(rig.app.screen, ModelDialog)
     for name in ("~nosuchuser/x", "a" * 5000, "b" * 300):
         rig.app.screen.query_one("#model-name", SafeInput).value = name
@@ -255,6 +269,15 @@ async def test_the_facts_are_all_told_with_the_notes(rig: Rig) -> None:
         assert part in text, part
 
 
+def test_weights_that_were_unpacked_are_no_plain_ones():
+    held = "4-bit, group 64, affine"
+    told = dict(rows(facts(dtype="float32", stored=held)))
+    assert told["weights"] == f"14.0 MiB, unpacked from {held}"
+    assert told["computed in"] == f"float32 ({held} in the files) on the cpu"
+    assert dict(rows(facts(quantization=held)))["weights"] == f"14.0 MiB, {held}"
+    assert dict(rows(facts(dtype="float32", stored="bfloat16")))["weights"] == "14.0 MiB, not quantized"
+
+
 def test_facts_that_are_not_known_are_said_to_be_so():
     unknown = dict.fromkeys(
         ("heads", "kv_heads", "head_size", "hidden_size", "context_window", "kv_bytes_per_token")
@@ -270,11 +293,40 @@ def test_facts_that_are_not_known_are_said_to_be_so():
 async def test_the_help_shows_both_pages(rig: Rig) -> None:
     await rig.press("question_mark")
     assert isinstance(rig.app.screen, HelpDialog)
-    assert "Step and run" in rig.screen_text()
+    assert "1 Next" in rig.screen_text()
     await rig.press("right")
     assert "The way of one token" in rig.screen_text()
     await rig.press("escape")
     assert rig.app.screen is rig.app.main
+
+
+async def test_a_page_is_turned_though_the_tabs_were_not_heard_yet(rig: Rig) -> None:
+    """The line of tabs says at first that the first one is open; under load that came behind the next key."""
+    await rig.press("question_mark")
+    help = rig.app.screen
+    assert isinstance(help, HelpDialog)
+    tabs = help.query_one(TabbedContent)
+    tabs.post_message(Tabs.TabActivated(tabs.query_one(Tabs), tabs.get_tab("help-keys")))
+    help.other_page()
+    await rig.pilot.pause()
+    assert tabs.active == "help-concepts"
+    assert "The way of one token" in rig.screen_text()
+
+
+@pytest.mark.screen(size=(60, 20))
+async def test_the_names_of_the_pages_are_whole_at_60_columns(rig: Rig) -> None:
+    await rig.press("question_mark")
+    assert "Explained" in rig.screen_text()
+
+
+@pytest.mark.parametrize("page", ["concepts", "walks", "lessons", "parts/head"])
+async def test_the_help_opens_at_the_page_that_was_asked_for_the_first_time_too(rig: Rig, page: str) -> None:
+    rig.app.main.host.help(page=page)
+    await rig.until(lambda: isinstance(rig.app.screen, HelpDialog) and rig.app.screen.query(Markdown))
+    for _ in range(5):
+        await rig.pilot.pause()
+    wanted = f"help-{page.partition('/')[0]}"
+    assert rig.app.screen.query_one(TabbedContent).active == wanted
 
 
 @pytest.mark.wide(1)
@@ -309,10 +361,19 @@ async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig:
     await rig.press("escape")
     await rig.press("question_mark")
     await rig.pilot.pause()
-    assert "Step and run" in rig.screen_text()
+    assert "1 Next" in rig.screen_text()
     await rig.press("left")
-    assert help.query_one(SafeOptionList).has_focus
+    await rig.until(lambda: help.query_one(SafeOptionList).has_focus)
     assert TOPICS[0][1] in rig.screen_text()
+
+
+async def test_the_list_of_pages_has_the_focus_before_it_is_laid_out(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the layout comes after the key."""
+    monkeypatch.setattr(TopicPages, "region", Region())
+    await rig.press("question_mark", "left", "right", "left")
+    await rig.until(lambda: rig.app.screen.query_one(SafeOptionList).has_focus)
 
 
 @pytest.mark.wide(1)
@@ -328,6 +389,46 @@ async def test_the_page_of_keys_leaves_nothing_out_and_fits(rig: Rig, size: tupl
         assert re.sub(r"\s+", "", f"{action.shown} {action.label}. {action.told}") in shown
 
 
+def help_rows(rig: Rig) -> list[str]:
+    """What the page of keys has, a line each."""
+    return str(rig.app.screen.query_one(KeysPage).render()).split("\n")
+
+
+async def test_the_page_of_keys_begins_with_those_of_the_open_tab(rig: Rig) -> None:
+    await rig.ready()
+    for tab, title in (("1", "1 Next"), ("5", "5 Cost"), ("6", "6 Learn")):
+        await rig.press(tab, "question_mark")
+        assert help_rows(rig)[1].strip() == title
+        await rig.press("escape")
+
+
+async def test_the_page_of_keys_is_filtered_by_words(rig: Rig) -> None:
+    """What is typed is text: the keys that turn pages or leave are letters there."""
+    await rig.ready()
+    await rig.press("question_mark")
+    whole = help_rows(rig)
+    await rig.press("slash", *"BOOKMARK")
+    assert not help_rows(rig)[0].strip()
+    assert "bookmark" in "\n".join(help_rows(rig)).lower()
+    assert 4 < len(help_rows(rig)) < 30 < len(whole)
+    await rig.press(*"q?")
+    assert isinstance(rig.app.screen, HelpDialog)
+    assert "Nothing here has “BOOKMARKq?”" in " ".join(help_rows(rig))
+    await rig.press("enter")
+    assert rig.app.screen.query_one("#page-keys").has_focus
+    await rig.press("escape", "question_mark")
+    assert help_rows(rig) == whole
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 90])
+def test_keys_too_long_for_their_column_have_a_line_of_their_own(width: int) -> None:
+    page = KeysPage("# Keys\n| `up down home end pgup` | Go from module to module. |\n")
+    lines = [line.plain for line in page._lines(width)]
+    assert [word for line in lines for word in line.split()] == [
+        *["up", "down", "home", "end", "pgup", "Go", "from", "module", "to", "module."]
+    ]
+
+
 # ---- hostile text, small screens --------------------------------------------------------------
 
 
@@ -338,7 +439,8 @@ def test_an_editor_shows_control_characters_one_for_one():
     assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown)
 
 
-DIALOGS = ["p", "s", "g", "i", "o", "question_mark"]
+DIALOGS = ["prompt", "sampling", "jump", "facts", "open", "help", "finder"]
+"""Actions that open a dialog."""
 
 
 @pytest.mark.wide(1)
@@ -350,8 +452,8 @@ async def test_hostile_text_reaches_no_terminal_from_any_dialog(rig: Rig, size) 
     session_facts = facts(name=HOSTILE, path=HOSTILE, family=HOSTILE, notes=(HOSTILE,), quantization=HOSTILE)
     names = ("name", "path", "family", "notes", "quantization")
 
-    async def opened(key: str) -> None:
-        await rig.press(key)
+    async def opened(action: str) -> None:
+        await rig.do(action)
         for line in rig.app.screen.query("Line, Input"):
             line.value = HOSTILE
         await rig.pilot.pause()
@@ -362,13 +464,13 @@ async def test_hostile_text_reaches_no_terminal_from_any_dialog(rig: Rig, size) 
     rig.session.load(**{name: getattr(session_facts, name) for name in names})
     await rig.push(rig.session.records)
     await rig.push([*rig.session.open(), *rig.session.steps(3)])
-    await rig.through([*DIALOGS, "ctrl+p"], opened)
+    await rig.through(DIALOGS, opened)
 
 
 @pytest.mark.screen(size=(40, 12))
 async def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(rig: Rig) -> None:
-    async def opened(key: str) -> None:
-        await rig.press(key)
+    async def opened(action: str) -> None:
+        await rig.do(action)
         assert rig.app.screen is not rig.app.main
         assert "esc" in rig.screen_text()
 
@@ -378,9 +480,19 @@ async def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(rig: R
 
 async def test_halves_of_surrogate_pairs_in_a_field_can_be_copied(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("o")
+    await rig.do("open")
     field = rig.app.screen.query_one("#model-name", SafeInput)
     field.value = "a\udcff\ud83d"
     field.focus()
     await rig.press("shift+home", "ctrl+c")
     assert rig.app.clipboard == "a??"
+
+
+async def test_the_list_of_topics_is_in_the_ink_of_its_row(rig: Rig) -> None:
+    """One of another ink can't be read where it is highlighted."""
+    await rig.ready()
+    await rig.press("question_mark", "left")
+    await rig.until(lambda: bool(rig.app.screen.query(TopicPages)))
+    options = rig.app.screen.query_one(TopicPages).query_one(SafeOptionList).options
+    assert options
+    assert {str(span.style) for option in options for span in option.prompt.spans} == {"bold"}

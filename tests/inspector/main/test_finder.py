@@ -19,6 +19,7 @@ from inspector.main.finder import Findable, Index, matched, one_off, words_of
 from inspector.main.key_table import key_table
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.timeline import Phase
+from inspector.tools.lockstep.dialog import SecondModelDialog
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.dialog import Remark
@@ -105,6 +106,7 @@ def misspelt(word: str, chance: random.Random) -> str:
     return chance.choice((changed, more, less, turned))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_label_with_one_letter_wrong_is_still_found(seed: int) -> None:
     chance, alone = random.Random(seed), 0
@@ -127,6 +129,7 @@ def everything_of(thing: Findable) -> list[str]:
     return words_of(" ".join((thing.label, thing.synonyms, thing.where, thing.help)))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_found_that_no_word_begins_with_or_is_near(seed: int) -> None:
     """Scattered letters find nothing: neither random ones nor those of a label, in their order."""
@@ -291,9 +294,10 @@ async def test_on_a_tool_s_screen_its_own_keys_are_done_there_and_others_elsewhe
 
 async def test_what_another_screen_does_is_done_there(rig: Rig) -> None:
     await rig.ready()
-    await rig.from_finder("lockstep 4 bits", "4 bits")
-    await rig.until(lambda: rig.app.main.host.over == "lockstep")
-    await rig.until(lambda: "OpenLockstep" in rig.engine.names)
+    await rig.from_finder("lockstep second model", "Second model")
+    await rig.until(lambda: isinstance(rig.app.screen, SecondModelDialog))
+    await rig.press("escape")
+    assert rig.app.main.host.over == "lockstep"
 
 
 async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:

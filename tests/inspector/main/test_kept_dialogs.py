@@ -138,8 +138,8 @@ async def test_opening_things_often_leaves_no_widget_behind(rig: Rig) -> None:
 
     await branched(rig)
     for _ in range(4):
-        for key in OVERLAYS:
-            await rig.press(key)
+        for action in OVERLAYS:
+            await rig.do(action)
             assert len(rig.app.screen_stack) == 2
             rig.app.screen.dismiss(None)
             await rig.until(lambda: len(rig.app.screen_stack) == 1)

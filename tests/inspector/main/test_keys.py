@@ -14,11 +14,11 @@ from textual.content import Content
 
 from engine.protocol import Ended
 from inspector import main, tools
-from inspector.keys import KEYS
+from inspector.keys import KEYS, TABS
 from inspector.main.dialogs.topics import page
 from inspector.main.help_pages import PAGES, TOPICS
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
-from inspector.main.tool import GROUPS, Tool
+from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.registry import TOOLS
 from inspector.widgets.actions import ActionTable, fitting
@@ -83,8 +83,8 @@ def test_every_action_has_an_id_of_its_own_and_words():
     for action in TABLE.actions:
         assert callable(action.run), action.id
         assert action.label, action.id
-        assert action.group in GROUPS, action.id
-        assert action.told.endswith("."), action.id
+        assert TABS.keys() >= {*action.tabs}, action.id
+        assert action.told.endswith((".", "?")), action.id
     assert len({tool.id for tool in TABLE.tools}) == len(TABLE.tools)
 
 
@@ -99,7 +99,9 @@ def test_what_holds_for_a_while_is_about_actions_of_the_main_screen():
 @pytest.mark.parametrize("claimed", ["why", "w"])
 def test_two_tools_on_one_key_or_id_are_refused_when_the_table_is_built(claimed: str) -> None:
     """The second would displace the first without a word."""
-    second = replace(TABLE["why"], **({"id": "words", "keys": "w"} if claimed == "w" else {"keys": ")"}))
+    second = replace(
+        TABLE["why"], **({"id": "words", "keys": "w", "tab": "2"} if claimed == "w" else {"keys": ")"})
+    )
     with pytest.raises(ValueError, match=f"sampler and words both claim the .* {claimed} "):
         key_table((*TOOLS, Tool("words", "Words", actions=(second,))))
 
@@ -118,12 +120,12 @@ def test_markup_reads_the_texts_as_they_are():
 
 async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
     await rig.ready()
-    whole = fitting(rig.app.main.hints(), 200)
+    whole = fitting(rig.app.main.hints(), 400)
     assert [(hint.keys, hint.word) for hint in whole] == [
-        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("/", "token"),
-        ("a", "type"), ("⌫", "take back"), ("w", "why"), ("t", "tree"), ("B", "beams"), ("m", "colour"),
-        ("s", "sampling"), ("p", "prompt"), ("R", "reply"), ("f", "enlarge"), (":", "find"), ("?", "help"),
-        ("q", "quit"),
+        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("d", "draw again"),
+        ("/", "token"), ("b", "breakpoints"), ("ctrl+r", "recompute"), ("a", "type"), ("⌫", "take back"),
+        ("m", "colour"), ("e", "tokens"), ("s", "sampling"), ("p", "prompt"), ("1-6", "tabs"), ("⇥", "next view"),
+        ("f", "enlarge"), (":", "find"), ("?", "help"), ("q", "quit"),
     ]  # fmt: skip
     narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
     assert narrow[:2] == ["step", "run"]
@@ -131,6 +133,15 @@ async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
     await rig.press("r")
     running = fitting(rig.app.main.hints(), 200)[:2]
     assert [(hint.keys, hint.word) for hint in running] == [("space", "pause"), ("-+", "pace")]
+
+
+async def test_the_line_of_keys_names_what_holds_in_the_open_tab(rig: Rig) -> None:
+    await rig.ready()
+    for digit, own in (("2", "-+"), ("4", "F"), ("5", "v")):
+        await rig.press(digit)
+        assert own in {hint.keys for hint in rig.app.screen.hints()}
+        await rig.press("1")
+        assert own not in {hint.keys for hint in rig.app.screen.hints()}
 
 
 def test_every_page_of_the_help_has_a_title_and_text():
@@ -142,15 +153,17 @@ def test_every_page_of_the_help_has_a_title_and_text():
 def test_every_page_on_one_thing_says_where_to_look_at_it_and_readme_links_it():
     readme = Path("README.md").read_text(encoding="utf-8")
     assert {path.stem for path in Path("inspector/help/parts").glob("*.md")} == {name for name, *_ in TOPICS}
-    known = {shown for action in TABLE.actions for shown in (action.shown, *action.names)}
+    known = {action.way for action in TABLE.actions}
+    inside = {action.shown for table in TABLE.tables for action in table.actions if action.id}
     for name, title, _ in TOPICS:
         text = page(f"parts/{name}")
         assert text.startswith(f"# {title}\n")
         assert f"inspector/help/parts/{name}.md" in readme
         live = re.split(r"Look at it live:?", text)[1].partition("\n## ")[0]
-        keys = re.findall(r"(?:^- |and |:\*\* |^\*\* )`([^` ]+)`", live, re.MULTILINE)
+        keys = re.findall(r"(?:^- |and |:\*\* |^\*\* )`((?:\d )?[^` ]+)`(?! there)", live, re.MULTILINE)
         assert keys, name
         assert set(keys) <= known, (name, keys)
+        assert {*re.findall("`([^`]+)` there", live)} <= inside, name
 
 
 def test_the_help_explains_the_words_on_screen():
@@ -174,8 +187,8 @@ async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way
         if key.id in ("quit", "stop"):
             continue
         before = state_of(rig)
-        await rig.press(key.names[0])
-        if state_of(rig) == before and key.id != f"panel_{rig.app.main.arrangement.current}":
+        await rig.do(key.id)
+        if state_of(rig) == before and key.id not in (rig.app.main.view, f"tab_{rig.app.main.tab}"):
             silent.append(key.id)
         while len(rig.app.screen_stack) > 1:
             rig.app.screen.dismiss(None)
@@ -195,4 +208,5 @@ def state_of(rig: Rig) -> tuple[object, ...]:
         rig.screen_text(),
         rig.app.theme,
         rig.app.main.arrangement.current,
+        rig.app.main.tab,
     )

@@ -35,7 +35,7 @@ def hub(models: Path) -> Path:
 async def opened(rig: Rig) -> ModelList:
     """Open the dialog, and wait for the whole list."""
     await rig.ready()
-    await rig.press("o")
+    await rig.do("open")
     dialog = rig.app.screen
     assert isinstance(dialog, ModelDialog)
     await rig.until(lambda: dialog._read, seconds=20)
@@ -174,7 +174,7 @@ async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goe
     await rig.press("space")
     assert rig.engine.names == ["Step"]
     rig.engine.sent.clear()
-    await rig.press("o")
+    await rig.do("open")
     assert "Downloading some/new" in download_line(rig)
     rig.app.screen.query_one("#model-name", SafeInput).value = "some/new"
     fake.go_on.set()
@@ -252,7 +252,7 @@ async def test_leaving_ends_the_reading(rig: Rig, hub: Path, monkeypatch: pytest
     monkeypatch.setattr(ModelDialog, "_found", lambda self, models, whole: read.append(len(models)))
 
     await rig.ready()
-    await rig.press("o")
+    await rig.do("open")
     await rig.until(begun.is_set, seconds=20)
     await rig.press(*"abc")
     assert rig.app.screen.query_one("#model-name", SafeInput).value == "abc"

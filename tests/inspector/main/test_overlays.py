@@ -11,13 +11,17 @@ from textual.app import App, ComposeResult
 from textual.events import Key
 
 from engine import protocol
-from engine.protocol import Ended, Failure, Measuring, Recalled, Record, Tokenized, TokensFound
+from engine.grammar_settings import Grammar
+from engine.protocol import Ended, Failure, Measuring, ReadGrammar, Recalled, Record, Tokenized, TokensFound
 from engine.settings import LoadSettings
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.screen import MainScreen
+from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.find.dialog import FindDialog
+from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.recordings import dialogs as dialog
 from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.table import TreeTable
@@ -26,10 +30,10 @@ from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run
 
 OVERLAYS = [
-    "p", "o", "i", "g", "s", "a", "slash", "b", "N", "E", "ctrl+s", "ctrl+o", "question_mark", "ctrl+p",
-    "P", "Q", "y", "z", "B", "c", "W",
+    "prompt", "open", "facts", "jump", "sampling", "own_text", "find", "breakpoints", "name", "export", "save_as",
+    "sessions", "help", "finder", "profile", "compare_kv", "sweep", "race", "beams", "compare", "tour", "modules",
 ]  # fmt: skip
-"""Keys of the main screen that open a screen or a dialog."""
+"""Actions of the main screen that open a screen or a dialog."""
 BURSTS = [
     ("enter", "enter", "enter"),
     ("escape", "escape", "ctrl+s", "ctrl+s", "space"),
@@ -88,8 +92,8 @@ async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
 )
 async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[tuple[str, ...]]) -> None:
     async def twice(case: tuple[str, tuple[str, ...]]) -> None:
-        key, keys = case
-        await rig.press(key)
+        action, keys = case
+        await rig.do(action)
         assert len(rig.app.screen_stack) == 2
         burst(rig, *keys)
         await rig.pilot.pause()
@@ -98,15 +102,16 @@ async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[t
         assert len(kinds) == len({*kinds})
 
     await branched(rig)
-    await rig.through([(key, keys) for key in OVERLAYS for keys in bursts], twice)
+    await rig.through([(action, keys) for action in OVERLAYS for keys in bursts], twice)
 
 
-@pytest.mark.parametrize("key", ["P", "c", "W"])
+@pytest.mark.parametrize(("tab", "key"), [("5", "P"), ("4", "c"), ("6", "W")])
 @pytest.mark.screen(size=(120, 40))
 async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_before_it_is_painted(
-    rig: Rig, key: str
+    rig: Rig, tab: str, key: str
 ) -> None:
     await branched(rig)
+    await rig.press(tab)
     burst(rig, key)
     rig.resize(80, 24)
     burst(rig, "escape")
@@ -116,12 +121,12 @@ async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_be
     assert widths == {80}
 
 
-@pytest.mark.parametrize("key", ["question_mark", "P", "c"])
-async def test_the_second_of_two_q_does_not_quit(rig: Rig, key: str) -> None:
+@pytest.mark.parametrize("action", ["help", "profile", "compare"])
+async def test_the_second_of_two_q_does_not_quit(rig: Rig, action: str) -> None:
     """The first one leaves what lies over the main screen; only one that was typed in sight of that screen quits."""
 
     await branched(rig)
-    await rig.press(key)
+    await rig.do(action)
     assert len(rig.app.screen_stack) == 2
     burst(rig, "q", "q")
     await rig.until(lambda: len(rig.app.screen_stack) == 1)
@@ -153,11 +158,11 @@ async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> 
 
 
 @pytest.mark.parametrize(
-    "keys", [OVERLAYS[::4], pytest.param(OVERLAYS, marks=pytest.mark.slow)], ids=["some", "all"]
+    "actions", [OVERLAYS[::4], pytest.param(OVERLAYS, marks=pytest.mark.slow)], ids=["some", "all"]
 )
-async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, keys: list[str]) -> None:
-    async def left(key: str) -> None:
-        await rig.press(key)
+async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, actions: list[str]) -> None:
+    async def left(action: str) -> None:
+        await rig.do(action)
         assert len(rig.app.screen_stack) == 2
         rig.app.screen.dismiss(None)
         await gone(rig, [*late(), rig.session.step()])
@@ -165,7 +170,7 @@ async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, k
         assert rig.app.screen is rig.app.main
 
     await branched(rig)
-    await rig.through(keys, left)
+    await rig.through(actions, left)
 
 
 def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
@@ -224,6 +229,7 @@ async def test_the_sessions_take_keys_while_they_are_listed(
     monkeypatch.setattr(dialog, "saved_sessions", lambda: listed)
 
     await rig.ready()
+    await rig.press("6")
     for _ in range(5):
         burst(rig, "ctrl+o", "pagedown", "pagedown", "enter", "pageup")
         await rig.pilot.pause()
@@ -246,7 +252,7 @@ async def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys(rig: Rig) -
 
 async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> None:
     await branched(rig)
-    await rig.press("t")
+    await rig.do("tree")
     table = rig.app.main.query_one(TreeTable)
     table.post_message(TreeTable.FoldClicked(99))
     table.post_message(TreeTable.RowClicked(99, True))
@@ -254,10 +260,35 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
 
 
 @pytest.mark.screen(size=(120, 40))
+async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_after_the_paint(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await branched(rig)
+    await rig.press("3")
+    shown: list[str] = []
+
+    def counted(kind: type[MainScreen | ToolScreen[None]], name: str) -> None:
+        does = getattr(kind, name)
+
+        def call(screen: MainScreen | ToolScreen[None]) -> None:
+            if screen is rig.app.main or (screen is rig.app.screen and rig.app.screen.painted):
+                shown.append(kind.__name__)
+            does(screen)
+
+        monkeypatch.setattr(kind, name, call)
+
+    counted(MainScreen, "show")
+    counted(ToolScreen, "_show")
+    await rig.press("A")
+    assert type(rig.app.screen).__name__ == "AttentionScreen"
+    assert sorted(shown) == ["MainScreen", "ToolScreen"]
+
+
+@pytest.mark.screen(size=(120, 40))
 async def test_what_a_screen_moved_is_shown_when_that_is_left(rig: Rig) -> None:
     """A screen may move the cursor, as following the second model in lockstep does: the panels below follow."""
     await branched(rig)
-    await rig.press("P")
+    await rig.do("profile")
     timeline = rig.app.controller.timeline
     timeline.select(timeline.step_slots[0])
     await rig.press("escape")
@@ -273,3 +304,19 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     await dialog.query_one("#grammar-remark").remove()
     await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
     assert rig.app._exception is None
+
+
+async def test_what_a_dialog_asked_is_not_answered_while_the_program_ends(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("J")
+    dialog = rig.app.screen
+    assert isinstance(dialog, GrammarDialog)
+    called: list[object] = []
+    dialog._lookup.ask(ReadGrammar(0, Grammar("regex", "a")), called.append)
+    rig.app._exit = True  # the program ends, and its widgets go one by one
+    await dialog.query_one("#grammar-remark").remove()
+    client = rig.app.controller.client
+    (asked,) = [each for each in client.requests if client.requests[each].command.kind == "ReadGrammar"]
+    rig.app.inbox.emit(Ended("ReadGrammar", request=asked))
+    rig.app.inbox._hurry()
+    assert called == []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.events import Paste
@@ -104,6 +106,36 @@ async def test_the_tokens_are_shown_as_they_will_be_cut(rig: Rig) -> None:
     assert re.search(r"300 *│301 *│302 *│303 *│", lines[row + 1])
 
 
+async def test_it_is_asked_at_once_and_once_how_the_prompt_is_cut(rig: Rig) -> None:
+    """No timer goes before the question, and what the fields tell of themselves afterwards is no other one."""
+    questions: list[PreviewPrompt] = []
+    rig.app.controller.client.do = _noting(rig.app.controller.client.do, questions)  # type: ignore[method-assign]
+    await rig.press("p")
+    dialog = rig.app.screen
+    assert isinstance(dialog, PromptDialog)
+    assert len(questions) == 1
+    await rig.press("x")
+    assert (await asked(rig)).text == questions[0].text + "x"
+    assert len(questions) == 2
+    assert dialog._timer is None
+
+
+def _noting(do: Callable[..., Any], questions: list[PreviewPrompt]) -> Callable[..., Any]:
+    def noting(command: protocol.Command, *others: Any) -> Any:
+        if isinstance(command, PreviewPrompt):
+            questions.append(command)
+        return do(command, *others)
+
+    return noting
+
+
+async def test_no_panel_is_drawn_anew_for_the_answer(rig: Rig) -> None:
+    timeline = rig.app.controller.timeline
+    before = timeline.place
+    timeline.apply(preview(PreviewPrompt("Once upon", False)))
+    assert timeline.place == before
+
+
 async def test_the_whole_text_of_the_template_is_in_sight_before_it_is_sent(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p", "tab", "right")
@@ -149,6 +181,13 @@ async def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one(rig: R
     await rig.press("ctrl+a", "delete")
     assert remark(rig)[0].startswith("Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.")
     assert rig.app.screen.query_one(PieceList).first == ()
+
+
+@pytest.mark.screen(size=(80, 24))
+async def test_the_keys_say_how_another_text_takes_the_place_of_the_one_that_is_there(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("p")
+    assert "ctrl+a select all" in rig.screen_text().splitlines()[-1]
 
 
 async def test_while_the_model_loads_there_are_no_tokens_and_it_is_said(rig: Rig) -> None:

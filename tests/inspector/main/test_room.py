@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ from engine.errors import EngineError
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences, SavedPreferences
-from inspector.main.arrangement import Layout, Place, layout_for
-from inspector.main.division import LEAST_LINES, Grip, across, divided, divider_at, moved
+from inspector.main.division import LEAST_LINES, Grip, divided, divider_at, lined, moved
 from tests.inspector.rig import Rig, run
 
-GRID, STACKED, LOW = (120, 40), (80, 24), (100, 16)
+GRID, STACKED, TALL, LOW = (120, 40), (80, 24), (80, 36), (100, 16)
 
 
 def region(rig: Rig, panel: str) -> Region:
@@ -46,8 +44,10 @@ def test_columns_share_their_rows() -> None:
     assert divided(["text"], ["candidates"], 16).spans == {"text": (3, 1), "candidates": (3, 1)}
     assert divided(["text"], ["candidates", "kv"], 15).rows == "1fr 8 7"
     assert divided(["text"], [], 15).spans == {"text": (3, 2)}
-    assert across(["text", "candidates"], "tree", ["kv"], 8).spans["kv"] == (1, 2)
-    assert across(["text", "candidates"], "tree", [], 8).rows == "1fr 1fr"
+    alone = lined(["text"], "tree", ["kv", "timing"], 15)
+    assert alone.spans == {"text": (4, 1), "tree": (2, 1), "kv": (1, 1), "timing": (1, 1)}
+    assert alone.rows == "1fr 13 1 1"
+    assert lined(["text", "steps"], "tree", ["kv"], 15).spans["steps"] == (2, 1)
 
 
 def test_a_divider_is_where_two_frames_meet() -> None:
@@ -96,32 +96,37 @@ def test_a_divider_is_let_go_anywhere_wherever_the_panels_are(
         assert Grip(divider, x, y, regions, area).squeezed(to_x, to_y) <= regions.keys()
 
 
-def test_the_two_alone_have_room_on_a_narrow_terminal() -> None:
-    assert layout_for(60, 30) is Layout.SINGLE
-    assert layout_for(60, 30, alone=True) is Layout.STACK
-    assert layout_for(40, 12, alone=True) is Layout.SINGLE
-    assert layout_for(120, 40, enlarged=True, alone=True) is Layout.SINGLE
-
-
 # ---- keys -------------------------------------------------------------------------------------
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30)])
-async def test_text_and_candidates_alone(rig: Rig, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [GRID, STACKED, TALL, LOW, (60, 30)])
+async def test_text_and_answer_alone(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
     before = shown(rig)
     await rig.press("0")
     assert shown(rig) == {"text", "candidates"}
-    assert "0 brings the other panels back" in rig.status
+    assert "6 0 brings the other panels back" in rig.status
     text, candidates = region(rig, "text"), region(rig, "candidates")
     area = region(rig, "panels")
     assert text.area + candidates.area == area.area
     await rig.press("0")
     assert shown(rig) == before
-    await rig.press("0", "4")
-    assert rig.app.main.arrangement.current == "kv"
-    assert not rig.app.main.arrangement.alone
+    await rig.press("0")
+    await rig.do("kv")
+    assert shown(rig) == {"text", "kv"}
+    assert rig.app.main.arrangement.alone
+    await rig.press("0")
+    assert shown(rig) == before - {"candidates"} | {"kv"}
+
+
+@pytest.mark.screen(size=GRID)
+async def test_steps_beside_the_answer_are_gone_to_where_the_two_were_alone(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("0")
+    await rig.do("steps")
+    assert rig.app.main.arrangement.current == "steps"
+    assert shown(rig) == {"text", "steps", "candidates", "kv", "timing"}
     await rig.press("0")
     assert rig.app.main.arrangement.current == "text"
 
@@ -130,55 +135,46 @@ async def test_text_and_candidates_alone(rig: Rig, size: tuple[int, int]) -> Non
 async def test_a_hidden_panel_leaves_its_room_to_the_others(rig: Rig) -> None:
     await rig.ready()
     area = region(rig, "panels")
-    for key, panel in (("3", "steps"), ("5", "timing"), ("4", "kv")):
-        await rig.press(key, "H")
+    for panel, label in (("steps", "Steps"), ("timing", "Time"), ("kv", "KV cache")):
+        await rig.pilot.click(f"#{panel}", offset=(3, 1))
+        await rig.press("H")
         assert panel not in shown(rig)
-        assert rig.status.endswith(f"{key} shows it again, \\ all panels at their usual sizes")
+        assert rig.status == f"{label} hidden. 6 \\ shows all panels again"
         assert sum(region(rig, each).area for each in shown(rig)) == area.area
-    await rig.press("4")
-    assert shown(rig) == {"text", "candidates", "kv"}
-    await rig.press("1", "H")
-    assert rig.status.startswith("Text stays.")
-    await rig.press("t", "H")
-    assert "tree" not in shown(rig)
-    await rig.press("backslash")
+    await rig.do("kv")
+    assert shown(rig) == {"text", "kv"}
+    await rig.press("H")
+    assert shown(rig) == {"text", "candidates"}
+    await rig.press("H")
+    assert rig.status.startswith("Text and answer stay: ")
+    await rig.do("tree")
+    await rig.press("H")
+    assert rig.status.startswith("Text and answer stay: ")
+    assert shown(rig) == {"text", "tree"}
+    await rig.press("backslash", "escape")
     assert shown(rig) == {"text", "candidates", "steps", "kv", "timing"}
 
 
 @pytest.mark.screen(size=STACKED)
-async def test_a_hidden_panel_makes_room_for_the_next_one_where_one_is_shown_at_a_time(rig: Rig) -> None:
+async def test_a_hidden_line_leaves_its_room_to_the_others(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("3", "H")
-    assert shown(rig) == {"text", "candidates", "kv"}
-    await rig.press("4", "H", "5", "H")
+    for panel in ("kv", "timing"):
+        await rig.pilot.click(f"#{panel}", offset=(3, 0))
+        await rig.press("H")
+        assert panel not in shown(rig)
+        assert sum(region(rig, each).area for each in shown(rig)) == region(rig, "panels").area
     assert shown(rig) == {"text", "candidates"}
-    assert region(rig, "text").area + region(rig, "candidates").area == region(rig, "panels").area
 
 
-@pytest.mark.screen(size=GRID)
-async def test_tab_passes_over_what_is_hidden(rig: Rig) -> None:
-    await rig.ready()
-    await rig.press("3", "H", "2", "tab")
-    assert rig.app.main.arrangement.current == "kv"
-    await rig.press("shift+tab", "0", "tab")
-    assert rig.app.main.arrangement.current == "sampler"
-    await rig.press("tab")
-    assert rig.app.main.arrangement.current == "text"
-    assert rig.app.main.arrangement.alone
-
-
-@pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30)])
-async def test_tab_passes_over_what_has_nothing_to_show_before_there_is_a_text(
-    rig: Rig, size: tuple[int, int]
-) -> None:
-    arrangement = rig.app.main.arrangement
-    seen = [panel.id for panel in arrangement.panels if panel.place is not Place.SIDE]
-    assert len(seen) < len(arrangement.panels)
-    for key, order in (("tab", [*seen[1:], seen[0]]), ("shift+tab", [*reversed(seen[1:]), seen[0]])):
-        for panel in order:
-            await rig.press(key)
-            assert arrangement.current == panel
-            assert panel in rig.app.main.host.shown
+@pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30), (40, 12)])
+async def test_before_there_is_a_text_the_candidates_stay_in_sight(rig: Rig, size: tuple[int, int]) -> None:
+    """Or the one panel that has the whole screen: a key brings none in sight that has nothing to show."""
+    beside = {"opening", "candidates"} <= shown(rig)
+    assert beside is (size != (40, 12))
+    for key in ("tab", "tab", "shift+tab", "5", "2", "1"):
+        await rig.press(key)
+        assert {"opening", "candidates"} <= shown(rig) or (not beside and len(shown(rig)) == 1)
+        assert not shown(rig) & {"sampler", "tree", "grammar"}
 
 
 @pytest.mark.parametrize("key", ["shift+up", "shift+down", "shift+left", "shift+right"])
@@ -207,7 +203,10 @@ async def test_keys_move_the_dividers_of_the_grid(rig: Rig) -> None:
     await rig.press("shift+up")
     assert region(rig, "steps").height == 17
     assert region(rig, "kv").height + region(rig, "timing").height == 17
-    await rig.press("4", "H", "5", "H", "shift+up")
+    for panel in ("kv", "timing"):
+        await rig.do(panel)
+        await rig.press("H")
+    await rig.press("shift+up")
     assert region(rig, "steps").height == 18
     await rig.press("backslash")
     assert (region(rig, "text").width, region(rig, "steps").height) == (60, 16)
@@ -215,14 +214,26 @@ async def test_keys_move_the_dividers_of_the_grid(rig: Rig) -> None:
     assert rig.status.startswith("No divider can be moved here")
 
 
-@pytest.mark.screen(size=STACKED)
+@pytest.mark.screen(size=TALL)
 async def test_keys_move_the_lines_between_stacked_panels(rig: Rig) -> None:
     await rig.ready()
+    before = [region(rig, id).height for id in ("text", "candidates", "steps")]
     await rig.press("shift+up")
-    assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [5, 10, 6]
-    await rig.press("3", "shift+down", "shift+down")
-    assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [5, 12, 4]
-    await rig.press("shift+down")
+    text, candidates, steps = before
+    assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [
+        text - 1,
+        candidates + 1,
+        steps,
+    ]
+    await rig.pilot.click("#steps", offset=(3, 1))
+    await rig.press("shift+down", "shift+down")
+    assert [region(rig, id).height for id in ("text", "candidates", "steps")] == [
+        text - 1,
+        candidates + 3,
+        steps - 2,
+    ]
+    for _ in range(steps):
+        await rig.press("shift+down")
     assert region(rig, "steps").height == LEAST_LINES
     await rig.pilot.resize_terminal(80, 20)
     await rig.pilot.pause()
@@ -242,15 +253,26 @@ async def test_the_divider_between_the_columns_is_dragged(rig: Rig, size: tuple[
     assert rig.app.screen.get_selected_text() is None
 
 
-@pytest.mark.screen(size=STACKED)
+@pytest.mark.screen(size=TALL)
 async def test_the_lines_between_stacked_panels_are_dragged(rig: Rig) -> None:
     await rig.ready()
-    line = region(rig, "candidates").bottom
+    line, text = region(rig, "candidates").bottom, region(rig, "text").height
     await drag(rig, (20, line - 1), (22, line - 2))
     assert region(rig, "candidates").bottom == line - 2
-    assert region(rig, "text").height == 6
+    assert region(rig, "text").height == text
     await drag(rig, (20, region(rig, "text").bottom), (20, region(rig, "text").bottom - 1))
-    assert region(rig, "text").height == 5
+    assert region(rig, "text").height == text - 1
+
+
+@pytest.mark.screen(size=STACKED)
+async def test_the_line_between_text_and_answer_is_dragged_and_those_of_one_line_stay(rig: Rig) -> None:
+    await rig.ready()
+    text, kv = region(rig, "text"), region(rig, "kv")
+    await drag(rig, (20, text.bottom), (20, text.bottom + 3))
+    assert region(rig, "text").height == text.height + 3
+    assert region(rig, "kv") == kv
+    await drag(rig, (20, kv.y - 1), (20, kv.y - 4))
+    assert region(rig, "candidates").bottom == kv.y
 
 
 @pytest.mark.screen(size=GRID)
@@ -263,23 +285,23 @@ async def test_the_line_between_the_lower_panels_of_a_column_is_dragged(rig: Rig
     assert region(rig, "kv").height == LEAST_LINES
     await drag(rig, (90, region(rig, "kv").y), (90, region(rig, "kv").y + 4))
     assert min(region(rig, id).height for id in ("kv", "timing")) >= LEAST_LINES
-    await rig.press("4", "shift+up")
-    await rig.press("backslash")
+    await rig.pilot.click("#kv", offset=(3, 1))
+    await rig.press("shift+up", "backslash")
     assert region(rig, "timing").y == line
 
 
 DRAGGED: list[tuple[tuple[int, int], str, str, tuple[int, int], set[str], str]] = [
-    (GRID, "right", "candidates", (118, 9), {"text", "steps"}, "Candidates, KV cache and Time hidden. 2, 4 and 5 show"),
-    (GRID, "right", "candidates", (1, 9), {"text", "candidates", "kv", "timing"}, "Steps hidden. 3 shows it again, \\"),
-    (GRID, "bottom", "text", (9, 37), {"text", "candidates", "kv", "timing"}, "Steps hidden. 3 shows it again"),
-    (GRID, "bottom", "text", (9, 0), {"text", "candidates", "steps", "kv", "timing"}, "Text stays."),
-    (GRID, "bottom", "candidates", (90, 39), {"text", "candidates", "steps"}, "KV cache and Time hidden. 4 and 5 show"),
-    (GRID, "bottom", "candidates", (90, 1), {"text", "steps", "kv", "timing"}, "Candidates hidden. 2 shows it again"),
-    (GRID, "bottom", "kv", (90, 38), {"text", "candidates", "steps", "kv"}, "Time hidden. 5 shows it again"),
-    (STACKED, "bottom", "candidates", (9, 23), {"text", "candidates"}, "Text and candidates alone. 0 brings the other"),
-    (STACKED, "bottom", "text", (9, 16), {"text", "steps"}, "Candidates hidden. 2 shows it again"),
-    (LOW, "right", "candidates", (99, 5), {"text"}, "Text alone. f or esc brings the other panel back"),
-    (LOW, "right", "candidates", (0, 5), {"candidates"}, "Candidates alone. f or esc brings the other panel back"),
+    (GRID, "right", "candidates", (118, 9), {"text"}, "Text alone. f or esc brings the others back"),
+    (GRID, "right", "candidates", (1, 9), {"candidates"}, "Candidates alone. f or esc brings the others back"),
+    (GRID, "bottom", "text", (9, 37), {"text", "candidates", "kv", "timing"}, "Steps hidden. 6 \\ shows all panels"),
+    (GRID, "bottom", "text", (9, 0), {"candidates"}, "Candidates alone. f or esc"),
+    (GRID, "bottom", "candidates", (90, 39), {"text", "candidates", "steps"}, "KV cache and Time hidden. 6 \\ shows"),
+    (GRID, "bottom", "candidates", (90, 1), {"text"}, "Text alone. f or esc"),
+    (GRID, "bottom", "kv", (90, 38), {"text", "candidates", "steps", "kv"}, "Time hidden. 6 \\ shows"),
+    (TALL, "bottom", "candidates", (9, 35), {"text", "candidates", "kv", "timing"}, "Steps hidden. 6 \\ shows"),
+    (STACKED, "bottom", "text", (9, 22), {"text"}, "Text alone. f or esc brings the others back"),
+    (LOW, "right", "candidates", (99, 5), {"text"}, "Text alone. f or esc brings the others back"),
+    (LOW, "right", "candidates", (0, 5), {"candidates"}, "Candidates alone. f or esc brings the others back"),
 ]  # fmt: skip
 
 
@@ -295,56 +317,49 @@ async def test_a_panel_dragged_to_nothing_is_hidden(
     await rig.pilot.mouse_down(offset=start)
     await rig.pilot.hover(offset=end)
     assert shown(rig) == before
-    if said.partition(" ")[0] != "Text" or size == LOW:
-        assert rig.status.startswith("Let go to hide ")
+    assert rig.status.startswith("Let go to hide ")
     await rig.pilot.mouse_up(offset=end)
     await rig.pilot.pause()
     assert shown(rig) == left
     assert rig.status.startswith(said)
     assert sum(region(rig, id).area for id in left) == region(rig, "panels").area
     assert rig.app.mouse_captured is None
-    for key in re.findall(r"\b[0-9f]\b", rig.status.partition(".")[2].partition(", \\")[0]):
-        if before != left:
-            await rig.press(key)
+    await rig.press("f" if "alone" in said else "backslash")
     assert rooms(rig) == had, "each has its room back"
 
 
 @pytest.mark.screen(size=GRID)
-async def test_a_tools_panel_dragged_to_nothing_is_closed(rig: Rig) -> None:
+async def test_a_tools_panel_dragged_to_nothing_leaves_the_text_alone_until_it_is_asked_for(rig: Rig) -> None:
     await rig.ready()
     await rig.press("w")
     await drag(rig, (region(rig, "sampler").x, 5), (119, 5))
-    assert "sampler" not in shown(rig)
-    assert rig.status.startswith("Sampler hidden. 6 shows it again")
-    await rig.press("6")
+    assert shown(rig) == {"text"}
+    await rig.press("f")
     assert "sampler" in shown(rig)
 
 
-def test_candidates_hidden_stay_so_and_the_two_alone_bring_them_back(config: Path) -> None:
+def test_panels_that_were_dragged_to_nothing_stay_hidden_at_every_size_and_at_the_next_start(
+    config: Path,
+) -> None:
     async def leave(rig: Rig) -> None:
         await rig.ready()
-        await drag(rig, (60, 5), (119, 5))
-        assert shown(rig) == {"text", "steps"}
+        at = region(rig, "candidates")
+        await drag(rig, (90, at.bottom - 1), (90, 39))
+        assert shown(rig) == {"text", "candidates", "steps"}
 
     async def find(rig: Rig) -> None:
         await rig.ready()
-        assert shown(rig) == {"text", "steps"}
-        await rig.press("tab")
-        assert rig.app.main.arrangement.current == "steps"
-        await rig.pilot.resize_terminal(80, 24)
+        assert shown(rig) == {"text", "candidates", "steps"}
+        await rig.pilot.resize_terminal(*STACKED)
         await rig.pilot.pause()
-        assert shown(rig) == {"text", "steps"}
-        await rig.pilot.resize_terminal(*LOW)
-        await rig.pilot.pause()
-        assert shown(rig) == {"text", "steps"}
-        await rig.press("0")
         assert shown(rig) == {"text", "candidates"}
+        await rig.do("timing")
+        assert shown(rig) == {"text", "timing"}
 
     run(leave)
-    assert json.loads((config / "screen.json").read_text())["screen"] == {
-        "hidden": ["candidates", "kv", "timing"]
-    }
+    assert json.loads((config / "screen.json").read_text())["screen"] == {"hidden": ["kv", "timing"]}
     run(find)
+    assert json.loads((config / "screen.json").read_text())["screen"] == {"hidden": ["kv"]}
 
 
 @pytest.mark.parametrize("key", ["shift+right", "shift+left", "shift+up", "shift+down"])
@@ -353,8 +368,7 @@ async def test_a_divider_is_moved_before_a_new_size_is_laid_out(rig: Rig, key: s
     """The terminal has its new size when the key comes, and no panel its place."""
 
     await rig.ready()
-    await rig.press("t")
-    rig.app.post_message(events.Key("escape", None))
+    await rig.press("6")
     rig.app.post_message(events.Key(key, None))
     rig.resize(*GRID)
     await rig.pilot.pause()
@@ -362,13 +376,13 @@ async def test_a_divider_is_moved_before_a_new_size_is_laid_out(rig: Rig, key: s
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("keys", ["", "t", pytest.param("w", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("view", ["candidates", "tree", pytest.param("why", marks=pytest.mark.slow)])
 @pytest.mark.screen(size=GRID)
-async def test_dividers_dragged_anywhere_at_any_size(rig: Rig, keys: str) -> None:
+async def test_dividers_dragged_anywhere_at_any_size(rig: Rig, view: str) -> None:
     """The panels fill their place without overlapping, whatever was dragged, wherever to, on whichever terminal."""
 
     await rig.ready()
-    await rig.press(*keys)
+    await rig.do(view)
     dice = random.Random(7)
     for size in ((300, 100), (80, 24), (120, 20), (100, 16), (1, 1), (121, 33)):
         await rig.pilot.resize_terminal(*size)
@@ -466,7 +480,9 @@ async def drag(rig: Rig, start: tuple[int, int], end: tuple[int, int]) -> None:
 def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
     async def leave(rig: Rig) -> None:
         await rig.ready()
-        await rig.press("T", "m", "minus", "4", "H", "shift+left", "e", "e")
+        await rig.press("T", "m", "minus")
+        await rig.do("kv", "hide")
+        await rig.press("shift+left", "e", "e")
 
     async def find(rig: Rig) -> None:
         await rig.ready()

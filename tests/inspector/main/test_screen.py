@@ -22,7 +22,8 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
-from inspector.main.tool import CandidateChosen, SlotSelected
+from inspector.main.tool import CandidateChosen, SlotSelected, ToolActions
+from inspector.tools.registry import TOOLS
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import FakeEngine, Rig, run
@@ -233,7 +234,7 @@ async def test_while_loading_the_prompt_is_there_and_the_keys_that_mean_nothing_
 async def test_a_model_that_will_swap_is_warned_of_while_it_loads(rig: Rig) -> None:
     await rig.push([Loading("weights", 1, 64, "", "The weights take [40] GiB.")])
     assert "The weights take [40] GiB." in rig.screen_text()
-    assert "o opens another model" in rig.screen_text()
+    assert "3 o opens another model" in rig.screen_text()
     await rig.push(rig.session.load())
     assert "[40] GiB" not in rig.screen_text()
 
@@ -243,8 +244,9 @@ async def test_a_model_that_cannot_be_loaded_is_told_where_the_text_would_be(rig
     text = rig.screen_text()
     assert "No [/such] model ␛[31m." in text
     assert "Check the path." in text
-    assert "o opens another model" in text
-    assert rig.status == "No model. Press o to open another, q to quit"
+    assert "3 o opens another model" in text
+    assert "start with another" not in text, "no other panel says otherwise"
+    assert rig.status == "No model. Press 3 o to open another, q to quit"
     assert told(rig) == ""
 
 
@@ -253,9 +255,9 @@ async def test_without_mlx_the_screen_names_what_needs_none(rig: Rig) -> None:
     text = rig.screen_text()
     assert "inspector replay" in text
     assert "inspector learn" in text
-    assert "ctrl+o shows a saved session" in text
-    assert "o opens another model" not in text
-    assert rig.status == "No MLX. Press ctrl+o to see a saved session, q to quit"
+    assert "6 ctrl+o shows a saved session" in text
+    assert "3 o opens another model" not in text
+    assert rig.status == "No MLX. Press 6 ctrl+o to see a saved session, q to quit"
 
 
 @pytest.mark.screen(size=(80, 24))
@@ -266,7 +268,7 @@ async def test_a_second_model_that_cannot_be_loaded_is_told_once_and_whole_at_an
     for part in (
         "No such directory: ./nope.",
         "Check the path's spelling.",
-        "o opens another model",
+        "3 o opens another model",
         "q quits",
     ):
         assert part in text, part
@@ -372,10 +374,13 @@ def test_a_fault_of_the_program_is_kept_in_a_log(monkeypatch, tmp_path):
     ("size", "layout"),
     [
         ((120, 40), Layout.GRID),
-        ((119, 40), Layout.STACK),
+        ((100, 18), Layout.GRID),
+        ((99, 40), Layout.STACK),
         ((80, 24), Layout.STACK),
-        ((200, 19), Layout.BESIDE),
-        ((79, 60), Layout.SINGLE),
+        ((40, 18), Layout.STACK),
+        ((200, 17), Layout.BESIDE),
+        ((80, 17), Layout.BESIDE),
+        ((79, 17), Layout.SINGLE),
         ((40, 12), Layout.SINGLE),
         ((39, 12), Layout.TINY),
         ((40, 9), Layout.TINY),
@@ -386,12 +391,26 @@ def test_the_size_decides_the_arrangement(size, layout):
     assert layout_for(*size, enlarged=True) is (Layout.TINY if layout is Layout.TINY else Layout.SINGLE)
 
 
-def test_text_and_candidates_stay_in_sight_on_a_normal_screen():
-    for lower in ("steps", "kv", "timing"):
-        arrangement = Arrangement(PANELS)
-        arrangement.go(lower, Layout.STACK)
-        arrangement.go("text", Layout.STACK)
-        assert arrangement.shown(Layout.STACK, None) == {"text", "candidates", lower}
+def test_the_text_stays_in_sight_beside_every_answer():
+    for layout in (Layout.GRID, Layout.STACK, Layout.BESIDE):
+        for panel in PANELS:
+            arrangement = Arrangement(PANELS)
+            arrangement.go(panel.id, layout)
+            seen = arrangement.shown(layout, arrangement.answer, tall=True)
+            assert {"text", panel.id} <= seen
+            arrangement.go("text", layout)
+            assert arrangement.shown(layout, arrangement.answer, tall=True) == seen
+
+
+def test_kv_cache_and_time_have_room_for_more_than_a_line_under_the_candidates_alone():
+    arrangement = Arrangement(PANELS)
+    under = {"kv", "timing"}
+    assert arrangement.lines(Layout.GRID, "candidates", covered=False) == set()
+    assert arrangement.lines(Layout.GRID, "candidates", covered=True) == under
+    assert arrangement.lines(Layout.GRID, "learn", covered=False) == under
+    assert arrangement.lines(Layout.STACK, "candidates", covered=False) == under
+    assert arrangement.lines(Layout.STACK, "kv", covered=False) == {"timing"}
+    assert arrangement.lines(Layout.BESIDE, "candidates", covered=False) == set()
 
 
 @pytest.mark.wide(2)
@@ -403,7 +422,7 @@ async def test_every_size_and_theme_draws_hostile_text_harmlessly(rig: Rig, size
     rig.session = Session(story=(*HOSTILE, *TORN))
     rig.app.theme = theme
     await rig.ready(steps=24)
-    for key in ("1", "2", "3", "4", "5", "left", "m"):
+    for key in ("1", "tab", "2", "4", "5", "tab", "6", "3", "escape", "1", "left", "m"):
         await rig.press(key)
         text = rig.screen_text()
         assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\u200d\ud83d\U000e0041")
@@ -413,32 +432,42 @@ async def test_every_size_and_theme_draws_hostile_text_harmlessly(rig: Rig, size
 @pytest.mark.screen(size=(40, 12))
 async def test_narrow_screens_show_one_panel_and_tab_goes_on(rig: Rig) -> None:
     await rig.ready()
-    seen = []
-    for _ in range(8):
-        seen += shown(rig)
-        await rig.press("tab")
-    assert seen == ["text", "candidates", "steps", "kv", "timing", "sampler", "tree", "grammar"]
-    await rig.press("shift+tab", "shift+tab", "shift+tab", "shift+tab")
-    assert shown(rig) == ["timing"]
-    assert rig.app.main.status.right == "5/8 Time"
-    await rig.press("2")
+    assert shown(rig) == ["text"]
+    assert rig.app.main.status.right == "Text"
+    await rig.press("tab")
     assert shown(rig) == ["candidates"]
+    assert rig.app.main.status.right == "Next token"
     assert rig.app.focused is rig.app.main.panel(CandidatesPanel)
+    await rig.press("shift+tab")
+    assert shown(rig) == ["text"]
+    await rig.press("1")
+    assert shown(rig) == ["candidates"]
 
 
 @pytest.mark.screen(size=(80, 24))
-async def test_normal_screens_swap_the_lowest_panel(rig: Rig) -> None:
+async def test_normal_screens_have_an_answer_between_the_text_and_two_lines(rig: Rig) -> None:
     await rig.ready()
-    assert shown(rig) == ["text", "candidates", "steps"]
-    await rig.press("4")
-    assert shown(rig) == ["text", "candidates", "kv"]
-    await rig.press("1")
-    assert shown(rig) == ["text", "candidates", "kv"]
+    assert shown(rig) == ["text", "candidates", "kv", "timing"]
+    assert [rig.app.main.query_one(f"#{id}").region.height for id in ("kv", "timing")] == [1, 1]
+    await rig.press("5")
+    assert shown(rig) == ["text", "kv", "timing"]
+    assert rig.app.main.query_one("#kv").region.height > 3
+    await rig.do("steps")
+    assert shown(rig) == ["text", "steps", "kv", "timing"]
+
+
+@pytest.mark.screen(size=(80, 36))
+async def test_tall_screens_have_the_steps_under_the_answer(rig: Rig) -> None:
+    await rig.ready()
+    assert shown(rig) == ["text", "candidates", "steps", "kv", "timing"]
+    await rig.do("steps")
+    assert shown(rig) == ["text", "steps", "kv", "timing"]
 
 
 async def test_a_panel_is_enlarged_and_brought_back(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("3", "f")
+    await rig.do("steps")
+    await rig.press("f")
     assert shown(rig) == ["steps"]
     await rig.press("escape")
     assert len(shown(rig)) == 5
@@ -446,7 +475,9 @@ async def test_a_panel_is_enlarged_and_brought_back(rig: Rig) -> None:
 
 async def test_a_path_that_became_shorter_while_the_text_was_hidden_is_drawn_as_it_is(rig: Rig) -> None:
     await rig.ready(steps=20)
-    await rig.press("3", "f")
+    await rig.do("steps")
+    await rig.press("f")
+    assert shown(rig) == ["steps"]
     node = rig.timeline.items[7].node
     await rig.push([rig.session.move(node)])
     await rig.press("f")
@@ -523,7 +554,7 @@ async def test_the_line_of_keys_has_those_of_what_is_on_top(rig: Rig) -> None:
             "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ctrl+s apply  esc discard  ctrl+p find",
         ),
         (("g",), "ctrl+s jump  esc cancel  ctrl+p find"),
-        (("question_mark",), "←→ other page  ↑↓ scroll  ⏎ open  esc close  ctrl+p find"),
+        (("question_mark",), "←→ other page  ↑↓ scroll  ⏎ open  / filter  esc close  ctrl+p find"),
         (("ctrl+p",), "↑↓ choose  ⏎ do it  esc cancel"),
     ):
         await rig.press(*keys)
@@ -537,7 +568,7 @@ async def test_the_line_of_keys_of_a_tool_has_those_of_its_help(rig: Rig) -> Non
     await rig.press("z")
     assert "length" in rig.screen_text().splitlines()[-1]
     await rig.press("question_mark")
-    assert "←→ other page  ↑↓ scroll  ⏎ open  esc close" in rig.screen_text().splitlines()[-1]
+    assert "←→ other page  ↑↓ scroll  ⏎ open  / filter  esc close" in rig.screen_text().splitlines()[-1]
     assert "In a race" in rig.screen_text()
     assert "Take back" not in rig.screen_text()
     await rig.press("escape")
@@ -590,6 +621,23 @@ async def test_another_candidate_is_shown_once_and_panels_that_do_not_change_are
     drawn.clear()
     await rig.press("left")
     assert {"KVPanel", "TimingPanel"} <= set(drawn)
+
+
+async def test_a_step_asks_tools_with_a_panel_alone_whether_a_dialog_leaves_it_in_sight(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def in_dialog(actions: ToolActions) -> bool:
+        asked.append(type(actions).__name__)
+        return False
+
+    await rig.ready()
+    monkeypatch.setattr(ToolActions, "in_dialog", property(in_dialog))
+    await rig.push([rig.session.step()])
+    with_panel = {type(rig.app.main.actions[tool.id]).__name__ for tool in TOOLS if tool.panel is not None}
+    assert asked
+    assert {*asked} <= with_panel
 
 
 def counted(panel: Widget, name: str, calls: list[str]) -> None:

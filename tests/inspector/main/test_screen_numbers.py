@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
+from inspector.main.panels.kv import KVPanel
+from inspector.main.panels.timing import TimingPanel
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.widgets.fields import SafeInput
 from tests.inspector.fakes import Session
@@ -28,14 +30,14 @@ BEGINS = Settings(temp=1.0, seed=3, max_tokens=4)
 SIZES = ((120, 40), (120, 33), (160, 50), (100, 30))
 KEYS = (
     "space", "space", "r", "backspace", "left", "right", "end", "home", "choose", "d", "u", "U", "w",
-    "left_square_bracket", "right_square_bracket", "down",
+    "left_square_bracket", "right_square_bracket", "down", "frame", "minus", "minus", "plus", "enter", "escape",
 )  # fmt: skip
 ACTIONS = st.one_of(
     st.sampled_from(KEYS),
     st.tuples(st.sampled_from(("apply", "try")), st.sampled_from(("0.5", "1", "2.5"))),
     st.tuples(st.just("resize"), st.sampled_from(SIZES)),
 )
-"""Keys, settings and sizes of the terminal."""
+"""Keys, settings, sizes of the terminal, and whether the KV cache and the time have a frame."""
 
 
 class Looking:
@@ -72,6 +74,9 @@ async def act(looking: Looking, action: str | tuple[str, object]) -> None:
             await looking.settle()
             looking.check()
             await rig.press("ctrl+s" if what == "apply" else "escape")
+        case "frame":
+            for panel in (KVPanel, TimingPanel):
+                rig.app.main.panel(panel).toggle_class("-line")
         case "choose":
             await rig.press("down", "enter")
         case str(key):
@@ -109,14 +114,22 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 PATIENCE = 20.0
 """Seconds for what takes one: machines are busy."""
 WALK: Sequence[str | tuple[str, object]] = (
-    "space", "r", ("apply", "0.5"), ("resize", (120, 33)), "left", "left", ("apply", "2.5"), "w", "space",
-    ("try", "0.5"), "u", "home", ("resize", (160, 50)), "U", "choose", "right_square_bracket", "backspace",
+    "space", "frame", "r", ("apply", "0.5"), "frame", ("resize", (120, 33)), "left", "left", ("apply", "2.5"), "w",
+    "space", ("try", "0.5"), "u", "home", ("resize", (160, 50)), "U", "choose", "right_square_bracket", "backspace",
 )  # fmt: skip
 """Each action at least once."""
 
 
-def test_every_number_belongs_to_what_is_on_show() -> None:
-    live_through(WALK)
+TURNING: Sequence[str | tuple[str, object]] = (
+    ("apply", "0.5"), "space", "space", "w", "minus", "plus", "plus", "left", "right", "space", "enter", "space",
+    "left", "minus", ("resize", (100, 30)), "enter", "u", "plus", "escape", "minus", "r", "end", ("apply", "1"), "w",
+)  # fmt: skip
+"""The temperature is turned, at the tip and at an older step, applied, discarded, and undone."""
+
+
+@pytest.mark.parametrize("walk", [WALK, TURNING])
+def test_every_number_belongs_to_what_is_on_show(walk: Sequence[str | tuple[str, object]]) -> None:
+    live_through(walk)
 
 
 @given(st.lists(ACTIONS, min_size=4, max_size=8))

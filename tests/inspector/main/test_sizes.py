@@ -12,7 +12,8 @@ SIZES = [
 ]  # fmt: skip
 FEW = [(1, 1), (39, 9)]
 """The narrowest, and one that cuts; all sizes run with the slow tests."""
-PANELS = [*"123456789", "t", "w", "l"]
+PANELS = ["candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "learn", "look_ahead"]
+"""Actions that show a panel, or something more in one."""
 SLOW = pytest.mark.slow
 
 
@@ -27,21 +28,24 @@ async def lives(rig: Rig, sizes: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
 async def test_what_opens_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]]) -> None:
-    async def opened(keys: tuple[str, ...]) -> None:
+    async def opened(case: tuple[str, ...]) -> None:
+        action, *keys = case
         await rig.pilot.resize_terminal(120, 40)
+        await rig.do(action)
         await rig.press(*keys)
         assert len(rig.app.screen_stack) == 2
         await lives(rig, sizes)
 
     await branched(rig)
-    await rig.through([*((key,) for key in OVERLAYS), ("question_mark", "right")], opened)
+    await rig.through([*((action,) for action in OVERLAYS), ("help", "right")], opened)
 
 
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
 async def test_a_panel_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]]) -> None:
-    async def enlarged(key: str) -> None:
+    async def enlarged(action: str) -> None:
         await rig.pilot.resize_terminal(120, 40)
-        await rig.press(key, "f")
+        await rig.do(action)
+        await rig.press("f")
         assert rig.app.main.arrangement.enlarged
         await lives(rig, sizes)
         await rig.press("f", "1")
@@ -56,8 +60,8 @@ async def test_a_panel_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]])
 )
 async def test_it_opens_at_any_size(rig: Rig, size: tuple[int, int]) -> None:
     await branched(rig)
-    for key in [*OVERLAYS, *PANELS]:
-        await rig.press(key)
+    for action in [*OVERLAYS, *PANELS]:
+        await rig.do(action)
         await rig.press("escape", "escape")
 
 

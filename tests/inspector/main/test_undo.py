@@ -8,6 +8,7 @@ from pathlib import Path
 from engine import protocol
 from engine.protocol import Ended, Intervention, InterventionsHeld, Resampled
 from inspector.config.preferences import SavedBreakpoints
+from inspector.keys import TABS, key_for
 from tests.inspector.rig import Rig
 
 
@@ -59,3 +60,14 @@ async def test_a_hold(rig: Rig) -> None:
     assert rig.engine.sent[-1] == protocol.MoveTo(tip.node)
     await rig.push([rig.session.move(tip.node), Ended("MoveTo")])
     assert not rig.timeline.under
+
+
+async def test_redo_is_a_key_where_undo_is_one(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("b", "3", "enter")
+    for tab in TABS:
+        await rig.press(tab)
+        await rig.press("u")
+        assert f"{key_for('redo')} does it again" in rig.screen_text()
+        await rig.press("U")
+        assert rig.app.controller.runs.breakpoints.points.entropy_above == 3, tab

@@ -189,7 +189,7 @@ def test_going_on_from_a_recording_begins_a_file_of_its_own(tmp_path):
 def test_the_screen_saves_engine_and_marks_and_settings(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
-        await rig.press("asterisk")
+        await rig.do("bookmark")
         assert rig.app.recorder.path is not None
 
     app = run(test, save=state)

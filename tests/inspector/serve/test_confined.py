@@ -20,6 +20,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands import serve
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
+from inspector.main.dialogs.prompt import completed
 from inspector.main.everything import beyond_keys
 from inspector.serve.home import absolute, confinement_of
 
@@ -62,6 +63,9 @@ READ = (
     "typed('link/secret.txt')",
     "typed('../other/secret.txt')",
     "typed('~/../other/secret.txt')",
+    "typed(confinement.__file__)",
+    "typed('~root')",
+    "typed('~nobody-of-that-name/x')",
     "typed('/proc/self/environ')",
     "read_regular(other / 'secret.txt', 100)",
     "read_regular('link/secret.txt', 100)",
@@ -202,6 +206,39 @@ def test_a_flag_alone_gives_visitors_more(tmp_path: Path, monkeypatch: pytest.Mo
     assert (environ.get(VARIABLE), folder, environ["HOME"]) == (None, None, os.environ["HOME"])
 
 
+def test_what_a_visitor_saved_is_never_run_as_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty or relative entry of the host's PYTHONPATH would lead into the folder in which the program begins."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(("", "mine", str(tmp_path), "")))
+    made = home.in_folders(tmp_path / "visitors", Confinement())(1)
+    assert made.folder is not None
+    for folder in (made.folder, made.folder / "mine"):
+        folder.mkdir(exist_ok=True)
+        (folder / "textwrap.py").write_text("print('a visitor was here')", encoding="utf-8")
+    told = subprocess.run(
+        home.program("--version"), env=dict(made.environment), cwd=made.folder, capture_output=True, text=True,
+        check=True, timeout=60,
+    )  # fmt: skip
+    assert "a visitor" not in told.stdout
+    assert {str(tmp_path), str(tmp_path / "mine")} <= {*made.environment["PYTHONPATH"].split(os.pathsep)}
+
+
+def test_a_visitor_is_proposed_no_name_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither from where modules are, which the process may read."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "notes.txt").touch()
+    (tmp_path / "secret.txt").touch()
+    monkeypatch.chdir(own)
+    monkeypatch.setattr(confinement, "_now", Confinement(str(own)))
+    assert completed("no") == "notes.txt"
+    assert completed(f"{own}/n") == f"{own}/notes.txt"
+    assert [completed(text) for text in ("../s", f"{tmp_path}/s", "~root/", "~/../")] == [None] * 4
+
+
 def test_models_are_offered_by_the_host_and_pocket_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,13 +246,14 @@ def test_models_are_offered_by_the_host_and_pocket_always(
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "one" / "weights").symlink_to(tmp_path / "two" / "config.json")
+    (tmp_path / "one" / "original").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     args = parsed(serve.serve_parser(), ["--model", "one", "--offer", "two", "--models", "more"])
     offered = confinement_of(args)
     assert offered.models is not None
     assert list(offered.models) == ["pocket", "one", "two", "three"]
     assert offered.models["three"] == str(tmp_path / "more" / "three")
-    assert str(tmp_path / "two" / "config.json") in offered.readable
+    assert offered.readable == (str(tmp_path / "two" / "config.json"),)
     assert absolute(args) == [f"--model={tmp_path / 'one'}"]
     (tmp_path / "why.txt").write_text("Why?", encoding="utf-8")
     assert flags("--prompt-file", "why.txt")[2:] == [f"--prompt-file={tmp_path / 'why.txt'}"]
@@ -255,6 +293,7 @@ async def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> 
     ) as place:
         visitor = await place.visit(size="width=160&height=40")
         await visitor.until("at its end")
+        await said(visitor, "6", "start here")
         await said(visitor, "\x13", "Save as")
         await said(visitor, f"\x01\x0b{evil}\r", "outside")
         await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")

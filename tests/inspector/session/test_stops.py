@@ -135,7 +135,7 @@ def where(watched: Watched, text: str) -> tuple[int, list[str]]:
             return watched.player.position, [step.text for step in watched.timeline.steps]
         watched.player.step()
         watched.settle()
-    raise AssertionError(f"{text!r} is never told")
+    raise AssertionError(f"{text!r} is never given")
 
 
 def test_a_caption_comes_with_its_step_and_goes_with_the_next(lived, tmp_path):

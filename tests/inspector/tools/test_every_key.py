@@ -21,15 +21,15 @@ OPENERS = [
 def test_each_key_of_a_screen_does_something_or_says_why_not(opener: str) -> None:
     async def test(rig: Rig) -> None:
         await forked(rig)
-        table, pressed = rig.app.main.table, 0
-        await rig.press(table[opener].names[0])
+        pressed = 0
+        await rig.do(opener)
         first = rig.app.screen
         assert isinstance(first, ToolScreen), opener
         for action in first.ACTIONS.actions:
             if not action.id:
                 continue
             if type(rig.app.screen) is not type(first):
-                await rig.press(table[opener].names[0])
+                await rig.do(opener)
             top = rig.app.screen
             assert type(top) is type(first), (opener, action.id)
             assert top.meaning(action.names[0]) is not None, action.id

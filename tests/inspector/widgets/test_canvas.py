@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 from textual.strip import Strip
 
-from inspector.widgets.canvas import Canvas, Row, strip_of
+from inspector.widgets.canvas import Canvas, PageView, Row, around, side_by_side, strip_of, wrapped
 from tests.inspector.painting import Terminal, painting
 from tests.inspector.panels_app import on_screen, screen, shown
 
@@ -106,3 +107,40 @@ async def test_a_frame_without_room_for_rows_says_what_it_is_of() -> None:
             panel.redraw()
             await pilot.pause()
             assert "over after" in terminal.text
+
+
+@on_screen
+async def test_a_page_says_how_many_lines_are_below() -> None:
+    async with shown(PageView(), size=(30, 6)) as (panel, pilot):
+        for lines, said in ((4, "─"), (5, "1 line more ↓"), (6, "2 lines more ↓")):
+            panel.put(f"page {lines}", lambda on, width, height, lines=lines: [[Segment("row")]] * lines)
+            await pilot.pause()
+            assert said in screen(pilot)
+            assert ("more" in screen(pilot)) is (lines > 4)
+
+
+@pytest.mark.parametrize(
+    ("width", "fit"),
+    [(0, "one"), (3, "one"), (7, "one"), (8, "one  two"), (14, "one  two"), (15, "one  two  three")],
+)
+def test_as_many_pieces_as_have_room_stand_side_by_side(width: int, fit: str) -> None:
+    row = side_by_side([[Segment(word)] for word in ("one", "two", "three")], width)
+    assert "".join(segment.text for segment in row) == fit
+    assert side_by_side([], width) == []
+
+
+@pytest.mark.parametrize("cells", range(20, 60))
+def test_a_place_in_its_text_is_cut_between_words(cells: int) -> None:
+    before, after = "Once upon a time, a little girl named", " found a box in her room."
+    left, found, right = (part.text for part in around(before, " Lily", after, cells, Style(), Style()))
+    assert cell_len(left + found + right) == cells
+    for words in (left, right):
+        assert {*words.replace("…", " ").split()} <= {*(before + after).replace(".", "").split(), "room."}
+        assert "…" in words or words.strip() in (before, after.strip())
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    text = "21 of padding (43.75 %), 130 ms in 6 forwards"
+    assert wrapped(text, 22) == ["21 of padding", "(43.75 %), 130 ms in 6", "forwards"]
+    assert wrapped("prompt took 130 ms", 15) == ["prompt took", "130 ms"]
+    assert wrapped("a share of % x", 10) == ["a share of", "% x"], "no number before it"

@@ -9,17 +9,16 @@ from rich.cells import cell_len
 
 from inspector.widgets.charts import (
     EIGHTHS,
-    FREE,
     HEIGHTS,
     area,
     axis,
     bar,
     binned,
     curves,
+    held_values,
     round_top,
     sample,
     shares,
-    stairs,
     window,
 )
 from inspector.widgets.token_lines import Wrap
@@ -90,14 +89,23 @@ def test_an_unknown_value_leaves_its_column_empty() -> None:
     assert area([1.0, None, 0.5, 0.0], 1, 1.0) == ["█ ▄ "]
 
 
-@given(amounts, st.integers(1, 5))
-def test_stairs_are_used_below_and_free_above(used: list[float], height: int) -> None:
-    allocated = [max(used)] * len(used)
-    rows = stairs(used, allocated, height)
-    for column in range(len(used)):
-        glyphs = [row[column] for row in reversed(rows)]
-        assert FREE not in "".join(glyphs).rstrip(FREE)
-        assert max(used) == 0 or " " not in glyphs
+def test_a_value_is_named_from_where_it_holds_on() -> None:
+    assert held_values([2] * 8 + [4] * 5, str) == "┌ 2 ╌╌╌╌┌ 4 ╌"
+    assert held_values([2] * 2 + [4] * 3 + [2] * 4, str) == "┌╌┌ 4┌ 2 "
+    assert held_values([], str) == ""
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_a_line_of_values_has_a_mark_for_each_change_unless_there_would_be_little_else(
+    values: list[int],
+) -> None:
+    line = held_values(values, lambda value: "x" * value)
+    assert len(line) == len(values)
+    changes = [n for n, value in enumerate(values) if n == 0 or value != values[n - 1]]
+    if 3 * len(changes) > len(values) + 3:
+        assert line == "┌".ljust(len(values), "╌")
+        return
+    assert [n for n, character in enumerate(line) if character == "┌"] == changes
 
 
 def test_an_axis_is_as_wide_as_its_chart() -> None:

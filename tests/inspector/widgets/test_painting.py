@@ -113,16 +113,16 @@ def laid_out_again(screen: Screen[object]) -> dict[Widget, tuple[Region, tuple[i
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_another_layout_changes_nothing(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
-    for key in [*OVERLAYS, "t", "w", "f"]:
-        await rig.press(key)
+    for action in [*OVERLAYS, "tree", "why", "enlarge"]:
+        await rig.do(action)
         await rig.pilot.pause()
         await rig.pilot.pause()
         screen = rig.app.screen
-        assert places(screen) == laid_out_again(screen), key
+        assert places(screen) == laid_out_again(screen), action
         while rig.app.screen is not rig.app.main:
             await rig.press("escape")
         await rig.press("escape")
-        assert places(rig.app.main) == laid_out_again(rig.app.main), key
+        assert places(rig.app.main) == laid_out_again(rig.app.main), action
 
 
 async def test_what_is_asked_for_just_before_a_layout_is_in_it() -> None:

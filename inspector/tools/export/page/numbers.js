@@ -1,10 +1,8 @@
 // Numbers as the terminal's screen writes them, and elements whose texts are texts.
 
-const THIN = "\u2009";
-
-/** A whole number with thin spaces between its thousands. */
+/** A whole number with commas between its thousands. */
 function count(value) {
-  return String(value).replace(/\B(?=(\d{3})+$)/g, THIN);
+  return String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** A probability, given in millionths, in percent; never rounded to certainty or to nothing. */

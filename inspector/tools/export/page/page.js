@@ -220,10 +220,12 @@ function showNotes() {
   return section("What to look at", ...list);
 }
 
-/** What the two models came to over the path. */
-function second() {
-  const figures = document.querySelector("#evidence article:not([data-row]) .figures");
-  return figures ? section("Beside a second model", figures.cloneNode(true)) : null;
+/** What was found in the session as a whole: the figures, or else all of it. */
+function whole() {
+  return [...document.querySelectorAll("#evidence article:not([data-row])")].map((article) => {
+    const [head, ...rest] = article.children, figures = article.querySelector(".figures");
+    return section(head.textContent, ...(figures ? [figures] : rest).map((each) => each.cloneNode(true)));
+  });
 }
 
 function nextNote(by) {
@@ -264,7 +266,7 @@ function begin() {
   const facts = make("div", { class: "facts" }, parts.totals, section("Model", listed(data.model)),
     data.settings.length ? section("Settings", listed(data.settings)) : null);
   const alone = data.left_out ? make("p", { class: "hint" }, "The session has other branches, too many for a page.") : null;
-  at("more").replaceChildren(...[parts.branches, parts.notes, showLooked(), second(), alone, facts].filter(Boolean));
+  at("more").replaceChildren(...[parts.branches, parts.notes, showLooked(), ...whole(), alone, facts].filter(Boolean));
   showPath(row < tokens.node.length ? pathOf(row) : 0);
   showLegend();
   choose(Math.max(0, state.rows.indexOf(row)), Boolean(location.hash));

@@ -152,6 +152,23 @@ def test_a_lane_has_settings_and_draws_of_its_own(zoo: Zoo) -> None:
     assert all(each.difference is None for each in batch.of(LaneCompared))
 
 
+def test_prompts_that_begin_with_each_other_are_lanes_of_their_own(zoo: Zoo) -> None:
+    """What a shorter prompt goes on with is the prompt of a longer one: a token of the one is none of the other."""
+    greedy = Settings(max_tokens=12, min_tokens=4)
+    batch = Batch(source(zoo, "pocket"))
+    batch.start([LanePrompt("Once upon a time", settings=replace(greedy, max_tokens=20))])
+    (told,) = batch.ids.values()
+    text = "Once upon a time" + zoo.load("pocket").tokens.join(told)
+    words = text.split(" ")
+    prompts = [" ".join(words[:count]) for count in range(4, len(words))]
+    batch.start([LanePrompt(each, settings=greedy) for each in prompts])
+    loaded, opened = zoo.load("pocket"), batch.of(protocol.BatchOpened)[-1]
+    assert [batch.ids[lane.lane] for lane in opened.lanes] == [
+        alone(loaded, lane.ids, greedy) for lane in opened.lanes
+    ]
+    assert max(map(len, batch.ids.values())) == 12  # ended by the limit
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("static", STATIC)
 @pytest.mark.parametrize("name", ["pocket", *FAMILIES])

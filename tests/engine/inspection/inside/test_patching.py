@@ -75,6 +75,67 @@ def test_every_share_is_that_of_a_model_whose_layer_returns_the_other_activation
             assert share == pytest.approx(reference, abs=2e-3 / abs(given - own) + 1e-3)
 
 
+LONGER = [31, 45, 77, 91, 92, 93, 33, 61, 25]
+"""One more token than `ONE`: three in the place of its fourth and fifth."""
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize(("path", "given"), [(ONE, LONGER), (LONGER, ONE)], ids=["longer", "shorter"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "mixtral", "lfm2", "mamba2", "qwen3-next"])
+def test_of_another_length_what_faces_a_token_of_the_source_gets_its_activation(
+    zoo: Zoo, name: str, path: list[int], given: list[int]
+) -> None:
+    session, (node, source) = opened_on(zoo, name, path, given)
+    found = patched(session, node, source)
+    assert found.facts.failed is None
+    shift = len(given) - len(path)
+    assert (found.first, found.shift) == (3, shift)
+    faced = {2: 2} | {place: place + shift for place in range(len(path) - 3, len(path))}
+    assert [column.position for column in found.columns] == [*faced]
+    assert [column.source_id for column in found.columns] == [given[place] for place in faced.values()]
+    assert [column.id for column in found.columns] == [column.source_id for column in found.columns]
+    model = session.runner.model
+    own, theirs = difference(logits(model, path)), difference(logits(model, given))
+    assert (found.difference, found.source_difference) == pytest.approx((own, theirs), abs=1e-4)
+    for index, layer in enumerate(decoder_layers(model)):
+        taken: list[Any] = []
+        with swapped(layer, lambda x, result, taken=taken: taken.append(stream_of(result)) or result):
+            logits(model, given)
+        for position, partner in faced.items():
+
+            def put(x: Any, result: Any, at: Any = (position, partner), taken: list[Any] = taken) -> Any:
+                here = (mx.arange(len(path)) == at[0])[None, :, None]
+                return with_stream(result, mx.where(here, taken[0][:, at[1] : at[1] + 1], stream_of(result)))
+
+            with swapped(layer, put):
+                reference = (difference(logits(model, path)) - own) / (theirs - own)
+            share = found.share(index, position)
+            assert share == pytest.approx(reference, abs=2e-3 / abs(theirs - own) + 1e-3)
+    assert all(found.share(0, place) is None for place in range(3, len(path) - 3))
+    assert found.share(0, 1) == 0.0
+
+
+def test_where_one_is_the_beginning_of_the_other_their_last_tokens_face_each_other(zoo: Zoo) -> None:
+    session, (node, source) = opened_on(zoo, "llama", [31, 45, 25], [31, 45, 25, 77, 25])
+    found = patched(session, node, source)
+    assert found.facts.failed is None
+    assert [(each.position, each.id, each.source_id) for each in found.columns] == [(1, 45, 45), (2, 25, 25)]
+    assert found.share(1, 2) == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_of_another_length_smaller_batches_find_the_same(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    session, (node, source) = opened_on(zoo, "llama", ONE, LONGER)
+    whole = patched(session, node, source)
+    monkeypatch.setattr(patching, "MOST_ROWS", count)
+    few = patched(session, node, source)
+    assert few.facts.failed is None
+    for layer in (0, 1):
+        assert few.shares.row(layer) == pytest.approx(whole.shares.row(layer), abs=1e-3)
+
+
 def test_nothing_before_the_first_difference_and_all_of_it_at_the_end(zoo: Zoo) -> None:
     session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
     found = patched(session, node, source)
@@ -146,9 +207,11 @@ def test_a_branch_of_the_same_tree_can_be_the_source_and_nothing_moves(zoo: Zoo)
 
 def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     session, (node, source, longer) = opened_on(zoo, "llama", ONE, OTHER, [*OTHER, 5, 6])
-    with pytest.raises(StepError, match=r"10 tokens, 2 more than this path's 8: .* Choose a node as deep"):
+    with pytest.raises(
+        StepError, match=r"10 tokens, this path 8, and their last tokens differ: .* Choose a token"
+    ):
         patched(session, node, longer)
-    with pytest.raises(StepError, match=r"2 fewer than this path's 10"):
+    with pytest.raises(StepError, match=r"8 tokens, this path 10, and their last"):
         patched(session, longer, node)
     with pytest.raises(StepError, match="Both paths have the same tokens"):
         patched(session, node, node)

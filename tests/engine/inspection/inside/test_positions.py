@@ -120,7 +120,7 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
     session = begun(zoo.load(family), range(5, 17), echo=None)
     if family in WAYS and WAYS[family] == "none":
         for change in ("token", "mask"):
-            with pytest.raises(StepError, match=r"state|never told"):
+            with pytest.raises(StepError, match=r"state|never given"):
                 try_position(session, session.node, change, 1)  # type: ignore[arg-type]
         return
     try:

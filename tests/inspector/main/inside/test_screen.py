@@ -6,13 +6,15 @@ import pytest
 from rich.cells import cell_len
 
 from engine.protocol import CaptureFacts, Check
-from inspector.main.inside.screen import InsideScreen, tabs
-from inspector.main.tool import Tool
+from inspector.display import quoted, token_label
+from inspector.main.inside.screen import InsideScreen
+from inspector.main.key_table import key_table
 from inspector.state.inside import checked
 from inspector.tools.registry import TOOLS
+from inspector.widgets.actions import Action
 from tests.inspector.rig import Rig
 
-FAMILY = [tool for tool in TOOLS if tool.family == "inside"]
+VIEWS = key_table(TOOLS).views["3"]
 SIZES = [(120, 40), (80, 24)]
 
 
@@ -20,61 +22,71 @@ SIZES = [(120, 40), (80, 24)]
 
 
 async def click(rig: Rig, widget: str, text: str) -> None:
-    """Click the first place in a widget where a text stands."""
-    region = rig.app.screen.query_one(widget).region
+    """Click the first place in a widget of the screen on top, or else of the main one, where a text stands."""
+    screen = rig.app.screen if rig.app.screen.query(widget) else rig.app.main
+    region = screen.query_one(widget).region
     lines = rig.screen_text().splitlines()
-    y = next(y for y in range(region.y, region.bottom) if text in lines[y])
-    x = cell_len(lines[y][: lines[y].index(text)])
-    await rig.pilot.click(offset=(x, y))
+    places = (
+        (cell_len(lines[y][:x]), y)
+        for y in range(region.y, region.bottom)
+        if (x := lines[y].find(text, region.x)) >= 0
+    )
+    await rig.pilot.click(offset=next(places))
     await rig.pilot.pause()
 
 
-def on_top(rig: Rig) -> str:
-    """Id of the tool whose screen is on top."""
-    top = rig.app.screen
-    return top.TOOL if isinstance(top, InsideScreen) else ""
-
-
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("tool", FAMILY, ids=lambda tool: tool.id)
-async def test_the_name_of_each_view_leads_to_it(rig: Rig, tool: Tool, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
+async def test_the_name_of_each_view_leads_to_it(rig: Rig, view: Action, size: tuple[int, int]) -> None:
     await rig.ready()
-    other = FAMILY[FAMILY.index(tool) - 1]
-    await rig.press(other.actions[0].names[0])
-    assert on_top(rig) == other.id
-    name = tool.title if size[0] == 120 else tool.actions[0].label
-    await click(rig, "#inside-tabs", f"{tool.actions[0].shown} {name}")
-    await rig.until(lambda: on_top(rig) == tool.id)
+    other = VIEWS[VIEWS.index(view) - 1]
+    await rig.do(other.id)
+    assert rig.app.main.view == other.id
+    await click(rig, "#tabs", f"{view.shown} {view.view}")
+    await rig.until(lambda: rig.app.main.view == view.id)
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("tool", FAMILY, ids=lambda tool: tool.id)
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
 async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
-    rig: Rig, tool: Tool, size: tuple[int, int]
+    rig: Rig, view: Action, size: tuple[int, int]
 ) -> None:
     await rig.ready()
-    await rig.press(tool.actions[0].names[0])
-    await click(rig, "#inside-keys", "next view")
-    after = FAMILY[(FAMILY.index(tool) + 1) % len(FAMILY)]
-    await rig.until(lambda: on_top(rig) == after.id)
-    await click(rig, "#inside-keys", "esc")
+    await rig.do(view.id)
+    await click(rig, "#tool-keys", "next view")
+    after = VIEWS[(VIEWS.index(view) + 1) % len(VIEWS)]
+    await rig.until(lambda: rig.app.main.view == after.id)
+    await click(rig, "#tool-keys", "esc")
     await rig.until(lambda: rig.app.screen is rig.app.main)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("view", ["lens", "attribution", "positions"])
+async def test_the_text_is_not_shown_twice(rig: Rig, view: str, size: tuple[int, int]) -> None:
+    """Where it stands beside, the view says which token it is about; a view that colours it draws it all the same."""
+    await rig.ready()
+    await rig.do(view)
+    token = rig.timeline.items[-1]
+    assert f"Token {len(rig.timeline.items)} of the path: " in rig.screen_text()
+    assert (token.text.strip() in rig.answer_text().replace(quoted(token_label(token.text)), "")) == (
+        size[0] == 80
+    )
 
 
 async def test_each_of_two_keys_that_stand_together_is_pressed_for_itself(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("A")
+    await rig.do("attention")
     last = rig.timeline.slot
-    await click(rig, "#inside-keys", "←")
+    await click(rig, "#tool-keys", "←")
     await rig.until(lambda: rig.timeline.slot == last - 1)
-    await click(rig, "#inside-keys", "→")
+    await click(rig, "#tool-keys", "→")
     await rig.until(lambda: rig.timeline.slot == last)
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_token_of_the_text_that_is_clicked_is_looked_at(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
-    await rig.press("A")
+    await rig.do("attention")
     screen = rig.app.screen
     assert isinstance(screen, InsideScreen)
     token = screen.path[-3]
@@ -84,30 +96,15 @@ async def test_a_token_of_the_text_that_is_clicked_is_looked_at(rig: Rig, size: 
 
 async def test_a_click_on_nothing_presses_nothing(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("A")
+    await rig.do("attention")
     slot = rig.timeline.slot
-    await rig.pilot.click("#inside-status")
+    await rig.pilot.click("#tool-status")
     await rig.pilot.click("#inside-view", offset=(1, 0))
     await rig.pilot.pause()
-    assert (on_top(rig), rig.timeline.slot) == ("attention", slot)
+    assert (rig.app.main.view, rig.timeline.slot) == ("attention", slot)
 
 
-# ---- names of the views, and checks -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("room", [118, 78, 38, 20])
-def test_the_present_view_is_in_sight(room: int) -> None:
-    for tool in FAMILY:
-        shown = tabs(FAMILY, tool.id, room)
-        place = next(span for span in shown.spans if span.style == "reverse bold")
-        assert place.end <= room
-        assert tool.actions[0].shown in shown.plain[place.start : place.end]
-
-
-def test_at_80_columns_there_is_room_for_all() -> None:
-    plain = tabs(FAMILY, FAMILY[0].id, 78).plain
-    assert all(f" {tool.actions[0].shown} {tool.actions[0].label} " in plain for tool in FAMILY)
-    assert len(plain) <= 78
+# ---- checks -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("room", [170, 118, 98, 78])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,14 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from engine.protocol import Candidate, PromptToken
+from engine.settings import Settings
 from inspector.main.panels.candidates import CandidatesPanel, columns, draw_line, rows_of
 from inspector.main.tool import CandidateChosen
-from inspector.state.timeline import Timeline
+from inspector.state.timeline import StageExplanation, Timeline, Trial
+from inspector.widgets.charts import bar
+from tests.inspector.explanations import explained
 from tests.inspector.fakes import PROMPT, Session, session
-from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown
+from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 
 INKS = {name: Style() for name in ("muted", "accent", "strong", "faint", "data")}
 
@@ -62,7 +66,7 @@ async def test_the_rest_of_the_vocabulary_is_one_row_with_its_mass() -> None:
         panel.show(timeline)
         await pilot.pause()
         row = next(line for line in lines(pilot) if "others" in line)
-        assert "4\u2009093 others" in row
+        assert "4,093 others" in row
         assert "8.90 %" in row
         assert "cut" in row
 
@@ -186,10 +190,98 @@ def test_columns_give_way_one_by_one(width: int, kept: tuple[str, ...]) -> None:
 def test_a_long_token_has_the_room_of_the_bar_before_it_is_cut() -> None:
     assert columns(54, True, 5) == columns(54, True)
     fit, long = columns(54, True), columns(54, True, 18)
-    assert (fit.token, long.token) == (13, 18)
+    assert (fit.token, fit.bar, long.token, long.bar) == (10, 8, 18, 4)
     assert (long.sampler, long.rank, long.id) == (fit.sampler, fit.rank, fit.id)
-    assert fit.token + fit.bar == long.token + long.bar
-    assert columns(54, True, 99).token == 22
+    assert columns(54, True, 99) == long
+    assert (columns(54, False, 18).token, columns(54, False, 99).token) == (18, 22)
+
+
+@pytest.mark.parametrize("width", range(24, 130))
+@pytest.mark.parametrize("sampler", [True, False])
+def test_columns_and_bars_fill_the_width(width: int, sampler: bool) -> None:
+    fit = columns(width, sampler)
+    numbers = 3 + 8 + 9 * fit.sampler + 7 * fit.rank + 8 * fit.id
+    assert fit.token + 1 + fit.bar * (1 + fit.sampler) + numbers == width
+
+
+BARS = "▏▎▍▌▋▊▉█"
+
+
+def bars_of(line: str) -> list[str]:
+    """The bars in a row of the panel, without the sign of the highlighted row."""
+    return re.findall(f"[{BARS}]+", line[3:])
+
+
+@pytest.mark.parametrize("width", [40, 60])
+@on_screen
+async def test_a_row_has_a_bar_and_a_number_of_the_model_and_of_the_sampler(width: int) -> None:
+    async with shown(CandidatesPanel(), (width, 20)) as (panel, pilot):
+        panel.show(with_candidates(session(3).timeline(), *THREE, picked=339))
+        await pilot.pause()
+        rows = lines(pilot)
+        assert rows[1].split()[1:4] == ["token", "model", "sampler"]
+        cells = columns(width - 4, True, 6).bar
+        assert cells >= 4
+        for row, (model, sampler) in zip(rows[2:4], ((0.612, 0.724), (0.14, 0.276)), strict=True):
+            assert bars_of(row) == [bar(model, cells).strip(), bar(sampler, cells).strip()], row
+            assert row.index(f"{model:.2%}"[:-1] + " %") < row.index(f"{sampler:.2%}"[:-1] + " %")
+        assert len(bars_of(rows[4])) == 1  # no bar where a stage cut it
+        inks = [style_at(pilot, drawn) for drawn in bars_of(rows[2])]
+        assert len({ink.color for ink in inks}) == 2
+
+
+@pytest.mark.parametrize(("width", "head"), [(60, "model = sampler"), (40, "model = sampler"), (24, "both")])
+@on_screen
+async def test_what_no_stage_changes_is_said_once(width: int, head: str) -> None:
+    same = [replace(each, sampler_prob=each.prob + 4e-7, cut_by=None) for each in THREE]
+    async with shown(CandidatesPanel(), (width, 20)) as (panel, pilot):
+        timeline = with_candidates(session(3).timeline(), *same, picked=339, others_prob=0.236)
+        panel.show(with_candidates(timeline, others_sampler_prob=0.236))
+        await pilot.pause()
+        rows = lines(pilot)
+        assert head in rows[1], screen(pilot)
+        assert rows[2].count(" %") == 1
+        assert len(bars_of(rows[2])) <= 1
+        timeline.changes += 1
+        panel.show(with_candidates(timeline, THREE[0], replace(THREE[1], sampler_prob=0.14, cut_by="top-p")))
+        await pilot.pause()
+        assert head not in lines(pilot)[1]
+
+
+@on_screen
+async def test_settings_that_are_tried_move_the_second_bar_and_its_number_alone() -> None:
+    timeline = with_candidates(session(3).timeline(), *THREE, picked=339)
+    assert timeline.next is not None
+    shares = zip(THREE, (0.5, 0.3, 0.2), strict=True)
+    flat = tuple(replace(each, sampler_prob=share, cut_by=None) for each, share in shares)
+    tried = replace(timeline.next, candidates=flat)
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        panel.show(timeline)
+        panel.move(1)
+        panel.show(timeline)
+        await pilot.pause()
+        before = lines(pilot)
+        timeline.trial = Trial(Settings(temp=2.0))
+        panel.show(timeline)
+        await pilot.pause()
+        assert lines(pilot) == before  # nothing was told of them yet
+        told = explained(tried, used=False)
+        timeline.trial.last_explanation = StageExplanation(timeline.next, timeline.trial.settings, told)
+        panel.show(timeline)
+        await pilot.pause()
+        rows = lines(pilot)
+        assert rows[1].split()[1:4] == ["token", "model", "tried"]
+        for row, words in zip(
+            rows[2:5], ("61.20 % 50.00 %", "14.00 % 30.00 %", "1.20 % 20.00 %"), strict=True
+        ):
+            assert words in re.sub(f"[ {BARS}]+", " ", row)
+        assert panel.candidate is not None
+        assert panel.candidate.id == THREE[1].id
+        assert "tried: sampler entropy" in rows[-1]
+        timeline.trial = None
+        panel.show(timeline)
+        await pilot.pause()
+        assert lines(pilot) == before
 
 
 @pytest.mark.parametrize("width", [24, 30, 44, 60, 120])
@@ -304,6 +396,13 @@ def test_a_second_draw_says_so_and_a_narrow_line_keeps_the_scale() -> None:
     assert "(re-roll 2) fell on" in drawn(60, reroll=2)
     assert "fell" not in drawn(26)
     assert "●" in drawn(26)
+
+
+def test_a_draw_with_more_digits_leaves_its_token_whole() -> None:
+    narrow = drawn(40, draw=0.41702, draw_from=0.41701, draw_to=0.41703)
+    assert narrow.startswith("draw 0.4170"), "it needs more digits than 0.417"
+    assert narrow.endswith("fell on ␣toys")
+    assert cell_len(narrow) <= 40
 
 
 @pytest.mark.parametrize("draw", [0.0, 0.7239, 0.999999])

@@ -9,12 +9,23 @@ import pytest
 from rich.style import Style
 
 from engine.protocol import KVGroup, KVReading, Memory, StepTimes
+from engine.trace import pack
 from inspector.main.panels.kv import KVPanel, counted, kv_facts, layers_of, projected
-from inspector.main.panels.timing import TimingPanel, footprint, memory_facts, outliers, slow_steps, slowest
+from inspector.main.panels.steps import StepMs
+from inspector.main.panels.timing import (
+    NONE_SLOW,
+    SlowSteps,
+    TimingPanel,
+    footprint,
+    memory_facts,
+    outlier,
+    slow_of,
+    slow_steps,
+)
 from inspector.scales import count
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import fact_rows
-from tests.inspector.fakes import PROMPT, Session, facts, session
+from tests.inspector.fakes import PROMPT, Session, facts, long_timeline, session
 from tests.inspector.panels_app import on_screen, screen, shown
 
 GIB = 2**30
@@ -88,7 +99,7 @@ def test_windows_and_states_tell_what_fell_out_and_what_stays():
 
 def test_numbers_of_facts_stay_and_foreign_text_is_made_visible():
     rows = fact_rows([("window", f"{count(2048)} tokens of a\u2009b\u200bc")], 60, Style(), Style())
-    assert "".join(segment.text for segment in rows[0]).endswith("2\u2009048 tokens of a‹2009›b‹200B›c")
+    assert "".join(segment.text for segment in rows[0]).endswith("2,048 tokens of a‹2009›b‹200B›c")
 
 
 def test_layers_are_told_in_runs():
@@ -160,14 +171,55 @@ def test_slow_steps_have_their_causes_where_they_are_known():
         8: StepTimes(30.0, 29.0, 0.5, 0.5, collecting=7.0, drawing=18.0),
         9: StepTimes(19.0, 18.0, 0.5, 0.5, collecting=9.0, drawing=9.0),
     }
-    found = outliers(slowed(slow), 10.0)
+    timeline = slowed(slow)
+    found = [outlier(timeline, place, 10.0) for place in (0, 4, 6, 8)]
     assert [each.number for each in found] == [1, 5, 7, 9]
     assert found[0].cause.startswith("cold start: the model's first step")
     assert found[1].cause == "cause not known; most of it in the sampler"
     assert found[2].cause == "garbage collection, 15.0 ms"
     assert found[2].times == pytest.approx(3.0)
     assert found[3].cause == "garbage collection, 7.0 ms and the screen was drawn beside it, 18.0 ms"
-    assert [each.number for each in slowest(found, 2)] == [1, 5]
+
+
+def slow_ones(timeline: Timeline, median: float = 10.0) -> SlowSteps:
+    """The slow steps of a path."""
+    ms = StepMs()
+    ms.update(timeline)
+    return slow_of(timeline, ms, median)
+
+
+def test_the_slowest_are_told_in_their_order_and_all_are_counted():
+    slow = {place: StepTimes(ms, 9.0, 0.5, 0.5, cold=not place) for place, ms in
+            ((0, 40.0), (4, 30.0), (6, 50.0), (8, 30.0), (9, 19.0), (10, 25.0))}  # fmt: skip
+    found = slow_ones(slowed(slow))
+    assert found.count == 5
+    assert [each.number for each in found.worst] == [1, 5, 7]
+    told = dict(slow_steps(found, 12, 2))
+    assert told["slow steps"] == "5 of 12 took more than 2 times the median; the 2 slowest:"
+    assert [name for name in told if name.startswith("  step")] == ["  step 1", "  step 7"]
+
+
+def test_slow_steps_of_another_path_are_forgotten():
+    made, ms = session(0), StepMs()
+    for place in range(6):
+        step = made.step()
+        made.records[-1] = replace(step, ms=StepTimes(90.0 if place == 4 else 10.0, 9.0, 0.5, 0.5))
+    timeline = made.timeline()
+    ms.update(timeline)
+    timeline.apply(made.move(timeline.items[-3].node))
+    ms.update(timeline)
+    assert slow_of(timeline, ms, 10.0) == SlowSteps(0, (), 20.0)
+
+
+def test_the_slow_steps_of_a_long_path_cost_no_look_at_each_of_its_steps(monkeypatch):
+    timeline, ms = long_timeline(3_000), StepMs()
+    ms.update(timeline)
+    looked = []
+    monkeypatch.setattr(Timeline, "steps", property(lambda self: looked.append("all")))
+    timeline.tree.nodes = {}  # the steps in it are counted as they come
+    assert slow_of(timeline, ms, ms.tpot().p50).edge == 2 * ms.tpot().p50
+    assert f"{count(3_000)} steps of" in dict(memory_facts(timeline, None, None))["records"]
+    assert not looked
 
 
 def test_a_step_in_which_the_cache_grew_says_by_how_much():
@@ -176,13 +228,22 @@ def test_a_step_in_which_the_cache_grew_says_by_how_much():
     step = timeline.items[place]
     assert step.kv.allocated_bytes == 2**21
     timeline.items[place] = replace(step, kv=replace(step.kv, allocated_bytes=2**22))
-    assert outliers(timeline, 10.0)[0].cause == "the KV cache grew by 2 MiB"
+    assert slow_ones(timeline).worst[0].cause == "the KV cache grew by 2 MiB"
 
 
 def test_no_slow_step_is_said_too():
-    assert outliers(slowed({}), 10.0) == []
-    assert dict(slow_steps([], 12))["slow steps"] == "none of 12 took more than 2 times the median"
-    assert list(slow_steps([], 0)) == []
+    assert slow_ones(slowed({})) == SlowSteps(0, (), 20.0)
+    assert dict(slow_steps(NONE_SLOW, 12))["slow steps"] == "none of 12 took more than 2 times the median"
+    assert list(slow_steps(NONE_SLOW, 0)) == []
+
+
+def test_packed_candidates_are_counted_as_packed():
+    timeline = long_timeline(3_000)
+    whole = dict(memory_facts(timeline, None, None))["records"]
+    timeline.items[timeline.step_slots[0]] = first = replace(timeline.steps[0])
+    pack(first)
+    assert 2**9 < footprint(first) < footprint(timeline.steps[-1])
+    assert dict(memory_facts(timeline, None, None))["records"] != whole
 
 
 def test_who_holds_memory_and_what_bounds_it():

@@ -55,6 +55,24 @@ async def test_a_long_name_is_cut_only_where_there_is_no_room(width: int, whole:
             assert f"seed {2**63}" in screen(pilot)
 
 
+@on_screen
+@pytest.mark.parametrize(
+    ("quantization", "stored", "said"),
+    [("4-bit, group 64, affine", "", "7.34 M 4-bit │"), (None, "4-bit, group 64, affine", "7.34 M 4-bit as f32"),
+     (None, "bfloat16", "7.34 M f32")],
+)  # fmt: skip
+async def test_the_header_tells_bits_that_were_unpacked(
+    quantization: str | None, stored: str, said: str
+) -> None:
+    timeline = session(3).timeline()
+    assert timeline.facts is not None
+    timeline.facts = replace(timeline.facts, dtype="float32", quantization=quantization, stored=stored)
+    async with shown(HeaderLine(), (160, 3)) as (header, pilot):
+        header.show(timeline)
+        await pilot.pause()
+        assert said in screen(pilot)
+
+
 ALL = Settings(
     temp=0.8, top_p=0.9, min_p=0.05, min_tokens_to_keep=2, top_k=40, seed=7, xtc_probability=0.5,
     repetition_penalty=1.05, repetition_context_size=64, presence_penalty=0.3, frequency_penalty=0.2,

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib import resources
+from itertools import takewhile
 
 import pytest
 from rich.cells import cell_len
+from textual.pilot import Pilot
 
-from engine.protocol import KVGroup, KVReading, StepTimes
+from engine.protocol import KVGroup, KVReading, Step, StepTimes
 from engine.settings import Settings
 from engine.timing import tpot
+from inspector import scales
 from inspector.main.panels.header import HeaderLine
-from inspector.main.panels.kv import KVPanel, reading_at, slope
+from inspector.main.panels.kv import KVPanel, kv_facts, reading_at, slope
 from inspector.main.panels.steps import Series, StepMs
 from inspector.main.panels.timing import TimingPanel, split
 from inspector.state.timeline import Timeline
+from inspector.widgets.charts import HEIGHTS
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import PROMPT, Session, long_timeline, session
-from tests.inspector.panels_app import lines, on_screen, screen, shown
+from tests.inspector.panels_app import PanelApp, lines, on_screen, screen, shown
 
 WARM = Settings(temp=0.8, top_p=0.95, seed=7)
 
@@ -115,10 +122,20 @@ async def test_the_cache_in_tokens_bytes_and_share_of_the_window() -> None:
         text = screen(pilot)
         assert "KV cache · 16 tokens" in text
         assert "128 KiB used" in text
-        assert "2 MiB allocated" in text
+        assert "2 MiB allocated  6.25 % full" in text
         assert "8 KiB a token" in text
         assert "3.12 % of the window of 512" in text
         assert "8 layers" in text
+
+
+@on_screen
+async def test_a_size_that_has_no_room_is_left_out_and_none_is_cut() -> None:
+    for width in range(40, 60):
+        async with shown(KVPanel(), (width, 6)) as (panel, pilot):
+            panel.show(session(11).timeline())
+            await pilot.pause()
+            first = next(line for line in lines(pilot) if "used" in line)
+            assert first.strip("│ ").endswith(("allocated", "full", "a token")), first
 
 
 @on_screen
@@ -140,6 +157,71 @@ async def test_the_axis_of_the_chart_tells_its_slope() -> None:
         assert slope(timeline) == 12 * 1024
         timeline.select(1)
         assert slope(timeline) == 8 * 1024
+
+
+def chart(pilot: Pilot[None]) -> list[str]:
+    """The chart of the growth: the line of what is allocated, and those of what is used."""
+    rows = [line[2:-2].rstrip() for line in lines(pilot)]
+    at = next(n for n, row in enumerate(rows) if row.startswith(("┌ ", "┌╌")))
+    return [rows[at], *takewhile(lambda row: row and not row.strip(HEIGHTS), rows[at + 1 :])]
+
+
+def heights(rows: Sequence[str], columns: int) -> list[int]:
+    """Eighths of a line that each column of a chart fills."""
+    return [sum(HEIGHTS.index(row.ljust(columns)[n]) for row in rows) for n in range(columns)]
+
+
+@on_screen
+async def test_the_first_tokens_fill_the_chart_and_each_step_rises_above_the_one_before() -> None:
+    made = Session()
+    made.load(), made.open()
+    async with shown(KVPanel(), (60, 8)) as (panel, pilot):
+        for steps in range(1, 5):
+            made.step()
+            panel.show(made.timeline())
+            await pilot.pause()
+            allocated, *used = chart(pilot)
+            held = len(PROMPT) + steps
+            assert allocated == "┌ 2 MiB ".ljust(4 * held, "╌")
+            columns = heights(used, 4 * held)
+            assert max(columns) == columns[-1] == 8 * len(used)
+            assert columns[-4 * steps :: 4] == sorted(set(columns[-4 * steps :: 4]))
+            assert "█" in used[0]
+            assert "░" not in screen(pilot)
+
+
+@on_screen
+async def test_a_block_that_is_added_is_a_mark_with_its_size_over_the_token_that_needed_it() -> None:
+    async with shown(KVPanel(), (304, 8)) as (panel, pilot):
+        panel.show(long_timeline(295))
+        await pilot.pause()
+        allocated, *used = chart(pilot)
+        assert allocated == "┌ 2 MiB ".ljust(256, "╌") + "┌ 4 MiB ".ljust(44, "╌")
+        columns = heights(used, 300)
+        assert columns == sorted(columns)
+        assert "4 MiB allocated  58.59 % full" in screen(pilot)
+
+
+@on_screen
+async def test_a_ring_that_is_full_and_a_cache_that_became_smaller_are_drawn_as_they_are() -> None:
+    made = session(6)
+    timeline = made.timeline()
+    sizes = ((100, 128), (120, 128), (128, 128), (128, 128), (32, 64), (40, 64))
+    for slot, (used, allocated) in zip(timeline.step_slots, sizes, strict=True):
+        step = timeline.items[slot]
+        assert isinstance(step, Step)
+        timeline.items[slot] = replace(
+            step, kv=replace(step.kv, used_bytes=used << 10, allocated_bytes=allocated << 10)
+        )
+    for node, reading in timeline.prompts.kv.items():
+        timeline.prompts.kv[node] = replace(reading, used_bytes=64 << 10, allocated_bytes=128 << 10)
+    async with shown(KVPanel(), (60, 8)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        allocated, *used = chart(pilot)
+        assert allocated == "┌ 128 KiB ".ljust(36, "╌") + "┌ 64 KiB"
+        steps = heights(used, 44)[-24::4]
+        assert steps == [round(size / 128 * 8 * len(used)) for size, _ in sizes]
 
 
 @on_screen
@@ -178,7 +260,229 @@ async def test_kinds_that_read_differently_have_a_line_each() -> None:
     async with shown(KVPanel(), (60, 6)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert "more kinds" in screen(pilot)
+        assert "rotating 35.2 KiB · plain 1000 B · recurrent 512 B" in screen(pilot)
+
+
+@pytest.mark.parametrize(("height", "used_lines"), [(4, 1), (5, 2), (6, 2), (7, 2), (8, 3), (9, 4)])
+@on_screen
+async def test_a_plain_cache_alone_leaves_its_line_to_the_chart(height: int, used_lines: int) -> None:
+    async with shown(KVPanel(), (60, height)) as (panel, pilot):
+        panel.show(session(11).timeline())
+        await pilot.pause()
+        rows = [line[2:-2].rstrip() for line in lines(pilot)[2:-1]]
+        drawn = [row for row in rows if row and not row.strip(HEIGHTS)]
+        assert len(drawn) == used_lines
+        assert max(heights(drawn, 56)) == 8 * used_lines
+        assert "8 layers" not in screen(pilot)
+
+
+@pytest.mark.parametrize(("height", "used_lines"), [(3, 0), (4, 1), (5, 1), (6, 2)])
+@on_screen
+async def test_the_bill_and_what_is_kept_leave_the_chart_its_lines(height: int, used_lines: int) -> None:
+    made = session(12)
+    made.records.append(replace(made.move(made.timeline().items[9].node), recomputed=40, note="a note " * 9))
+    timeline = made.timeline()
+    assert timeline.kv is not None
+    timeline.kv = replace(timeline.kv, kept_bytes=4096, kept_budget=1 << 20)
+    async with shown(KVPanel(), (60, height)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        text = screen(pilot)
+        rows = [line[2:-2].rstrip() for line in lines(pilot)[2:-1]]
+        assert sum(bool(row) and not row.strip(HEIGHTS) for row in rows) == used_lines
+        assert "used" in text
+        assert ("moved  kept 10 · recomputed 40" in text) == (height > 4)
+
+
+@on_screen
+async def test_in_depth_no_sentence_is_cut_in_the_middle() -> None:
+    timeline = session(3).timeline()
+    rings = tuple(range(93))
+    groups = (
+        KVGroup("rotating", rings, 128, 128, 19 << 20, 256 << 20),
+        KVGroup("plain", (93,), 8, None, 1000, 2048),
+    )
+    timeline.kv = KVReading(8, 93 * (19 << 20) + 1000, 93 * (256 << 20) + 2048, groups)
+    for height in range(17, 36):
+        async with shown(KVPanel(), (60, height)) as (panel, pilot):
+            panel.show(timeline)
+            await pilot.pause()
+            text = screen(pilot)
+            assert "…" not in text
+            assert "19 MiB of 256 MiB × 93 = 1.73 GiB" in text
+            assert "128 of 128 tokens  layers 1-93" in text
+            told = " ".join(" ".join(line.strip("│ ") for line in lines(pilot)).split())
+            for _, sentence in kv_facts(timeline, timeline.kv):
+                words = sentence.split()
+                assert (" ".join(words) in told) == (" ".join(words[:4]) in told), (height, sentence)
+            assert "a token 8 KiB, read off the arrays" in told or height < 18
+
+
+# ---- one row ------------------------------------------------------------------------------------
+
+
+async def one_row(panel: KVPanel | TimingPanel, timeline: Timeline, width: int = 80) -> str:
+    """What a panel without a frame says on one row."""
+    panel.add_class("-line")
+    async with shown(panel, (width, 3)) as (_, pilot):
+        panel.styles.height = 1
+        panel.show(timeline)
+        await pilot.pause()
+        assert panel.size == (width - 2, 1)
+        assert not "".join(lines(pilot)[1:])
+        return lines(pilot)[0][1:]
+
+
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (
+            120,
+            r"KV cache  128 KiB used of 2 MiB allocated  \+8 KiB a token  16 tokens  6.25 % full  [▁-█]{32}",
+        ),
+        (80, r"KV cache  128 KiB used of 2 MiB allocated  \+8 KiB a token  16 tokens  [▁-█]{8}"),
+        (60, r"KV cache  128 KiB used of 2 MiB allocated  \+8 KiB a token"),
+        (50, r"KV cache  128 KiB used of 2 MiB  \+8 KiB a token"),
+        (40, r"KV cache  128 KiB used of 2 MiB"),
+    ],
+)
+@on_screen
+async def test_the_cache_on_one_row(width: int, said: str) -> None:
+    assert re.fullmatch(said, await one_row(KVPanel(), session(11).timeline(), width))
+
+
+@on_screen
+async def test_the_cache_on_one_row_is_that_of_the_token_that_is_looked_at() -> None:
+    timeline = session(11).timeline()
+    timeline.select(8)
+    assert "KV cache  72 KiB used of 2 MiB allocated  +8 KiB a token  9 tokens" in await one_row(
+        KVPanel(), timeline
+    )
+
+
+@on_screen
+async def test_the_growth_on_one_row_rises_with_each_step() -> None:
+    made = Session()
+    made.load(), made.open()
+    for _ in range(3):
+        made.step()
+        row = await one_row(KVPanel(), made.timeline(), 100)
+        columns = [HEIGHTS.index(character) for character in re.findall(r"[▁-█]+$", row)[0]]
+        assert columns == sorted(columns)
+        assert columns[-1] == 8
+        assert columns[-5] < 8
+
+
+@on_screen
+async def test_a_cache_that_became_smaller_tells_no_growth() -> None:
+    timeline = session(2).timeline()
+    last = timeline.items[-1]
+    assert isinstance(last, Step)
+    timeline.items[-1] = replace(last, kv=replace(last.kv, used_bytes=1024))
+    assert timeline.kv is not None
+    timeline.kv = replace(timeline.kv, used_bytes=1024)
+    row = await one_row(KVPanel(), timeline)
+    assert row.startswith("KV cache  1 KiB used of 2 MiB allocated  7 tokens  0.05 % full")
+    assert "a token" not in row
+
+
+@on_screen
+async def test_no_cache_and_no_token_on_one_row() -> None:
+    made = Session()
+    made.load()
+    assert await one_row(KVPanel(), made.timeline()) == "KV cache  no tokens yet"
+    assert await one_row(TimingPanel(), made.timeline()) == "Time  no step yet"
+    made.open()
+    timeline = made.timeline()
+    timeline.kv = KVReading(0, 0, 0, (), passed_tokens=9, passed_bytes=72 << 10)
+    assert await one_row(KVPanel(), timeline) == "KV cache  off · last step: 9 tokens run, 72 KiB dropped"
+
+
+@on_screen
+async def test_a_row_that_is_to_be_predicted_tells_so_with_its_name() -> None:
+    timeline = session(3).timeline()
+    timeline.concealed = frozenset({"panel"})
+    assert (await one_row(KVPanel(), timeline)).strip() == "KV cache · hidden until you predict"
+    assert (await one_row(TimingPanel(), timeline)).strip() == "Time · hidden until you predict"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@on_screen
+async def test_the_time_on_one_row(width: int) -> None:
+    timeline = session(12).timeline()
+    row = await one_row(TimingPanel(), timeline, width)
+    step = timeline.step
+    assert step is not None
+    of_steps = tpot([item.ms.total for item in timeline.steps])
+    prefilled = timeline.prompts.prefilled
+    assert of_steps is not None
+    assert prefilled is not None
+    parts = [
+        f"Time  step 12 took {scales.milliseconds(step.ms.total)}",
+        scales.rate(of_steps.tps),
+        f"first token {scales.milliseconds(prefilled.ttft_ms)}",
+    ]
+    fit = {40: 2, 60: 2, 80: 3, 120: 3}[width]
+    assert row.startswith("  ".join(parts[:fit]))
+    assert ("█" in row) == (width > 60)
+    timeline.select(len(PROMPT) + 3)
+    assert (await one_row(TimingPanel(), timeline, width)).startswith("Time  step 4 took ")
+    timeline.select(1)
+    assert (await one_row(TimingPanel(), timeline, 80)).startswith(f"Time  {parts[1]}  {parts[2]}  prompt ")
+
+
+@on_screen
+async def test_a_prefill_and_a_cold_start_on_one_row() -> None:
+    made = Session()
+    made.load()
+    made.chunk(made.begin(), 3)
+    assert re.match(
+        r"Time  prefill [\d.]+ ms for 3 of 5 tokens  prompt [\d.]+ tok/s",
+        await one_row(TimingPanel(), made.timeline()),
+    )
+    made = session(1)
+    timeline = Timeline()
+    for record in cold_start(made.records):
+        timeline.apply(record)
+    assert (await one_row(TimingPanel(), timeline)).startswith(
+        "Time  step 1 took 900 ms cold start  first token"
+    )
+
+
+@pytest.mark.parametrize(("panel", "rows"), [(KVPanel, 2), (KVPanel, 3), (TimingPanel, 2), (TimingPanel, 3)])
+@on_screen
+async def test_more_rows_without_a_frame_draw_below_the_first(
+    panel: type[KVPanel | TimingPanel], rows: int
+) -> None:
+    made = panel(classes="-line")
+    async with shown(made, (80, rows)) as (_, pilot):
+        made.show(session(11).timeline())
+        await pilot.pause()
+        first, *rest = lines(pilot)
+        assert first[1:].startswith(made.NAME)
+        assert not re.search("[▁-█]", first[1:])
+        assert all(line[1:].strip() for line in rest)
+        assert len(rest) == rows - 1
+
+
+@on_screen
+async def test_the_focus_and_a_spotlight_are_seen_at_the_edge_of_a_row() -> None:
+    class Styled(PanelApp):
+        CSS = (resources.files("inspector") / "inspector.tcss").read_text("utf-8") + "#panel { height: 1; }"
+
+    made = KVPanel(classes="panel -line")
+    app = Styled(made, True, "textual-dark")
+    async with app.run_test(size=(80, 3)) as pilot:
+        made.show(session(11).timeline())
+        await pilot.pause()
+        assert lines(pilot)[0].startswith("▌KV cache")
+        app.set_focus(None)
+        await pilot.pause()
+        assert lines(pilot)[0].startswith(" KV cache")
+        made.add_class("-spot")
+        await pilot.pause()
+        assert lines(pilot)[0].startswith("▌KV cache")
+        assert made.size == (78, 1)
 
 
 @on_screen

@@ -6,9 +6,13 @@ import pytest
 from rich.cells import cell_len
 from textual.geometry import Size
 
+from inspector.main.panels import steps
 from inspector.main.panels.steps import StepsPanel, StepsTable, StepStrip, fitting
+from inspector.main.tabs import question_rows
 from inspector.main.tool import SlotSelected
+from inspector.widgets.canvas import Row
 from inspector.widgets.charts import EIGHTHS
+from inspector.widgets.inks import Inked
 from tests.inspector.fakes import HOSTILE, PROMPT, Session, long_timeline, next_step, session
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
 
@@ -165,6 +169,26 @@ async def test_without_steps_it_says_what_to_press() -> None:
         panel.show(session(0).timeline())
         await pilot.pause()
         assert "space" in screen(pilot)
+
+
+@on_screen
+async def test_what_stands_there_without_steps_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each of its lines, in each of the paints of a start."""
+    written: list[int] = []
+
+    def counted(on: Inked, width: int) -> list[Row]:
+        written.append(width)
+        return question_rows(on, width)
+
+    monkeypatch.setattr(steps, "question_rows", counted)
+    async with shown(StepsPanel(), (100, 30)) as (panel, pilot):
+        panel.show(session(0).timeline())
+        await pilot.pause()
+        for _ in range(3):
+            panel.query_one(StepsTable).refresh()
+            await pilot.pause()
+        assert "what could come here?" in screen(pilot)
+        assert len(written) == 1
 
 
 @on_screen

@@ -348,7 +348,9 @@ async def test_the_mouse_on_a_token_tells_its_marks_and_among_borders_its_bytes(
         panel.show(timeline)
         await pilot.pause()
         await pilot.hover(offset=find(pilot, item.text.strip()))
-        assert str(panel.tooltip) == "❝ watch [b]this[/b]\n├ one of 2 branches here: [ and ] go to the others"
+        assert (
+            str(panel.tooltip) == "❝ watch [b]this[/b]\n├ one of 2 branches here: 1 [ and ] go to the others"
+        )
         await pilot.hover(offset=find(pilot, "Once"))
         assert panel.tooltip is None
         panel.view = "borders"

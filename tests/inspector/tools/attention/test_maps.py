@@ -12,11 +12,11 @@ from inspector.tools.attention.tool import (
     Head,
     columns,
     entropy_bits,
+    most_focused,
     ranked,
     score,
     sink_of,
     stretches,
-    telling,
     weights_of,
 )
 from inspector.widgets.canvas import PageView
@@ -57,11 +57,11 @@ def test_a_file_may_say_anything() -> None:
 def test_it_begins_with_the_head_that_rests_on_one_token_furthest_back() -> None:
     places = {(0, 0): 0, (0, 1): 7, (1, 0): 3, (1, 1): 5, (2, 0): 0, (2, 1): 8}
     answer = read(9, 9, lambda layer, head: on(places[layer, head], 9))
-    assert telling(answer) == Head(1, 0), "the first token doesn't count"
+    assert most_focused(answer) == Head(1, 0), "the first token doesn't count"
     faint = read(9, 9, lambda layer, head: on(4, 9, 0.3 if (layer, head) == (2, 0) else 0.2))
-    assert telling(faint) == Head(2, 0)
-    assert telling(read(9, 1, lambda layer, head: [1.0])) is not None
-    assert telling(read(9, 0, lambda layer, head: [], layers=0)) is None
+    assert most_focused(faint) == Head(2, 0)
+    assert most_focused(read(9, 1, lambda layer, head: [1.0])) is not None
+    assert most_focused(read(9, 0, lambda layer, head: [], layers=0)) is None
 
 
 def test_orders() -> None:

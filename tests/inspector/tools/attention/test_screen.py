@@ -67,6 +67,21 @@ async def test_one_head_over_the_text_and_as_a_list(rig: Rig, size: tuple[int, i
     assert "Attention is" in text + rig.screen_text()
 
 
+@pytest.mark.screen(size=(60, 20))
+async def test_the_maps_come_first_where_there_is_little_room(rig: Rig) -> None:
+    """The text above has the shares of the head that is chosen; the maps were below all that was said of it."""
+    screen = await opened(rig)
+    layers = {f"L{layer}" for layer in range(1, 9)}
+    named = {
+        word for line in rig.screen_text().splitlines() for word in line.strip("│ ").split()[:1]
+    } & layers
+    assert "L2" in named, "the chosen one"
+    assert len(named) > 1
+    screen.view.action_move(20)
+    await rig.pilot.pause()
+    assert "Attention is not explanation" in rig.screen_text()
+
+
 async def test_layers_and_heads_are_chosen_and_go_round(rig: Rig) -> None:
     screen = await opened(rig)
     await rig.press("up")
@@ -113,7 +128,7 @@ async def test_the_triangle_is_asked_for_the_whole_path_and_kept_while_walking(r
     assert "The whole path goes through the model again" in rig.screen_text()
     await rig.push([triangle(tip, 1, 0, count), Ended("ReadTriangle")])
     assert f"{count} tokens, {count * (count + 1)} B of 16 bits" in rig.screen_text()
-    assert "hidden by the causal" in rig.screen_text()
+    assert "hidden by the causal mask" in rig.said()
     rig.engine.sent.clear()
     await rig.press("left")
     await rig.push([answer(rig), Ended("ReadAttention")])
@@ -149,8 +164,8 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("left", "left")
     assert "L2 h1 looks from" in replay.screen_text()
     await replay.press("a")
-    assert "hidden by the causal" in replay.screen_text()
-    await replay.press("s")
+    assert "hidden by the causal mask" in replay.said()
+    await replay.press("o")
     count = len(replay.timeline.items) - 2
     assert f"Heads sorted by: previous token, over {count} tokens" in replay.screen_text()
     await replay.press("a", "right_square_bracket")
@@ -182,32 +197,32 @@ async def test_heads_are_sorted_by_what_they_do(rig: Rig) -> None:
     screen = await opened(rig)
     tip, count = rig.timeline.tip, len(rig.timeline.items)
     rig.engine.sent.clear()
-    await rig.press("s")
+    await rig.press("o")
     assert rig.engine.sent == [ScoreHeads(tip)]
     assert screen.chosen == Head(1, 0)
     await rig.push([scores(tip, count), Ended("ScoreHeads")])
     assert "Heads sorted by: previous token" in rig.screen_text()
     assert screen.chosen == Head(1, 0)
-    await rig.press("s")
+    await rig.press("o")
     assert screen.chosen == Head(2, 1), "the most inductive"
     assert "Heads sorted by: same token again" in rig.screen_text()
     await rig.press("down")
     assert screen.chosen == Head(2, 0)
     await rig.press("up", "up")
     assert screen.chosen == Head(2, 1)
-    await rig.press("s")
+    await rig.press("o")
     assert screen.chosen == Head(0, 1), "rests on the first token"
-    await rig.press("s")
+    await rig.press("o")
     assert screen.chosen == Head(0, 0), "the widest"
     assert "5.00" in rig.screen_text()
-    await rig.press("s")
+    await rig.press("o")
     assert "Where each head looks: 3 layers of 2 heads" in rig.screen_text()
     assert [command for command in rig.engine.names if command == "ScoreHeads"] == ["ScoreHeads"]
 
 
 async def test_a_text_without_repeats_has_no_induction(rig: Rig) -> None:
     screen = await opened(rig)
-    await rig.press("s", "s")
+    await rig.press("o", "o")
     await rig.push([scores(rig.timeline.tip, 9, repeats=0), Ended("ScoreHeads")])
     assert "No token of this text occurs again" in rig.screen_text()
     assert screen.chosen == Head(1, 0), "nothing to choose by"
@@ -215,7 +230,7 @@ async def test_a_text_without_repeats_has_no_induction(rig: Rig) -> None:
 
 async def test_a_check_that_fails_takes_the_view_away(rig: Rig) -> None:
     await opened(rig, facts=FAILED)
-    text = rig.screen_text()
+    text = rig.said()
     assert "The check “attention” failed for the architecture strange (layer 2):" in text
     assert "off by 0.25, where 1e-05 is allowed." in text
     assert "90.00 %" not in text
@@ -223,12 +238,12 @@ async def test_a_check_that_fails_takes_the_view_away(rig: Rig) -> None:
 
 async def test_layers_without_an_attention_are_told(rig: Rig) -> None:
     await opened(rig, missing=("Layer 4 without an attention: it keeps a state instead.",))
-    assert "Layer 4 without an attention" in rig.screen_text()
+    assert "Layer 4 without an attention: it keeps a state instead." in rig.said()
     await rig.press("left")
     none = read(rig.timeline.before, 3, lambda layer, head: [], layers=0, missing=("No layer has one.",))
     await rig.push([none, Ended("ReadAttention")])
     assert "No layer has one." in rig.screen_text()
-    await rig.press("a", "s", "up", "right_square_bracket")
+    await rig.press("a", "o", "up", "right_square_bracket")
     assert "L2 h1" not in rig.screen_text()
 
 
@@ -243,7 +258,7 @@ async def test_leaving_stops_what_is_computed(rig: Rig) -> None:
 async def test_the_kite_and_the_ball_on_the_real_model() -> None:
     prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(98, 40)) as pilot:
 
         def text() -> str:
             return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
@@ -256,12 +271,12 @@ async def test_the_kite_and_the_ball_on_the_real_model() -> None:
         async with asyncio.timeout(120):
             while not app.controller.timeline.prompts.prefilled:
                 await pilot.pause(0.02)
-        await pilot.press("A")
+        await pilot.press("3", "A")
         await until("Layer 6, head 2 looks from ␣red at", "␣kite", "The model's next token: ␣ball 7")
         await until("Attention is not explanation")
         await pilot.press("a")
         await until("17 tokens, 306 B of 16 bits", "␣played   14", "17▸")
-        await pilot.press("s", "s")
+        await pilot.press("o", "o")
         await until("Heads sorted by: same token again", "▸ L7 h1")
 
 
@@ -274,7 +289,7 @@ async def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_wh
     screen.view.action_move(30)
     await rig.pilot.pause()
     for key, wanted in (("up", 3), ("right_square_bracket", 1)):
-        found = re.search(r"Shown: layers (\d+) to (\d+) of 94, heads (\d+) to (\d+) of 64", whole(screen))
+        found = re.search(SHOWN, whole(screen))
         assert found is not None
         first, last, one, other = map(int, found.groups())
         chosen = screen.chosen
@@ -284,8 +299,12 @@ async def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_wh
         layers = {int(name[1:]) for name in drawn if re.fullmatch(r"L\d+", name)}
         assert layers == set(range(first, last + 1)), "and these are those"
         await rig.press(*[key] * (60 if wanted == 3 else 40))
-    await rig.press("s")
+    await rig.press("o")
     assert isinstance(rig.engine.last(ScoreHeads), ScoreHeads)
+
+
+SHOWN = r"Shown: (?:layers |l)(\d+)(?: to |-)(\d+)(?: of |/)94,? (?:heads |h)(\d+)(?: to |-)(\d+)(?: of |/)64"
+"""Of a large model, in words or short."""
 
 
 def whole(screen: AttentionScreen) -> str:
@@ -299,3 +318,24 @@ def whole(screen: AttentionScreen) -> str:
 async def test_a_model_that_fits_says_nothing_of_it(rig: Rig) -> None:
     await opened(rig)
     assert "Shown:" not in rig.screen_text()
+
+
+async def test_beside_the_text_titles_and_maps_keep_to_their_room(rig: Rig) -> None:
+    screen = await opened(rig)
+    assert "% of a head's attention" in rig.said(), "nothing is out of sight"
+    assert "lines more" not in rig.answer_text()
+    await rig.press("a")
+    tip, count = rig.timeline.tip, len(rig.timeline.items)
+    await rig.push([triangle(tip, 1, 0, count), Ended("ReadTriangle")])
+    assert str(screen.view.border_title).startswith(f"L2 h1, all tokens: {count} tokens, ")
+    assert "…" not in str(screen.view.border_title)
+
+
+async def test_the_other_views_of_the_tab_open_by_their_keys(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("I")
+    assert rig.app.main.view == "lens"
+    await rig.press("O")
+    assert rig.app.main.view == "modules"
+    await rig.press("A", "a")
+    assert rig.app.main.view == "attention", "a is a key of its own there"

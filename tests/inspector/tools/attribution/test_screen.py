@@ -41,17 +41,37 @@ async def opened(rig: Rig, **how: object) -> AttributionScreen:
     return rig.app.screen
 
 
+async def test_of_a_chosen_layer_the_largest_part_is_looked_at(rig: Rig) -> None:
+    await rig.ready()
+    rig.app.main.host.point("attribution", 1)
+    await rig.press("D")
+    await answer(rig)
+    screen = rig.app.screen
+    assert isinstance(screen, AttributionScreen)
+    found = screen.answer
+    assert found is not None
+    rows = screen._rows(found)
+    own = [row for row in rows if found.parts[row.part].layer == 0]
+    row = rows[screen._at(rows)]
+    assert abs(row.value) == max(abs(each.value) for each in own)
+    assert found.parts[row.part].layer == 0
+    assert abs(row.value) < max(abs(each.value) for each in rows), "another layer has a larger part"
+    await rig.press("down")
+    assert rows[screen._at(rows)] is rows[rows.index(row) + 1]
+
+
 def line(rig: Rig, name: str) -> str:
     """The line of a row."""
-    return next(text for text in rig.screen_text().splitlines() if text.lstrip("│ ▶├└").startswith(name))
+    return next(text for text in rig.answer_text().splitlines() if text.lstrip("│ ▶├└").startswith(name))
 
 
+@pytest.mark.screen(size=(98, 40))
 async def test_bars_go_both_ways_and_sum_to_the_difference(rig: Rig) -> None:
     await opened(rig)
     timeline = rig.timeline
     assert asked(rig).node == timeline.before
     assert asked(rig).tokens[0] == timeline.taken
-    text = rig.screen_text()
+    text = rig.answer_text()
     assert "for [odd] ◂│▸ for ␣toys" in text
     assert "sums to 3.90, the logits differ by 3.90" in text
     assert "Direct effect alone" in text
@@ -69,7 +89,7 @@ async def test_bars_go_both_ways_and_sum_to_the_difference(rig: Rig) -> None:
 
 async def test_the_largest_part_is_told_in_words_and_arrows_go_on(rig: Rig) -> None:
     await opened(rig)
-    assert "L2 MLP: +6.00 to “␣toys”, −1.20 to “[odd]”; the difference +7.20." in rig.screen_text()
+    assert "L2 MLP: +6.00 to “␣toys”, −1.20 to “[odd]”; the difference +7.20." in rig.said()
     await rig.press("up")
     assert "Heads: h1 −3.60, h2 −1.20." in rig.screen_text()
     await rig.press(*["up"] * 9)
@@ -77,28 +97,42 @@ async def test_the_largest_part_is_told_in_words_and_arrows_go_on(rig: Rig) -> N
     assert rig.engine.names == [KIND]
 
 
+@pytest.mark.screen(size=(52, 24))
+async def test_the_words_end_with_a_whole_head_where_there_is_little_room(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("up")
+    words = " ".join(rig.answer_text().replace("│", " ").split())
+    told = words.partition("L2 attention: ")[2].partition(" Direct effect")[0]
+    assert told.endswith("."), told
+
+
 async def test_an_attention_unfolds_and_by_size_its_heads_take_its_place(rig: Rig) -> None:
     screen = await opened(rig)
+    assert "⏎ heads" not in rig.screen_text(), "an MLP has none"
     await rig.press("enter")
-    assert "├ h1" not in rig.screen_text(), "an MLP has no heads"
-    await rig.press("up", "enter")
+    assert "├ h1" not in rig.screen_text()
+    assert "It has no heads: ↑↓ goes to an attention" in rig.screen_text()
+    await rig.press("up")
+    assert "⏎ heads" in rig.screen_text()
+    await rig.press("enter")
     assert "├ h1" in rig.screen_text()
     assert "└ h2" in rig.screen_text()
     assert "╍" in line(rig, "h1")
     await rig.press("down", "enter")
     assert "├ h1" not in rig.screen_text()
     assert screen.choices.row == (3, 0)
-    await rig.press("h", "s")
+    await rig.press("h", "o")
     text = rig.screen_text()
     assert "so far" not in text
     assert text.index("L2 MLP") < text.index("L2 h1") < text.index("L2 h2") < text.index("embedding")
     assert "L2 attention" not in text
     assert "▒" in line(rig, "L2 h1")
-    await rig.press("h", "s")
+    await rig.press("h", "o")
     assert "L2 attention" in rig.screen_text()
     assert rig.engine.names == [KIND]
 
 
+@pytest.mark.screen(size=(98, 40))
 async def test_tokens_are_chosen_among_the_candidates(rig: Rig) -> None:
     screen = await opened(rig)
     first = asked(rig).tokens
@@ -109,18 +143,18 @@ async def test_tokens_are_chosen_among_the_candidates(rig: Rig) -> None:
     await rig.press("C")
     assert screen.tokens == first
     assert rig.engine.names == [KIND] * 2, "what is known is not asked again"
-    await rig.press("f")
+    await rig.press("t")
     assert asked(rig).tokens[1] == first[1]
     assert asked(rig).tokens[0] not in first
     await answer(rig)
-    await rig.press("F", "o")
+    await rig.press("T", "d")
     assert asked(rig).tokens == first[:1]
     await answer(rig)
     text = rig.screen_text()
     assert "What each part adds to the logit of" in text
     assert "sums to 3.25, the logit is 3.25" in text
     assert "lowers it ◂│▸ raises it" in text
-    await rig.press("o")
+    await rig.press("d")
     assert screen.tokens == first
     await rig.press("left")
     assert asked(rig).node == rig.timeline.before
@@ -137,22 +171,31 @@ async def test_the_highlighted_candidate_is_what_it_is_compared_with(rig: Rig) -
     assert asked(rig).tokens == (rig.timeline.taken, highlighted.id)
 
 
+@pytest.mark.screen(size=(98, 40))
 async def test_a_softcap_and_what_could_not_be_split_are_said(rig: Rig) -> None:
     await opened(rig, softcap=True, notes=("Layers 1-2: the heads can't be told apart here.",))
     text = rig.screen_text()
     assert "the logits before their softcap differ by 3.90" in text
     assert "Layers 1-2: the heads can't be told apart here." in text
-    await rig.press("o")
+    await rig.press("d")
     await answer(rig, softcap=True)
     assert "sums to 3.25, the logit before its softcap is 3.25, 1.62 after it" in rig.screen_text()
 
 
+async def test_beside_the_text_a_sum_says_of_a_softcap_what_there_is_room_for(rig: Rig) -> None:
+    await opened(rig, softcap=True)
+    assert "before the softcap: 3.90" in rig.answer_text()
+    await rig.press("d")
+    await answer(rig, softcap=True)
+    assert "before the softcap: 3.25" in rig.answer_text()
+
+
 async def test_a_failed_check_takes_the_bars_away(rig: Rig) -> None:
     await opened(rig, facts=replace(FACTS, checks=(Check("parts", 0.5, 1e-5),)))
-    text = rig.screen_text()
+    text = rig.said()
     assert "“parts sum to logits” failed for the architecture llama" in text
     assert "sums to 3.90" not in text
-    await rig.press("down", "enter", "h", "s")
+    await rig.press("down", "enter", "h", "o")
     assert "failed" in rig.screen_text()
 
 
@@ -187,6 +230,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.jsonl"
 
 
+@pytest.mark.recorded(size=(98, 40))
 async def test_a_replay_shows_the_tokens_that_were_asked_for(replay: Rig) -> None:
     await replay.press("D")
     assert "▶ L2 MLP" in replay.screen_text()
@@ -215,7 +259,7 @@ async def test_a_real_model_is_taken_apart() -> None:
         "One day, Max went to the park with"
     )
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
-    async with app.run_test(size=(120, 36)) as pilot:
+    async with app.run_test(size=(98, 36)) as pilot:
 
         async def idle() -> None:
             async with asyncio.timeout(60):
@@ -223,7 +267,7 @@ async def test_a_real_model_is_taken_apart() -> None:
                     await asyncio.sleep(0.05)
 
         await idle()
-        await pilot.press("D")
+        await pilot.press("3", "D")
         await idle()
         await pilot.pause()
         screen = app.screen

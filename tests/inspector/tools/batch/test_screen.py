@@ -45,7 +45,7 @@ async def began(rig: Rig) -> BatchScreen:
 async def test_it_says_what_it_is_and_asks_for_prompts(rig: Rig) -> None:
     await opened(rig)
     assert rig.engine.sent == []
-    assert "one forward for all" in rig.screen_text()
+    assert "one forward for all" in rig.said()
     await rig.press("n")
     assert "3 prompts" in rig.screen_text()
     await rig.press("ctrl+s")
@@ -76,7 +76,7 @@ async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
     mine = replace(first, seed=9, settings=("temperature 0.25", "stop string [b]"))
     await rig.push([replace(OPENED, lanes=(mine,)), *BEGINNING[1:4]])
     await rig.end("StartBatch")
-    assert "seed 9, temperature 0.25, stop string [b]" in rig.screen_text()
+    assert "seed 9, temperature 0.25, stop string [b]" in rig.said()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -132,7 +132,7 @@ async def test_the_lanes_beside_their_prompts_alone(rig: Rig) -> None:
     assert rig.engine.last(CompareBatch) == CompareBatch()
     await rig.push(COMPARED)
     await rig.end("CompareBatch")
-    text = rig.screen_text()
+    text = rig.said()
     assert "1 of 2 lanes equal" in text
     assert "1.50 times faster" in text
     await rig.press("down")
@@ -158,7 +158,7 @@ async def test_draws_are_no_batch_of_prompts(rig: Rig) -> None:
     await rig.ready()
     await rig.push(draws(rig.timeline.tip))
     await rig.press("Z")
-    text = rig.screen_text()
+    text = rig.said()
     assert "draw 0" not in text
     assert "one forward for all" in text
     assert "Press n to give prompts" in text
@@ -205,3 +205,12 @@ def test_a_long_text_keeps_its_end():
     assert told[0].startswith("…")
     assert told[1].endswith("end")
     assert all(len(line) <= 20 for line in told)
+
+
+def test_a_long_text_is_cut_before_a_word() -> None:
+    from rich.style import Style
+
+    words = [f"word{n}" for n in range(30)]
+    rows = laid_out([(" ".join(words), Style())], 20, 2, Style())
+    told = "".join(segment.text for row in rows for segment in row)
+    assert told.removeprefix("…").split() == words[-len(told.split()) :]

@@ -39,7 +39,7 @@ async def begun(rig: Rig, count: int = 1) -> BeamScreen:
 
 
 def status(rig: Rig) -> str:
-    return str(rig.app.screen.query_one("#beam-status").render())
+    return str(rig.app.screen.query_one("#tool-status").render())
 
 
 # ---- settings -------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def status(rig: Rig) -> str:
 async def test_enter_starts_with_the_settings_as_they_stand_and_takes_a_step(rig: Rig) -> None:
     screen = await opened(rig)
     assert rig.app.focused is screen.query_one("#beam-width")
-    await rig.press("3", "tab", "9", "tab", "0", ".", "5", "tab", "right", "enter")
+    await rig.press("3", "down", "9", "down", "0", ".", "5", "down", "right", "enter")
     (sent,) = rig.engine.sent
     assert sent == SearchBeams(BeamSettings(3, 0.5, True, 9), steps=1)
     await rig.push([*search(rig.timeline.tip)[:2], Ended("SearchBeams")])
@@ -68,9 +68,9 @@ async def test_settings_are_remembered_while_the_program_runs(rig: Rig) -> None:
 WRONG = (
     (("1", "1", "enter"), "width must be a whole number from 1 to 10, not 11."),
     (("x", "enter"), "width must be a whole number, not x."),
-    (("tab", "0", "enter"), "max tokens must be a whole number from 1, not 0."),
-    (("tab", "delete", "enter"), "max tokens must be a whole number, not empty."),
-    (("tab", "tab", "9", "9", "enter"), "length penalty must be a number from -10 to 10, not 99."),
+    (("down", "0", "enter"), "max tokens must be a whole number from 1, not 0."),
+    (("down", "delete", "enter"), "max tokens must be a whole number, not empty."),
+    (("down", "down", "9", "9", "enter"), "length penalty must be a number from -10 to 10, not 99."),
 )
 
 
@@ -270,7 +270,7 @@ async def test_every_size_shows_the_beams_and_no_line_is_too_wide(rig: Rig, size
     await begun(rig, 5)
     assert "#" in rig.screen_text()
     assert "−0.33" in rig.screen_text()
-    await rig.press("tab")
+    await rig.press("v")
     assert "Tree of the search" in rig.screen_text() or size[1] >= 22
     await rig.press("n")
     assert "width" in rig.screen_text()
@@ -294,7 +294,7 @@ async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy
         control = app.controller
         idle = lambda: not control.client.outstanding  # noqa: E731
         await until(lambda: control.timeline.prompts.prefilled and idle())
-        await pilot.press("B", "4", "tab", "1", "2", "enter")
+        await pilot.press("4", "B", "4", "down", "1", "2", "enter")
         await until(lambda: control.timeline.of(BeamHistory).search is not None and idle())
         assert settings_phrase(control.timeline.of(BeamHistory).search).startswith("width 4 · max tokens 12")
         await pilot.press("space")
@@ -312,7 +312,7 @@ async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy
         assert {step.origin for step in control.timeline.steps} == {"beam"}
         assert control.timeline.tip == ended.ranking[0].node
 
-        await pilot.press("home", "B", "n", "1", "enter")
+        await pilot.press("1", "home", "4", "B", "n", "1", "enter")
         await until(lambda: control.timeline.of(BeamHistory).search.opened.width == 1 and idle())
         await pilot.press("r")
         await until(lambda: control.timeline.of(BeamHistory).search.ended is not None and idle())
@@ -320,3 +320,19 @@ async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy
         assert [each.ids for each in one.ranking] == [one.greedy.ids] == [ended.greedy.ids]
         assert control.timeline.tip == ended.ranking[0].node
     assert app.closed_in_time
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+async def test_where_one_of_the_views_is_in_sight_the_key_for_another_is_offered(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await begun(rig)
+    assert "Tree of the search" not in rig.screen_text()
+    assert " v view " in rig.screen_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
+async def test_the_fields_have_whole_names_beside_the_text(rig: Rig, size: tuple[int, int]) -> None:
+    screen = await opened(rig)
+    lines = [line[screen.area.x :] for line in rig.screen_text().splitlines()]
+    assert any("length penalty" in line and "early stopping" in line for line in lines)

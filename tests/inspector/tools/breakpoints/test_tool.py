@@ -156,3 +156,21 @@ def test_moving_to_another_branch_looks_at_its_landmarks() -> None:
     timeline.apply(moved)
     surprising(timeline)
     assert SURPRISE.slots(timeline) == []
+
+
+@pytest.mark.parametrize(("kind", "mark"), [(SURPRISE, surprising), (FORK, closing)])
+def test_on_a_long_path_the_tokens_up_to_the_next_one_alone_are_looked_at(kind, mark, monkeypatch) -> None:
+    timeline = session(12).timeline()
+    mark(timeline, 2, 7, 9)
+    monkeypatch.setattr("inspector.tools.breakpoints.tool.COUNTED", 12)
+    looked: list[int] = []
+    seen = replace(kind, stands=lambda timeline, slot: looked.append(slot) or kind.stands(timeline, slot))
+    timeline.select(8)
+    assert go(timeline, seen, -1).startswith(f"{kind.name.capitalize()}: “")
+    assert (timeline.slot, looked) == (7, [7])
+    looked.clear()
+    go(timeline, seen, 1)
+    assert (timeline.slot, looked) == (9, [8, 9])
+    assert go(timeline, seen, 1) == f"No {kind.name} after this token"
+    timeline.select(2)
+    assert go(timeline, seen, -1) == f"No {kind.name} before this token"

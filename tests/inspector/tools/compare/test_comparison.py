@@ -263,7 +263,7 @@ def retold(shift: int, tail: int = 5) -> Comparison:
 
 def test_the_lines_say_where_they_part_and_meet_again() -> None:
     assert words(retold(2)) == [
-        "they part here, after 8 tokens that both share",
+        "they part here, after 8 shared tokens",
         "they meet again: the same 5 tokens, 2 later on the right",
     ]
     assert words(retold(0))[1] == "they meet again: the same 5 tokens"
@@ -272,7 +272,7 @@ def test_the_lines_say_where_they_part_and_meet_again() -> None:
     if not parted.meetings:
         assert summary(parted) == "they share no 3 tokens in a row after the parting"
     assert summary(retold(1)) == "they meet again once, for 5 tokens"
-    assert words(compare(one, one[:8])) == ["the right one ends here, after 8 tokens that both share"]
+    assert words(compare(one, one[:8])) == ["the right one ends here, after 8 shared tokens"]
     assert words(compare(one, one)) == ["nothing differs: it is the same path"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import Static
 
 from engine import protocol
 from engine.settings import LoadSettings, Settings
@@ -29,20 +30,19 @@ async def forked(rig: Rig, steps: int = 8, fork: int = 3, more: int = 4) -> tupl
 
 async def compared(rig: Rig) -> CompareScreen:
     """The screen, opened by its key."""
-    await rig.press("c")
-    await rig.pilot.pause()
+    await rig.do("compare")
     screen = rig.app.screen
     assert isinstance(screen, CompareScreen)
     return screen
 
 
 def status(screen: CompareScreen) -> str:
-    return str(screen.status.render())
+    return str(screen.query_one("#tool-status", Static).render())
 
 
 async def test_where_there_is_one_branch_it_says_how_to_make_another(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("c")
+    await rig.do("compare")
     assert rig.app.screen is rig.app.main
     assert rig.status == ALONE
     assert rig.engine.sent == []
@@ -65,7 +65,7 @@ async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
     text = rig.screen_text()
     assert "this path · 13 tokens" in text
     assert "the other · 13 tokens" in text
-    assert "they part here, after 8 tokens that both share" in text
+    assert "they part here, after 8 shared tokens" in text
     assert "Logprob gap" in text
     assert "Since the parting" in text
     assert (screen.table.side, screen.table.pair.left, screen.table.pair.right) == (RIGHT, 8, 8)
@@ -112,7 +112,7 @@ async def test_a_token_beyond_the_end_of_this_path_is_looked_at_when_the_move_is
 async def test_on_its_own_side_enter_looks_and_moves_nothing(rig: Rig) -> None:
     _, new = await forked(rig)
     screen = await compared(rig)
-    await rig.press("tab", "down")
+    await rig.press("o", "down")
     assert screen.table.side == LEFT
     assert status(screen).endswith("token 10 of this path")
     await rig.press("enter")
@@ -161,7 +161,7 @@ async def test_brackets_go_through_all_other_branches(rig: Rig) -> None:
     assert "other 2 of 2" in rig.screen_text()
     await rig.press("left_square_bracket")
     assert screen.other == old
-    assert "they part here, after 8 tokens" in rig.screen_text()
+    assert "they part here, after 8 shared tokens" in rig.screen_text()
 
 
 async def test_two_branches_have_no_third(rig: Rig) -> None:
@@ -189,7 +189,7 @@ async def test_a_click_points_at_a_side(rig: Rig) -> None:
     screen = await compared(rig)
     shown = rig.screen_text().split("\n")
     y = next(n for n, line in enumerate(shown) if "they part here" in line) + 1
-    await rig.pilot.click(offset=(10, y))
+    await rig.pilot.click(offset=(screen.area.x + 10, y))
     await rig.pilot.pause()
     assert (screen.table.side, screen.table.pair.left) == (LEFT, 8)
 
@@ -230,7 +230,7 @@ async def test_two_branches_of_the_real_engine() -> None:
         await until(idle)
         app.controller.transport.run()
         await until(idle)
-        await pilot.press("c")
+        await pilot.press("4", "c")
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, CompareScreen)
@@ -241,3 +241,20 @@ async def test_two_branches_of_the_real_engine() -> None:
         await until(lambda: timeline().tip == old and idle())
         assert timeline().selected.index == 6
     assert app.closed_in_time
+
+
+@pytest.mark.parametrize(
+    ("size", "figures", "chart"),
+    [((120, 40), True, True), ((100, 30), True, False), ((80, 24), True, True), ((60, 20), False, False)],
+)
+async def test_the_tokens_keep_their_room(
+    rig: Rig, size: tuple[int, int], figures: bool, chart: bool
+) -> None:
+    await forked(rig)
+    screen = await compared(rig)
+    assert screen.totals.size.area > 0 if figures else not screen.totals.size.area
+    assert screen.gap.size.width >= 12 if chart else not screen.gap.size.area
+    assert screen.table.scrollable_size.height >= 7
+    rows = rig.screen_text().split("\n")
+    assert "Compare" in rows[screen.area.y], "no empty line above it"
+    assert not any("…" in row[screen.area.x :] for row in rows)

@@ -50,9 +50,9 @@ def compared(*costs: KVCost, last: bool = True) -> KVCompared:
     return KVCompared(1, 11, costs, "tokens x bytes", last)
 
 
-async def opened(rig: Rig, key: str = "P") -> ProfileScreen:
+async def opened(rig: Rig, page: str = "profile") -> ProfileScreen:
     await rig.ready()
-    await rig.press(key)
+    await rig.do(page)
     assert isinstance(rig.app.screen, ProfileScreen)
     return rig.app.screen
 
@@ -65,38 +65,44 @@ async def test_the_parts_stand_against_the_unfenced_step(rig: Rig) -> None:
     assert "one step 2/7" in rig.screen_text()
     await rig.push([PROFILED])
     await rig.end("Profile")
-    text = rig.screen_text()
-    assert "fenced 15.0 ms   unfenced 10.0 ms   fences make it 1.50 times as long" in text
-    line = next(line for line in text.splitlines() if "attention" in line)
+    text = rig.said()
+    assert "fenced 15.0 ms unfenced 10.0 ms fences make it 1.50 times as long" in text
+    line = next(line for line in rig.screen_text().splitlines() if "attention" in line)
     assert "6.000 ms" in line
     assert "40.0%" in line
     assert "[odd]" in text
     assert "Fenced, the mean of five." in text
     await rig.push([ROOFLINE])
     await rig.end("MeasureRoofline")
-    text = rig.screen_text()
+    text = rig.said()
     assert "13.4 MiB of weights and 78.1 KiB of KV (the forward alone, best of its repeats: 2.0 ms)" in text
     assert "7.04 GB/s of the machine's 10" in text
     assert "Experts are guessed." in text, "what is said of the roof stands beside its figures, too"
     assert "● decode" in text
-    assert "r again" in text
+    assert "r again" in rig.screen_text()
+
+
+async def test_the_pages_stand_without_keys_of_tabs(rig: Rig) -> None:
+    await opened(rig)
+    pages = rig.answer_text().splitlines()[0].split()
+    assert pages == ["Parts", "Layers", "Roofline", "Bits"]
 
 
 async def test_the_layers_are_a_table(rig: Rig) -> None:
     await opened(rig)
     await rig.push([PROFILED])
-    await rig.press("tab")
-    rows = [line.split() for line in rig.screen_text().splitlines()]
+    await rig.press("right")
+    rows = [line.split() for line in rig.answer_text().splitlines()]
     assert any(row[1:5] == ["1", "1.000", "2.000", "3.000"] for row in rows)
     assert any(row[1:5] == ["3", "3.000", "2.000", "5.000"] for row in rows)
-    assert "model.head 1.000 ms" in rig.screen_text()
+    assert "model.head 1.000 ms" in rig.said()
 
 
 async def test_the_roofline_has_both_forwards_under_it(rig: Rig) -> None:
     await opened(rig)
     await rig.push([PROFILED, ROOFLINE])
-    await rig.press("3")
-    text = " ".join(rig.screen_text().replace("│", " ").split())
+    await rig.press("right", "right")
+    text = rig.said()
     assert "● decode" in text
     assert "● prefill" in text
     assert "limited by memory" in text
@@ -108,8 +114,8 @@ async def test_a_forward_far_under_the_roof_is_limited_by_neither_side_of_it(rig
     await opened(rig)
     slow = replace(ROOFLINE.decode, ms=20.0, median_ms=22.0)
     await rig.push([PROFILED, replace(ROOFLINE, decode=slow)])
-    await rig.press("3")
-    text = " ".join(rig.screen_text().replace("│", " ").split())
+    await rig.press("right", "right")
+    text = rig.said()
     assert "7% of the roof, under the roof of memory, limited by neither" in text
 
 
@@ -120,7 +126,7 @@ def test_the_roof_is_the_lower_of_both_limits():
 
 
 async def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences(rig: Rig) -> None:
-    await opened(rig, "Q")
+    await opened(rig, "compare_kv")
     assert rig.engine.names == ["CompareKV"]
     await rig.push([compared(OWN, last=False)])
     assert "16 bits" in rig.screen_text()
@@ -135,11 +141,24 @@ async def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences(r
     assert "another" in line
 
 
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
+async def test_no_figure_of_fewer_bits_is_cut(rig: Rig, size: tuple[int, int]) -> None:
+    screen = await opened(rig, "compare_kv")
+    await rig.push([compared(OWN, QUARTER)])
+    await rig.end("CompareKV")
+    beside = screen.area.x
+    lines = [line[beside:] for line in rig.screen_text().splitlines()]
+    assert not any("…" in line for line in lines)
+    line = next(line for line in lines if " 4 bits" in line)
+    assert "another" in line
+    assert "0.875" in line
+
+
 async def test_a_page_asks_once_and_r_asks_again(rig: Rig) -> None:
     await opened(rig)
-    await rig.press("tab", "tab")
+    await rig.press("right", "right")
     assert rig.engine.names == ["Profile", "MeasureRoofline"]
-    await rig.press("tab")
+    await rig.press("right")
     assert rig.engine.names == ["Profile", "MeasureRoofline", "CompareKV"]
     for name in ("Profile", "MeasureRoofline", "CompareKV"):
         await rig.end(name)
@@ -156,12 +175,12 @@ async def test_escape_stops_and_what_is_known_stays_until_the_next_step(rig: Rig
     await rig.press("escape")
     assert rig.engine.cancelled(rig.engine.last(MeasureRoofline))
     await rig.end("MeasureRoofline", cancelled=True)
-    await rig.press("P")
+    await rig.do("profile")
     assert "attention" in rig.screen_text()
     assert rig.engine.names == ["Profile", "MeasureRoofline", "MeasureRoofline"]
     await rig.press("escape")
     await rig.push([rig.session.step()])
-    await rig.press("P")
+    await rig.do("profile")
     assert "Being measured" in rig.screen_text()
     assert rig.engine.names.count("Profile") == 2
 
@@ -173,7 +192,7 @@ async def test_a_failure_stands_in_the_view_and_is_not_asked_again(rig: Rig) -> 
     await rig.end("MeasureRoofline")
     assert "This step [can't] be taken apart." in rig.screen_text()
     assert "Take one step first." in rig.screen_text()
-    await rig.press("tab")
+    await rig.press("right")
     assert rig.engine.names == ["Profile", "MeasureRoofline"]
     await rig.press("r")
     assert isinstance(rig.engine.last(Profile), Profile)
@@ -184,11 +203,11 @@ async def test_a_failure_stands_in_the_view_and_is_not_asked_again(rig: Rig) -> 
 async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
     screen = await opened(rig)
     await rig.push([PROFILED, ROOFLINE, compared(OWN, REFUSED, QUARTER)])
-    await rig.press("3")
+    await rig.press("right", "right")
     assert "lines more ↓" in rig.screen_text()
     await rig.press(*["pagedown"] * 6)
     assert "By formula." in rig.screen_text()
-    await rig.press("4")
+    await rig.press("right")
     assert screen.view._top == 0
     assert "16 bits" in rig.screen_text()
 
@@ -203,7 +222,7 @@ async def test_a_real_step_is_taken_apart() -> None:
                     await asyncio.sleep(0.05)
 
         await idle()
-        await pilot.press("P")
+        await pilot.press("5", "P")
         await idle()
         costs = app.main.actions["costs"].control
         assert costs.job.failures == {}

@@ -23,6 +23,7 @@ from engine.protocol import (
 from engine.settings import Settings
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
+from inspector.tools.exports import EXPORTS
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed
@@ -267,7 +268,7 @@ def test_what_was_looked_at_inside_is_shown_as_text_and_colours_it(browser: Brow
     timeline.apply(AttentionRead(step.parent, tokens, layers, 1, (), facts))
     cells = tuple(LensCell((LensToken(5, MARKUP[0], 0.5),), 1.0, rank) for rank in (9, 1))
     timeline.apply(LensRead(step.parent, (LensColumn(step.parent, cells),), (), facts))
-    recording = line(Recording(timeline))
+    recording = line(Recording(timeline, parts=EXPORTS))
     browser.open(written(recording, tmp_path / "inside.html") + f"#node={step.node}")
     assert browser.value("document.querySelectorAll('#panel details').length") >= 2
     browser.click("#panel details:nth-last-of-type(2) summary")

@@ -12,8 +12,12 @@ from textual.widgets import Static
 from inspector.lessons.catalogue import shipped
 from inspector.tools.export.dialog import ExportDialog, stem
 from inspector.tools.export.lesson_page import page
-from inspector.widgets.fields import Choice, SafeInput
+from inspector.tools.exports import EXPORTS
+from inspector.widgets.fields import Choice, SafeInput, Ticks
 from tests.inspector.rig import Rig
+from tests.inspector.tools.attention.heads import on
+from tests.inspector.tools.attention.heads import read as attention
+from tests.inspector.tools.interventions.units import sweep
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +26,7 @@ def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def opened(rig: Rig) -> ExportDialog:
-    await rig.press("E")
+    await rig.do("export")
     dialog = rig.app.screen
     assert isinstance(dialog, ExportDialog)
     return dialog
@@ -50,8 +54,8 @@ async def test_a_page_is_written_under_a_name_from_the_text(rig: Rig, tmp_path: 
     assert path(dialog).value == "once-upon-a-time-there-was.html"
     await rig.press("ctrl+s")
     await done(rig)
-    assert rig.status.startswith("Exported ")
-    assert "once-upon-a-time-there-was.html" in rig.status
+    assert rig.status.startswith("Exported once-upon-a-time-there-was.html, "), "a long folder cuts no name"
+    assert rig.status.endswith(f", to {tmp_path}")
     assert not isinstance(rig.app.screen, ExportDialog)
     page = (tmp_path / "once-upon-a-time-there-was.html").read_text()
     assert "Content-Security-Policy" in page
@@ -71,9 +75,53 @@ async def test_the_choice_gives_the_name_its_end(rig: Rig, place: int, end: str,
     await rig.pilot.pause()
     assert rig.status.startswith("Exported ")
     assert (tmp_path / f"mine.{end}").stat().st_size > 20
-    await rig.press("E")
+    await rig.do("export")
     assert isinstance(rig.app.screen, ExportDialog)
     assert rig.app.screen.query_one(Choice).chosen == place  # as it was the last time
+
+
+async def test_what_was_looked_at_is_listed_with_ticks_and_goes_along_where_there_is_one(
+    rig: Rig, tmp_path: Path
+) -> None:
+    await rig.ready(3)
+    step = rig.timeline.steps[1]
+    tokens = step.position + 1
+    await rig.push([attention(step.node, tokens, lambda layer, head: on(2, tokens)), sweep(step.node)])
+    dialog = await opened(rig)
+    ticks = dialog.query_one(Ticks)
+    assert ticks.labels == ("attention", "switched off")
+    assert "✓ attention" in rig.screen_text()
+    await rig.press("down")
+    assert dialog.focused is ticks
+    assert "space tick" in " ".join(rig.screen_text().splitlines()[-1].split())
+    await rig.press("right", "space")
+    assert "○ switched off" in rig.screen_text()
+    await rig.press("ctrl+s")
+    await done(rig)
+    page = (tmp_path / "once-upon-a-time-there-was.html").read_text()
+    assert ("Where the model looked" in page, "switched off alone" in page) == (True, False)
+    dialog = await opened(rig)  # as it was the last time
+    assert dialog.query_one(Ticks).without == {1}
+    await rig.pilot.click(Ticks, offset=(16, 0))
+    assert dialog.query_one(Ticks).without == set()
+    dialog.query_one("#export-what", Choice).chosen = 2  # CSV
+    await rig.pilot.pause()
+    assert "✓" not in rig.screen_text()
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_where_nothing_was_looked_at_the_dialog_says_what_to_do(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await rig.ready()
+    dialog = await opened(rig)
+    assert not dialog.query(Ticks)
+    said = " ".join(rig.screen_text().replace("│", " ").split())
+    assert (
+        "Nothing yet: look at a token with one of these first: 4 h second model, 5 z race, o odds, 3 A"
+        in said
+    )
+    assert "attention, 3 I lens, 3 D contributions, 4 X switched off." in said
 
 
 async def test_a_picture_shows_the_screen_and_not_the_dialog(rig: Rig, tmp_path: Path) -> None:
@@ -192,7 +240,7 @@ async def test_a_session_that_has_gone_meanwhile_is_told(rig: Rig, tmp_path: Pat
 
 
 async def test_before_a_prompt_there_is_nothing_to_export(rig: Rig) -> None:
-    await rig.press("E")
+    await rig.do("export")
     assert not isinstance(rig.app.screen, ExportDialog)
 
 
@@ -223,6 +271,6 @@ async def test_a_lessons_recording_on_show_can_be_its_page(
     await replay.press("ctrl+s")
     await done(replay)
     assert "mine.html" in replay.status
-    assert (tmp_path / "mine.html").read_text() == page(listed.lesson, listed.trace)
+    assert (tmp_path / "mine.html").read_text() == page(listed.lesson, listed.trace, EXPORTS)
     dialog = await opened(replay)  # asked for again
     assert dialog.query_one("#export-what", Choice).chosen == 5

@@ -20,47 +20,72 @@ from engine.protocol import (
     LockstepOpened,
     LockstepRead,
     LockstepSpan,
-    Record,
+    PatchActivations,
+    RaceOpened,
+    RaceStep,
     Step,
 )
 from engine.trace import Entry, save_as
-from inspector.state.inside import Looks
+from inspector.state.inside import InsideViews
 from inspector.state.lockstep import LockstepSoFar
-from inspector.tools.export.documents import FORMATS
+from inspector.state.measured import Measured
+from inspector.tools.export.documents import FORMATS, data
 from inspector.tools.export.recording import Recording, line, read, snapshot
+from inspector.tools.exports import EXPORTS
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
+from tests.inspector.told_batch import DRAWN
 from tests.inspector.tools.attention.heads import on
 from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
-from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, sweep
+from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
 
+Q = "pocket, 4-bit"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
-NAMES = (
-    "Where the model looked", "What each layer would predict", "rather than", "What each part is worth",
-    "With L2 h1 off", "Beside a second model",
-)  # fmt: skip
+BY_PART = {
+    "odds": "What 200 draws came to",
+    "attention": "Where the model looked",
+    "lens": "What each layer would predict",
+    "contributions": "rather than",
+    "switched off": "With L2 h1 off",
+    "patching": "put in from",
+    "second model": "Beside a second model",
+    "race": "With the KV cache and without",
+}
+"""Of each part a heading."""
+NAMES = (*BY_PART.values(), "What each part is worth")
 WITH = (
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
-    "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)",
+    "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
 )  # fmt: skip
 
 
-def looked_at(session: Session, node: int, tokens: int, failed: bool = False) -> list[Record]:
-    """All that can be looked at where a token went through the model."""
+def looked_at(session: Session, node: int, tokens: int, failed: bool = False, model: str = "") -> None:
+    """All that can be looked at where a token went through the model; of the second model what can be of it."""
     broken = CaptureFacts((Check("parts", 1.0, 1e-5),), 3.0, 1.0, "llama")
-    own = {"facts": broken} if failed else {}
+    facts = replace(broken if failed else SEEN, model=model)
+    own = {"facts": facts} if failed or model else {}
     cell = LensCell((LensToken(5, " toys", 0.5),), 1.0, 1)
-    records = [
+    session.records += [
         attention(node, tokens, lambda layer, head: on(2, tokens), **own),
-        LensRead(node, (LensColumn(node, (cell, cell)),), (), broken if failed else SEEN),
+        LensRead(node, (LensColumn(node, (cell, cell)),), (), facts),
         contributions(node, (7, 9), **own),
-        sweep(node, **own),
-        effect(Intervene(node, (STRONGEST,)), **own),
     ]
-    session.records += records
-    return records
+    if not model:
+        session.records += [
+            sweep(node, **own),
+            effect(Intervene(node, (STRONGEST,)), **own),
+            patched(PatchActivations(node, 2, 7, 9, "layer"), **own),
+        ]
+
+
+def measured(session: Session, node: int) -> None:
+    """Draws were counted after a token, and a race was run."""
+    steps = [
+        RaceStep(16 + at, 5, " a", 2.0, 3.0, 2.0 * at, 3.0 * at, 7, 7, 0.0, 1024, 0) for at in range(1, 4)
+    ]
+    session.records += [replace(DRAWN, node=node), RaceOpened(node, 16, 19, 4, "How."), *steps]
 
 
 def beside(session: Session, node: int) -> None:
@@ -68,18 +93,23 @@ def beside(session: Session, node: int) -> None:
     lists = (candidate(1, " cat", 0.5, 1),), (candidate(2, "[/b]", 0.75, 1),)
     span = LockstepSpan(node, 7, 1, 1, " x", b" x", -1.0, -2.0, 1, 1, 1.5, 2.5, 0.693147, 1, 3, False, *lists)
     session.records += [
-        LockstepOpened(facts(), "pocket, 4-bit", "ids"),
+        LockstepOpened(facts(), Q, "ids"),
         LockstepRead(node, 7, (span,), 8, 8, 1.0, 2.0),
     ]
 
 
-def looked(failed: bool = False, tip: bool = False) -> Recording:
+def session_looked_into(failed: bool = False, tip: bool = False) -> Session:
     session = session_of(5)
     step = session.timeline().steps[-1 if tip else 2]
     looked_at(session, step.node, step.position + 1, failed)
     if not failed:
+        measured(session, step.node)
         beside(session, step.node)
-    return line(Recording(session.timeline()))
+    return session
+
+
+def looked(failed: bool = False, tip: bool = False) -> Recording:
+    return line(Recording(session_looked_into(failed, tip).timeline(), parts=EXPORTS))
 
 
 def printed(recording: Recording) -> str:
@@ -96,17 +126,63 @@ def test_all_that_was_looked_at_is_in_the_document_itself_with_its_checks(tip: b
     assert [name for name in (*NAMES, *WITH) if name not in shown] == []
 
 
-def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> None:
+def test_the_report_has_the_same_tables_and_no_drawings() -> None:
+    report = FORMATS["md"].make(looked())
+    text = report.replace("\\", "")
+    assert [name for name in (*NAMES, *WITH) if name not in text] == []
+    assert "| L2 MLP | \\+7.20 |" in report
+    assert "| 1 | **␣toys** |" in report
+    assert [each for each in ("≥0.1", "<svg", "dashed") if each in text] == []
+
+
+@pytest.mark.parametrize("part", BY_PART)
+def test_each_part_goes_along_where_it_is_ticked_and_not_where_it_is_not(part: str) -> None:
+    recording = looked()
+    for shown, there in (([part], [part]), (set(BY_PART) - {part}, set(BY_PART) - {part})):
+        recording.parts = [each for each in EXPORTS if each.name in shown]
+        for text in (printed(recording), FORMATS["md"].make(recording).replace("\\", "")):
+            assert {name for name, heading in BY_PART.items() if heading in text} == set(there)
+    every = data(recording)
+    assert bool(every["inside"]) == (part != "attention")
+    assert bool(every["second"]) == (part != "second model")
+
+
+def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_another() -> None:
     session = session_of(5)
     step = session.timeline().steps[2]
-    looked_at(session, step.node, step.position + 1)
     beside(session, step.node)
+    looked_at(session, step.node, step.position + 1, model=Q)
+    own, other = (
+        line(Recording(session.timeline(), parts=EXPORTS)),
+        line(Recording(session_looked_into().timeline(), parts=EXPORTS)),
+    )
+    named = f"(second model, Q: {Q})"
+    for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
+        assert text.count(named) == 3
+        for name in (
+            "Where the model looked",
+            "What each layer would predict",
+            "Why “␣toys” rather than “[odd]”",
+        ):
+            assert f"{name} {named}" in text
+    assert named not in printed(other)
+    assert data(own)["inside"] == []  # the colours of the text are the session's
+    session.records.append(LockstepOpened(facts(), "another", "ids"))
+    assert "second model, Q" not in printed(line(Recording(session.timeline(), parts=EXPORTS)))
+
+
+def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> None:
+    session = session_looked_into()
     save_as(tmp_path / "a.jsonl", [Entry(record, 0.1) for record in session.records], "test 1")
     timeline = session.timeline()
     running = snapshot(timeline, None, None, "test 1")
-    timeline.of(Looks).sweeps.clear()
+    timeline.of(InsideViews).forget()
     timeline.of(LockstepSoFar).spans.clear()
+    race = timeline.of(Measured).race
+    assert race is not None
+    race.steps.clear()
     for recording in (read(tmp_path / "a.jsonl"), running):
+        recording.parts = EXPORTS
         assert [name for name in NAMES if name not in printed(recording)] == []
 
 
@@ -115,7 +191,7 @@ def test_a_view_whose_check_failed_is_not_on_the_page() -> None:
 
 
 def test_a_session_that_nobody_looked_into_has_no_such_section() -> None:
-    assert printed(line(Recording(session_of(3).timeline()))) == ""
+    assert printed(line(Recording(session_of(3).timeline(), parts=EXPORTS))) == ""
 
 
 def test_the_map_of_a_large_model_stays_small_and_a_made_up_one_too() -> None:
@@ -123,15 +199,32 @@ def test_the_map_of_a_large_model_stays_small_and_a_made_up_one_too() -> None:
     step = session.timeline().steps[2]
     swept = sweep(step.node, layers=94, heads=64)
     session.records.append(swept)
-    page = FORMATS["html"].make(line(Recording(session.timeline())))
+    page = FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
     assert len(page) < 300_000
     assert "L88" in page
     far = replace(swept.units[0], intervention=replace(swept.units[0].intervention, layer=10**9))
     nothing = replace(swept.units[1], kl_bits=float("nan"))
     session.records[-1] = replace(swept, units=(far, nothing))
-    page = FORMATS["html"].make(line(Recording(session.timeline())))
+    page = FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
     assert "L1000000001" in page
     assert len(page) < 200_000
+
+
+def test_what_was_put_in_a_long_text_and_many_draws_stay_small() -> None:
+    session = session_of(5)
+    node = session.timeline().steps[2].node
+    empty = len(FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS))))
+    many = tuple(replace(DRAWN.outcomes[0], id=id) for id in range(5000))
+    steps = [RaceStep(at, 5, " a", 2.0, 3.0, 2.0, 3.0, 7, 7, 0.0, 1024, 0) for at in range(17, 4097)]
+    session.records += [
+        patched(PatchActivations(node, 2, 7, 9, "layer"), columns=4000),
+        replace(DRAWN, node=node, outcomes=many),
+        RaceOpened(node, 16, 4096, 4, "How."),
+        *steps,
+    ]
+    page = FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    assert len(page) - empty < 120_000
+    assert "4,976" in page or "others" in page
 
 
 # ---- in a browser -------------------------------------------------------------------------------

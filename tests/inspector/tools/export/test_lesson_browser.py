@@ -9,6 +9,7 @@ import pytest
 
 from inspector.lessons.catalogue import shipped
 from inspector.tools.export.lesson_page import ShownBeat, page, shown
+from inspector.tools.exports import EXPORTS
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.export.test_lesson_page import IMAGE, recorded
 
@@ -112,8 +113,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[ShownBeat], 
     folder = tmp_path_factory.mktemp("lesson")
     listed = recorded(folder)
     path = folder / "page.html"
-    path.write_text(page(listed.lesson, listed.trace), encoding="utf-8")
-    return shown(listed.lesson, listed.trace), path.as_uri()
+    path.write_text(page(listed.lesson, listed.trace, EXPORTS), encoding="utf-8")
+    return shown(listed.lesson, listed.trace, EXPORTS), path.as_uri()
 
 
 @pytest.fixture
@@ -175,9 +176,9 @@ def test_it_is_gone_through_by_keys(reader: Reader) -> None:
 def test_a_shipped_lesson_is_gone_through(browser: Browser, tmp_path: Path) -> None:
     listed = shipped()[0]
     path = tmp_path / "page.html"
-    path.write_text(page(listed.lesson, listed.trace), encoding="utf-8")
+    path.write_text(page(listed.lesson, listed.trace, EXPORTS), encoding="utf-8")
     browser.open(path.as_uri())
-    reader = Reader(browser, shown(listed.lesson, listed.trace))
+    reader = Reader(browser, shown(listed.lesson, listed.trace, EXPORTS))
     for number, each in enumerate(reader.beats):
         guess = reader.guess(number, right=False)
         if each.beat.question is not None:

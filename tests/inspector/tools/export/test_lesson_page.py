@@ -20,9 +20,11 @@ from inspector.lessons.catalogue import Listed, of_recording, recording_of, ship
 from inspector.lessons.headless import record
 from inspector.lessons.lesson import Beat
 from inspector.lessons.reading import read
+from inspector.main.elements import element, row, written
 from inspector.state.timeline import Timeline
-from inspector.tools.export.lesson_page import done, page, race, shown
-from inspector.tools.export.markup import element, row, written
+from inspector.tools.export.lesson_page import done, page, shown
+from inspector.tools.exports import EXPORTS
+from inspector.tools.race.evidence import RACE_PART
 from tests.inspector.tools.export.test_documents import BLOCKED, command
 
 IMAGE = "<img src=x onerror=pwned=1>"
@@ -167,8 +169,8 @@ class Outline(HTMLParser):
 
 @pytest.mark.parametrize("listed", shipped(), ids=lambda listed: listed.lesson.id)
 def test_the_page_has_each_beat_and_its_one_answer(listed: Listed) -> None:
-    beats = shown(listed.lesson, listed.trace)
-    html = page(listed.lesson, listed.trace)
+    beats = shown(listed.lesson, listed.trace, EXPORTS)
+    html = page(listed.lesson, listed.trace, EXPORTS)
     text = "".join(Outline(html).texts)
     assert len(beats) == len(listed.lesson.beats) == html.count('class="beat"')
     assert [int(each) for each in re.findall(r'data-right="(\d)"', html)] == [
@@ -185,7 +187,7 @@ def test_the_page_has_each_beat_and_its_one_answer(listed: Listed) -> None:
 
 
 def test_no_text_becomes_markup(hostile: Listed) -> None:
-    html = page(hostile.lesson, hostile.trace)
+    html = page(hostile.lesson, hostile.trace, EXPORTS)
     outline = Outline(html)
     assert outline.open == []
     assert outline.names.count("script") == outline.names.count("style") == 1
@@ -200,7 +202,7 @@ def test_no_text_becomes_markup(hostile: Listed) -> None:
 
 
 def test_what_is_to_be_predicted_is_not_in_the_view_before(hostile: Listed) -> None:
-    _, draw, rank, beams, doing = shown(hostile.lesson, hostile.trace)
+    _, draw, rank, beams, doing = shown(hostile.lesson, hostile.trace, EXPORTS)
     before = written(draw.before)
     assert "The text is hidden" in before
     assert "▶" not in before
@@ -224,9 +226,9 @@ def test_a_race_is_drawn_and_told() -> None:
         )
         for tokens in range(17, 33)
     ]
-    html = "".join(map(written, race(Timeline(), steps, Beat("", 1))))
+    html = "".join(map(written, RACE_PART.beat(Timeline(), steps, Beat("", 1))))
     assert ("<path" in html, "17.0 ms" in html, "32.0 ms" in html, "The same tokens" in html) == (True,) * 4
-    assert list(race(Timeline(), [], Beat("", 1))) == []
+    assert list(RACE_PART.beat(Timeline(), [], Beat("", 1))) == []
 
 
 def test_an_element_keeps_the_order_of_texts_and_elements() -> None:
@@ -248,7 +250,7 @@ def test_what_is_done_is_told_in_words() -> None:
 def test_the_command_takes_number_name_file_and_recording(hostile: Listed, tmp_path: Path) -> None:
     out = tmp_path / "out.html"
     first = shipped()[0]
-    own = page(first.lesson, first.trace)
+    own = page(first.lesson, first.trace, EXPORTS)
     for arguments in ([first.lesson.id], ["1"], [str(first.path)], [str(first.trace)], ["--lesson", "1"]):
         assert main(["export", *arguments, "--force", "-o", str(out)]) == 0
         assert out.read_text(encoding="utf-8") == own

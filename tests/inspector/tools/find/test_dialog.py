@@ -18,7 +18,7 @@ from tests.inspector.painting import Terminal, painting
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.sampler.test_what_if_real import until
 
-SEVERAL = " A text may take several tokens: leave, and press a to type it."
+SEVERAL = " A text may take several tokens: leave, and press 1 a to type it."
 NOT_KEPT = Failure("FindTokens", "The logits here were not kept.", "Compute them again.")
 
 

@@ -143,7 +143,7 @@ async def held(rig: Rig, reading: GrammarReading = OPEN) -> None:
 @pytest.mark.parametrize("size", SIZES[:2])
 async def test_the_panel_shows_what_is_expected_and_warns(rig: Rig, size: tuple[int, int]) -> None:
     await held(rig)
-    await rig.press("semicolon")
+    await rig.press("j")
     question = await asked(rig)
     assert (question.node, question.grammar) == (rig.timeline.before, DIGITS)
     await rig.push([GrammarExpected(question.node, OPEN, EXPECTED), Ended("ReadGrammar")])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from engine.protocol import (
     Ended,
@@ -25,14 +26,15 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
-from inspector.state.inside import Looks
+from inspector.main.inside.screen import TITLED, part_shown
+from inspector.state.inside import InsideViews
+from inspector.tools.interventions.cells import NOTHING, figure
 from inspector.tools.interventions.patching import PatchingScreen
-from inspector.tools.interventions.screen import InterventionsScreen
+from inspector.tools.interventions.screen import InterventionsScreen, strongest_line
 from inspector.tools.interventions.tool import MEASURES, step_of
-from inspector.tools.interventions.unit_map import NOTHING, figure
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
-from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, patched, sweep
+from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, floats, patched, sweep
 
 MLP = Intervention("mlp", 0)
 
@@ -82,13 +84,24 @@ async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: t
         assert "-2.50" in text
 
 
+@pytest.mark.parametrize(
+    ("size", "names"), [((120, 40), ("-+ scale", "w this token")), ((80, 24), ("w this token",))]
+)
+async def test_the_line_of_keys_has_room_for_the_scope(
+    rig: Rig, size: tuple[int, int], names: tuple[str, ...]
+) -> None:
+    await opened(rig)
+    line = rig.screen_text().rstrip().splitlines()[-1]
+    assert [name for name in names if name not in line] == []
+
+
 async def test_the_cursor_goes_through_layers_and_units(rig: Rig) -> None:
     await opened(rig)
     await rig.press("down", "right_square_bracket", "right_square_bracket", "right_square_bracket")
     await rig.end("Intervene", cancelled=True)
     await told(rig)
     assert asked(rig).interventions == (MLP,)
-    assert "L1 MLP off, this token" in rig.screen_text()
+    assert "L1 MLP off, this token" in rig.said()
     await rig.press("right_square_bracket", "right_square_bracket", "up", "up")
     assert "L2 h1 off, this token" in rig.screen_text(), "they go round, and the last layer is the last"
     assert rig.engine.names.count("SweepHeads") == 1
@@ -96,7 +109,7 @@ async def test_the_cursor_goes_through_layers_and_units(rig: Rig) -> None:
 
 async def test_units_are_switched_off_together_scaled_and_in_the_whole_context(rig: Rig) -> None:
     screen = await opened(rig)
-    await rig.press("space", "plus", "down", *["right_square_bracket"] * 3, "space", "s")
+    await rig.press("a", "plus", "down", *["right_square_bracket"] * 3, "a", "w")
     await rig.end("Intervene", cancelled=True)
     assert asked(rig).scope == "context"
     assert [each.label for each in asked(rig).interventions] == ["L2 h1 x0.5", "L1 MLP"]
@@ -107,7 +120,7 @@ async def test_units_are_switched_off_together_scaled_and_in_the_whole_context(r
     assert "The whole path runs anew" in text
     await rig.press("minus", "plus", "plus", "plus")
     assert screen.control.together[MLP] == 2.0
-    await rig.press("space", "c")
+    await rig.press("a", "delete")
     assert not screen.control.together
     assert screen.control.interventions(sweep(1)) == (MLP,)
 
@@ -122,10 +135,11 @@ async def test_m_colours_by_the_logit_with_its_sign(rig: Rig) -> None:
     assert "colour: logit" in text
 
 
+@pytest.mark.screen(size=(160, 40))
 async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: Rig) -> None:
     screen = await opened(rig)
     node = screen.node
-    await rig.press("h")
+    await rig.press("g")
     assert rig.app.screen is rig.app.main
     held = rig.engine.last(HoldInterventions)
     assert isinstance(held, HoldInterventions)
@@ -137,14 +151,16 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     await rig.push([rig.session.step(origin="intervened")])
     assert rig.timeline.under == (STRONGEST,)
     assert "under L2 h1 off" in rig.screen_text().splitlines()[0]
-    assert rig.status.startswith("Under L2 h1 off (X then r releases)")
-    await rig.press("t")
+    assert rig.status.startswith("Under L2 h1 off (4 X then x releases)")
+    await rig.push([rig.session.finish("length", "7 tokens")])
+    assert rig.status == "Under L2 h1 off (4 X then x releases). Finished: length; r runs on"
+    await rig.do("tree")
     assert "intervened" in rig.screen_text()
     assert "· L2 h1 off" in rig.screen_text()
     await rig.press("X")
     await rig.push([Failure("SweepHeads", "For the model's own.", "Go there."), Ended("SweepHeads")])
-    assert "r releases" in rig.screen_text()
-    await rig.press("r")
+    assert "x releases" in rig.screen_text()
+    await rig.press("x")
     released = rig.engine.last(HoldInterventions)
     assert isinstance(released, HoldInterventions)
     assert released.interventions == ()
@@ -161,7 +177,7 @@ class Large(Session):
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+@pytest.mark.parametrize("size", [(240, 40), (120, 40), (80, 24)])
 async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_asked_for(
     rig: Rig, size
 ) -> None:
@@ -178,7 +194,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     await told(rig)
     text = rig.screen_text()
     assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
-    assert "Each part switched off alone" in text
+    assert re.search("Each part (switched )?off alone", text)
     layer = screen.control.unit(screen._swept).layer
     assert f"heads of L{layer + 1}" in text
     await rig.press("enter")
@@ -196,11 +212,13 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     await rig.push([replace(every, units=tuple(own)), Ended("SweepHeads")])
     text = rig.screen_text()
     assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
-    assert "Each head and part switched off alone" in text
+    assert re.search("Each head and part (switched )?off alone", text)
     assert f"heads of L{layer + 1}" not in text
-    assert ("   attn" in text) == (size[0] == 120), "the parts keep their numbers where there is room"
+    assert ("   attn" in text) == (size[0] == 240), "the parts keep their numbers where there is room"
     assert len(screen.answer.units) == 94 * 3 + 64
-    assert len(rig.timeline.of(Looks).sweeps[screen.node].units) == 94 * 3 + 64, "the page of E has them too"
+    assert len(rig.timeline.of(InsideViews).sweeps[screen.node].units) == 94 * 3 + 64, (
+        "the page of E has them too"
+    )
     await rig.press("up")
     assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
     await rig.press("enter", "escape")
@@ -236,7 +254,7 @@ async def test_the_tree_names_the_interventions_of_every_branch_below_them_apart
     step = rig.timeline.steps[-1]
     other = next(each.id for each in step.choice.candidates if each.id != step.id)
     await rig.push([rig.session.move(step.parent), rig.session.step(other, "intervened")])
-    await rig.press("t")
+    await rig.do("tree")
     lines = [row for row in rig.screen_text().splitlines() if "· L2" in row]
     assert len(lines) == 3, "the branch, and both that part below it"
     assert not any("offintervened" in row or "…intervened" in row for row in lines)
@@ -244,10 +262,10 @@ async def test_the_tree_names_the_interventions_of_every_branch_below_them_apart
         assert all("· L2 h1 off  " in row for row in lines)
 
 
+@pytest.mark.screen(size=(96, 40))
 async def test_compare_names_the_interventions_of_the_side_that_is_under_them(rig: Rig) -> None:
     await held(rig)
-    await rig.press("c")
-    await rig.pilot.pause()
+    await rig.do("compare")
     head = next(row for row in rig.screen_text().splitlines() if "this path" in row)
     assert "this path · L2 h1 off · 14 tokens" in head
     assert "the other · 13 tokens" in head
@@ -266,11 +284,11 @@ async def test_a_failed_check_and_a_refusal_are_sentences(rig: Rig) -> None:
     await rig.ready()
     await rig.press("X")
     await rig.push([sweep(rig.timeline.before, FAILED), Ended("SweepHeads")])
-    text = rig.screen_text()
+    text = rig.said()
     assert "“as one alone” failed for the architecture llama" in text
     assert "1.25" not in text
     assert "Intervene" not in rig.engine.names
-    await rig.press("h", "space", "m", "up")
+    await rig.press("g", "a", "m", "up")
     assert "HoldInterventions" not in rig.engine.names
     await rig.press("left")
     await rig.push([sweep(rig.timeline.before), Ended("SweepHeads")])
@@ -313,7 +331,7 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
     assert "12.50 %" in replay.screen_text()
     await replay.press("down")
     assert "L1 h1 off: this was not recorded" in replay.screen_text()
-    await replay.press("h")
+    await replay.press("g")
     assert "A recording computes nothing" in replay.status
     assert replay.engine.sent == []
 
@@ -329,7 +347,7 @@ async def patching(rig: Rig) -> PatchActivations:
     await rig.push(rig.session.choose(parent, other.id))
     await rig.push([rig.session.step()])
     rig.engine.sent.clear()
-    await rig.press("X", "p")
+    await rig.press("X", "P")
     assert isinstance(rig.app.screen, PatchingScreen)
     await rig.end("SweepHeads", cancelled=True)
     question = rig.engine.last(PatchActivations)
@@ -360,6 +378,26 @@ async def test_another_branch_of_equal_length_is_put_in(rig: Rig, size: tuple[in
     assert last.part == "attention"
 
 
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 22), (60, 34)])
+async def test_of_a_large_map_what_is_shown_is_told_and_the_cursor_pages(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    question = await patching(rig)
+    small = patched(question)
+    large = replace(
+        small,
+        layers=tuple(range(94)),
+        shares=floats([0.0] * (94 * len(small.columns)), (94, len(small.columns))),
+    )
+    await rig.push([large, Ended("PatchActivations")])
+    first, last = map(int, re.findall(r"Shown: layers (\d+) to (\d+) of 94", rig.screen_text())[0])
+    assert first == 1
+    assert last - first + 1 == len(re.findall(r"(?m)^│ *L\d+ +[-·.\d]", rig.answer_text()))
+    await rig.press(*["up"] * 93)
+    assert re.search(r"Shown: layers \d+ to 94 of 94", rig.screen_text())
+
+
 async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> None:
     question = await patching(rig)
     await rig.push([patched(question), Ended("PatchActivations")])
@@ -373,14 +411,14 @@ async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> 
     await rig.push([refusal, Ended("PatchActivations")])
     assert "Choose a node as deep." in rig.screen_text()
     assert "(2 of 2)" in rig.screen_text()
-    await rig.press("p")
+    await rig.press("X")
     assert isinstance(rig.app.screen, InterventionsScreen)
 
 
 async def test_without_a_source_the_page_says_how_to_get_one(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("percent_sign")
-    assert "give this prompt with a word changed" in rig.screen_text()
+    await rig.do("patching")
+    assert "e edits this text; change a word of it" in rig.said()
     assert rig.engine.names == []
 
 
@@ -412,7 +450,7 @@ async def test_a_real_model_is_held_and_released() -> None:
 
         await idle()
         own = app.controller.timeline.tip
-        await pilot.press("X")
+        await pilot.press("4", "X")
         await idle()
         await idle()
         screen = app.screen
@@ -424,7 +462,7 @@ async def test_a_real_model_is_held_and_released() -> None:
         assert tried is not None
         unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
         assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
-        await pilot.press("h")
+        await pilot.press("g")
         await idle()
         timeline = app.controller.timeline
         assert timeline.under == tried.interventions
@@ -433,7 +471,32 @@ async def test_a_real_model_is_held_and_released() -> None:
         await pilot.press("space")
         await idle()
         assert timeline.under == tried.interventions
-        await pilot.press("X", "r")
+        await pilot.press("4", "X", "x")
         await idle()
         assert app.controller.timeline.tip == own
         assert app.controller.timeline.under == ()
+
+
+@pytest.mark.parametrize("size", [(100, 30)])
+async def test_where_it_is_narrow_no_number_is_cut_and_the_strongest_unit_stays(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    screen = await opened(rig)
+    answer = screen.answer
+    assert answer is not None
+    measure = screen.control.measure
+    most = max(answer.units, key=lambda each: abs(measure.value(each)))
+    for width in (16, 24, 30, 36, 44, 80):
+        assert most.intervention.label in strongest_line(answer, measure, width)
+    assert cell_len(screen.heading(answer)) <= screen.area.width - TITLED
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [
+        (49, "Shown: layers 7 to 15 of 94, heads 27 to 64 of 64"), (48, "Shown: layers 7-15 of 94, heads 27-64 of 64"),
+        (43, "Shown: layers 7-15 of 94, heads 27-64 of 64"), (42, "Shown: l7-15/94 h27-64/64"),
+    ],
+)  # fmt: skip
+def test_the_part_of_a_map_that_is_shown_is_told_in_words_as_long_as_they_fit(width: int, words: str) -> None:
+    assert part_shown(width, ("layers", range(6, 15), 94), ("heads", range(26, 64), 64)) == words

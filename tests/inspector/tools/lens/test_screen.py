@@ -15,7 +15,17 @@ from engine.protocol import CaptureFacts, Check, Failure, LensCell, LensColumn, 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import truncate_middle
-from inspector.tools.lens.screen import CELL, MEASURES, LensScreen, _grid, is_rough, layout, place, share
+from inspector.tools.lens.screen import (
+    CELL,
+    MEASURES,
+    LensScreen,
+    LensTable,
+    _grid,
+    is_rough,
+    layout,
+    place,
+    share,
+)
 from tests.inspector.rig import Rig
 
 LAYERS = 4
@@ -58,13 +68,14 @@ async def opened(rig: Rig, **how: object) -> LensScreen:
 
 def row(rig: Rig, label: str) -> str:
     """The line of a layer."""
-    return next(line for line in rig.screen_text().splitlines() if line.strip("│ ").startswith(label))
+    return next(line for line in rig.answer_text().splitlines() if line.strip("│ ").startswith(label))
 
 
+@pytest.mark.screen(size=(98, 40))
 async def test_layers_stand_upwards_with_their_token_probability_and_mark(rig: Rig) -> None:
     await opened(rig)
     assert rig.engine.names == ["ReadLens"]
-    lines = rig.screen_text().splitlines()
+    lines = rig.answer_text().splitlines()
     places = [
         next(n for n, line in enumerate(lines) if f" {name}" in line) for name in ("4  ", "3  ", "~  1")
     ]
@@ -79,13 +90,14 @@ async def test_layers_stand_upwards_with_their_token_probability_and_mark(rig: R
     assert "rough" in rig.screen_text()
 
 
+@pytest.mark.screen(size=(98, 40))
 async def test_the_cursor_goes_through_the_layers_and_shows_the_whole_list(rig: Rig) -> None:
     screen = await opened(rig)
     assert "After layer 4: “␣end” is rank 1; entropy 1.00 bits" in rig.screen_text()
     await rig.press("down", "down")
     text = rig.screen_text()
     assert "After layer 2" in text
-    assert "1\u2009998; entropy 3.00 bits" in text
+    assert "1,998; entropy 3.00 bits" in text
     assert "50.00 %" in text
     await rig.press(*["down"] * 9)
     assert "At the embedding" in rig.screen_text()
@@ -101,13 +113,26 @@ async def test_a_followed_token_has_its_probability_and_rank_beside_each_layer(r
     assert asked.followed[0] == rig.timeline.taken
     first = rig.screen_text()
     assert "30 %  #47" in row(rig, "3")
-    await rig.press("f")
+    await rig.press("t")
     assert screen.choices.followed == asked.followed[1]
     assert first != rig.screen_text()
     assert "follows" in rig.screen_text()
-    assert rig.engine.names == ["ReadLens"], "the answer has all that f goes through"
-    await rig.press(*["f"] * (len(asked.followed) - 1))
+    assert rig.engine.names == ["ReadLens"], "the answer has all that t goes through"
+    await rig.press(*["t"] * (len(asked.followed) - 1))
     assert screen.choices.followed == asked.followed[0]
+
+
+async def test_the_name_of_a_followed_token_is_not_cut_where_it_has_room(rig: Rig) -> None:
+    view = (await opened(rig)).view
+    columns = (LensColumn(1, tuple(cell(layer, (7,), 3) for layer in range(LAYERS + 1))),)
+    for name, head in (
+        ("␣end", "follows “␣end”"),
+        ("␣little", "“␣little”"),
+        ("␣grandmother", "“␣grandmother”"),
+    ):
+        table = LensTable(columns, ["a"], MEASURES[0], 0, 0, name)
+        text = "".join(segment.text for segment in table.draw(view, 56, 9)[0])
+        assert text.endswith(head.ljust(15)), text
 
 
 async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
@@ -121,6 +146,7 @@ async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
     assert highlighted.id in asked.followed
 
 
+@pytest.mark.screen(size=(240, 40))
 async def test_a_token_that_the_answer_lacks_is_asked_for(rig: Rig) -> None:
     screen = await opened(rig)
     screen.choices.followed = 999
@@ -161,9 +187,26 @@ async def test_walking_asks_about_another_token(rig: Rig) -> None:
     assert rig.engine.names == ["ReadLens", "ReadLens"], "what is known is not asked again"
 
 
+async def test_beside_the_text_it_says_in_sentences_what_a_cell_is_where_they_fit_under_the_list(
+    rig: Rig,
+) -> None:
+    await opened(rig)
+    asked = answer(rig)
+    top = tuple(LensToken(place, f" t{place}", 0.1) for place in range(10))
+    columns = tuple(
+        replace(column, cells=tuple(replace(each, top=top) for each in column.cells))
+        for column in asked.columns
+    )
+    await rig.press("left")
+    await rig.push([replace(answer(rig), columns=columns)])
+    await rig.end("ReadLens")
+    assert "10 ␣t9" in rig.said()
+    assert "so what they seem to say is a hint at most." in rig.said()
+
+
 async def test_a_failed_check_takes_the_table_away_and_a_failure_says_so(rig: Rig) -> None:
     await opened(rig, facts=replace(FACTS, checks=(Check("lens", 0.5, 1e-5, "the last layer"),)))
-    text = rig.screen_text()
+    text = rig.said()
     assert "“lens = logits” failed for the architecture llama" in text
     assert "[odd]" not in text
     await rig.press("left")
@@ -173,7 +216,7 @@ async def test_a_failed_check_takes_the_table_away_and_a_failure_says_so(rig: Ri
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize(("size", "columns"), [((120, 40), 6), ((80, 24), 4), ((40, 12), 1)])
+@pytest.mark.parametrize(("size", "columns"), [((240, 40), 6), ((120, 40), 2), ((80, 24), 4), ((40, 12), 1)])
 async def test_every_size_has_the_last_columns_and_the_followed_token(rig: Rig, size, columns) -> None:
     await opened(rig)
     assert row(rig, "4").count("90 %") == columns
@@ -215,7 +258,7 @@ async def test_a_real_model_is_read() -> None:
                     await asyncio.sleep(0.05)
 
         await idle()
-        await pilot.press("I")
+        await pilot.press("3", "I")
         await idle()
         await pilot.pause()
         screen = app.screen
@@ -248,7 +291,7 @@ async def test_the_lens_of_a_deep_model_says_which_layers_are_shown(rig: Rig, si
     assert found is not None
     first, last = map(int, found.groups())
     drawn = {
-        int(name) for line in rig.screen_text().splitlines() for name in re.findall(r"^[│ ~]+(\d+) ", line)
+        int(name) for line in rig.answer_text().splitlines() for name in re.findall(r"^[│ ~]+(\d+) ", line)
     }
     assert set(range(first, last + 1)) <= drawn
     await rig.press(*["down"] * 94)

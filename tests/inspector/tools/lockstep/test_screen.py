@@ -10,14 +10,19 @@ import pytest
 from engine import protocol
 from engine.protocol import (
     Candidate,
+    CaptureFacts,
+    ExplainSecond,
     Failure,
     FollowSecond,
+    LensRead,
+    LockstepMemory,
     LockstepOpened,
     LockstepRead,
     LockstepSpan,
     Measuring,
     OpenLockstep,
     PartWays,
+    ReadLens,
     ReadLockstep,
     Step,
     Take,
@@ -26,11 +31,22 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from engine.trace import save_as
+from inspector.main.dialogs.model import ModelList, Offer
+from inspector.scales import size
+from inspector.state.inside import InsideViews
 from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.compare.screen import CompareScreen
-from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, span_words, ways_words
+from inspector.tools.interventions.screen import InterventionsScreen
+from inspector.tools.lens.screen import LensScreen
+from inspector.tools.lens.tool import LensActions
+from inspector.tools.lockstep.dialog import SecondModelDialog
+from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, LockstepText, span_words, ways_words
+from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector import fakes
+from tests.inspector.explanations import explained
+from tests.inspector.panels_app import on_screen
+from tests.inspector.panels_app import shown as panel_shown
 from tests.inspector.rig import Rig
 
 SECOND = LockstepOpened(fakes.facts(), "pocket [b]4-bit", "ids")
@@ -67,7 +83,10 @@ def read(rig: Rig, kls: dict[int, float] | None = None, flips: tuple[int, ...] =
 async def opened(rig: Rig) -> LockstepScreen:
     """On the screen with a second model, before anything was read."""
     await rig.ready()
-    await rig.press("h", "4")
+    await rig.press("h")
+    screen = rig.app.screen
+    assert isinstance(screen, LockstepScreen)
+    screen.control.open(rig.app.controller.setup.load, 4)
     await rig.push([SECOND])
     await rig.end("OpenLockstep")
     await rig.pilot.pause()
@@ -79,18 +98,183 @@ async def test_without_a_second_model_it_says_how_to_get_one(rig: Rig) -> None:
     await rig.ready()
     await rig.press("h")
     assert "There is no second model to compare with." in rig.screen_text()
+    assert "Press o to open a second model beside this one" in rig.screen_text()
     await rig.press("b")
     assert "There is no second model yet" in rig.screen_text()
     assert rig.engine.sent == []
-    await rig.press("8")
-    command = rig.engine.last(OpenLockstep)
-    assert isinstance(command, OpenLockstep)
-    assert (command.bits, command.against) == (8, rig.app.controller.setup.load)
+    assert "Press o to open one beside it" in rig.screen_text()
+    await rig.press("4")
+    assert rig.engine.sent == []  # the digits are the tabs'
+
+
+async def chosen(rig: Rig, typed: str = "", downs: int = 0) -> SecondModelDialog:
+    """In the dialog, once it has listed the models, with something typed and a row highlighted."""
+    await rig.ready()
+    await rig.press("h", "o")
+    dialog = rig.app.screen
+    assert isinstance(dialog, SecondModelDialog)
+    await rig.until(lambda: dialog._read)
+    dialog.query_one("#model-name", SafeInput).value = typed
+    await rig.pilot.pause()
+    await rig.press(*["down"] * downs)
+    return dialog
+
+
+@pytest.mark.parametrize(("downs", "bits"), [(0, 8), (1, 4)])
+async def test_this_model_in_fewer_bits_is_chosen_in_a_dialog(
+    rig: Rig, models: Path, downs: int, bits: int
+) -> None:
+    await chosen(rig, downs=downs)
+    text = rig.screen_text()
+    for shown in ("this model in 8 bits", "this model in 4 bits", "this model with an adapter …", "pocket"):
+        assert shown in text
+    needed = int(fakes.facts().parameters * (bits / 8 + 2 * 2 / 64))
+    assert f"about {size(needed)} beside the" in text
+    before = rig.timeline.tip, len(rig.timeline.items)
+    await rig.press("enter")
+    assert rig.engine.sent == [OpenLockstep(rig.app.controller.setup.load, bits)]
+    assert isinstance(rig.app.screen, LockstepScreen)
+    assert (rig.timeline.tip, len(rig.timeline.items)) == before
+
+
+async def test_loading_tells_memory_and_progress_and_can_be_stopped(rig: Rig, models: Path) -> None:
+    await chosen(rig)
+    await rig.press("enter")
+    await rig.push([LockstepMemory(400 * 2**20, 70 * 2**20, 2**30)])
     await rig.push([Measuring("OpenLockstep", 3, 74, "weights w")])
-    assert "weights w 3/74" in rig.screen_text()
-    await rig.push([Failure("OpenLockstep", "No [b]room.", "Close something.")])
+    text = f"{rig.answer_words()} {rig.screen_text()}"
+    for shown in (
+        "The second model is loading; the session stays as it is.",
+        "It takes about 70 MiB beside 400 MiB; 1 GiB were free. x stops it.",
+        "weights w 3/74",
+        "x stop",
+    ):
+        assert shown in text
+    command = rig.engine.last(OpenLockstep)
+    await rig.press("x")
+    assert rig.engine.cancelled(command)
+    await rig.end("OpenLockstep", cancelled=True)
+    assert "The loading was stopped: there is no second model." in rig.screen_text()
+    assert "Press o to choose another one." in rig.screen_text()
+    await rig.press("x")
+    assert "No second model is being loaded" in rig.screen_text()
+
+
+async def test_a_failure_is_said_in_the_screen_with_what_to_do(rig: Rig, models: Path) -> None:
+    await chosen(rig, "/no/such/place")
+    await rig.press("enter")
+    assert rig.engine.sent == [OpenLockstep(replace(rig.app.controller.setup.load, model="/no/such/place"))]
+    await rig.push([Failure("OpenLockstep", "No [b]model.", "Give a directory.")])
     await rig.end("OpenLockstep")
-    assert "No [b]room. Close something." in rig.screen_text()
+    text = rig.screen_text()
+    assert "No [b]model." in text
+    assert "Give a directory. Press o to choose another one." in text
+
+
+async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    dialog = await chosen(rig)
+    await rig.press("down", "down", "enter")
+    assert rig.app.screen is dialog
+    assert "Type the adapter's directory" in rig.screen_text()
+    dialog.query_one("#model-name", SafeInput).value = str(tmp_path)
+    await rig.pilot.pause()
+    assert isinstance(dialog.query_one(ModelList).chosen, Offer)
+    await rig.press("enter")
+    load = rig.app.controller.setup.load
+    assert rig.engine.sent == [OpenLockstep(replace(load, adapter_path=str(tmp_path)))]
+
+
+async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([read(rig, {4: 0.75, 6: 0.25, 7: 0.5}, flips=(4,))])
+    await rig.end("ReadLockstep")
+    line = next(line for line in rig.screen_text().splitlines() if "differ most (g)" in line)
+    assert [part.split()[0] for part in line.split(": ")[1].split("  ")] == ["5", "8", "7"]
+    assert "1.08≠" in line
+    for slot in (4, 7, 6, 4):
+        await rig.press("g")
+        assert rig.timeline.slot == slot
+    screen = rig.app.screen
+    assert isinstance(screen, LockstepScreen)
+    screen.differing.post_message(LockstepText.SlotClicked(7))
+    await rig.until(lambda: rig.timeline.slot == 7)
+
+
+@pytest.mark.parametrize(("key", "second"), [("i", False), ("I", True)])
+async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
+    rig: Rig, key: str, second: bool
+) -> None:
+    await opened(rig)
+    await rig.push([read(rig, {4: 0.75})])
+    await rig.end("ReadLockstep")
+    await rig.press("g", key)
+    await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+    asked = rig.engine.last(ReadLens)
+    assert isinstance(asked, ReadLens)
+    assert (asked.node, asked.second) == (rig.timeline.items[3].node, second)
+    assert ("Q pocket [b]4-bit · " if second else "P pocket · ") in rig.screen_text()
+    if second:
+        assert {2, 3} <= set(asked.followed)  # of Q's candidates
+    await rig.push([Failure("ReadLens", "No.", "Go back.")])
+    await rig.end("ReadLens")
+    await rig.press("j")
+    other = rig.engine.last(ReadLens)
+    assert isinstance(other, ReadLens)
+    assert other.second is not second
+    assert ("P pocket · " if second else "Q pocket [b]4-bit · ") in rig.screen_text()
+    await rig.push([Failure("ReadLens", "No.", "Go back.")])
+    await rig.end("ReadLens")
+    await rig.do("interventions")
+    await rig.until(lambda: isinstance(rig.app.screen, InterventionsScreen))
+    assert "P pocket · " in rig.screen_text()  # what is changed is changed in the session's
+    await rig.press("j")
+    assert "in the session's model alone" in rig.screen_text()
+
+
+async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([read(rig)])
+    await rig.end("ReadLockstep")
+    await rig.press("Y")
+    await rig.until(lambda: rig.app.screen is rig.app.main)
+    asked = rig.engine.last(ExplainSecond)
+    assert isinstance(asked, ExplainSecond)
+    assert asked.node == rig.timeline.before
+    assert "Q pocket [b]4-bit" in rig.screen_text()
+    assert "The second model runs." in rig.screen_text()
+    now = rig.timeline.distribution
+    assert now is not None
+    other = next(each for each in now.candidates if each.id != now.picked)
+    theirs = replace(now, picked=other.id)
+    told = replace(explained(theirs), node=asked.node, model=SECOND.title)
+    await rig.push([protocol.addressed(told, asked.id)])
+    await rig.end("ExplainSecond")
+    text = " ".join(rig.screen_text().replace("│", " ").split())
+    assert "With the same settings and the same draw P takes" in text
+    assert "Q pocket [b]4-bit · Why" in text
+    await rig.press("j")
+    assert "P pocket · Why" in rig.screen_text()
+    await rig.press("h", "y")
+    await rig.until(lambda: rig.app.screen is rig.app.main)
+    assert "P pocket · Why" in rig.screen_text()  # it was open, and stays
+
+
+async def test_a_model_with_other_tokens_has_no_inside_along_these(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([replace(SECOND, aligned="bytes")])
+    for key in ("Y", "I"):
+        await rig.press(key)
+        assert isinstance(rig.app.screen, LockstepScreen)
+        assert "Q has other tokens" in rig.screen_text()
+
+
+async def test_without_a_second_model_the_keys_of_either_say_so(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("2", "j")
+    assert "There is no second model to explain: 4 h opens one" in rig.status
+    await rig.press("I", "j")
+    assert "There is no second model to look at: esc, then 4 h opens one" in rig.screen_text()
 
 
 async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
@@ -205,7 +389,10 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
 
 async def test_models_with_other_tokens_have_no_common_branches(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("h", "4")
+    await rig.press("h")
+    screen = rig.app.screen
+    assert isinstance(screen, LockstepScreen)
+    screen.control.open(rig.app.controller.setup.load, 4)
     await rig.push([replace(SECOND, aligned="bytes")])
     await rig.end("OpenLockstep")
     await rig.press("w")
@@ -223,7 +410,7 @@ async def test_it_fits_small_terminals(rig: Rig) -> None:
     await rig.end("ReadLockstep")
     text = rig.screen_text()
     assert "␣cat" in text
-    assert "girl  named" in text
+    assert "girl named" in text
     assert "KL 0.1803" in text
 
 
@@ -330,6 +517,21 @@ def test_figures_in_words() -> None:
     assert "at the first token and meet again 2 times" in ways_words(replace(ways, parted=0, meetings=2))
 
 
+@on_screen
+async def test_the_legend_follows_the_theme() -> None:
+    grounds = []
+    async with panel_shown(LockstepText(), (60, 10)) as (panel, pilot):
+        panel.put(("KL(P||Q)", ""), (), (), COLOURINGS[0], 0)
+        for theme in ("textual-dark", "textual-light"):
+            pilot.app.theme = theme
+            await pilot.pause()
+            title = panel._border_title
+            assert title is not None
+            grounds.append([str(span.style) for span in title.spans])
+    assert len(grounds[0]) == len(COLOURINGS[0].steps)
+    assert grounds[0] != grounds[1]
+
+
 def test_the_measures_have_steps_and_numbers() -> None:
     kl, logprob, rank = COLOURINGS
     assert [kl.step(span(1, 1, value)) for value in (0.0, 0.01, 0.2, 1.5)] == [0, 1, 3, 5]
@@ -337,3 +539,36 @@ def test_the_measures_have_steps_and_numbers() -> None:
     assert logprob.written(span(1, 1, 0.75)) == "−0.8"
     assert rank.written(span(1, 1, 0.75)) == "+2"
     assert kl.size(None) == -1
+
+
+async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_the_sessions(
+    rig: Rig,
+) -> None:
+    await opened(rig)
+    await rig.push([read(rig)])
+    await rig.end("ReadLockstep")
+    node = rig.timeline.before
+    facts = CaptureFacts((), 1.0, 1.0, "llama", model=SECOND.title)
+    await rig.push([LensRead(node, (), (), facts)])  # nobody asked for it
+    assert not rig.timeline.of(InsideViews).lens
+    await rig.push([LensRead(node, (), (), replace(facts, model=""))])
+    assert list(rig.timeline.of(InsideViews).lens) == [node]
+    lens = rig.app.main.actions["lens"]
+    assert isinstance(lens, LensActions)
+    for looking, model in ((False, ""), (True, SECOND.title)):
+        rig.timeline.of(LockstepSoFar).looking = looking
+        found = lens.answers.get(node)
+        assert found is not None
+        assert found.facts.model == model
+
+
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
+async def test_the_texts_in_the_frames_are_whole(rig: Rig, size: tuple[int, int]) -> None:
+    screen = await opened(rig)
+    await rig.push([read(rig)])
+    await rig.end("ReadLockstep")
+    await rig.pilot.pause()
+    lines = [line[screen.area.x :] for line in rig.screen_text().splitlines()]
+    frames = [line for line in lines if set("╭╰") & set(line)]
+    assert frames
+    assert not any("…" in line for line in frames), frames

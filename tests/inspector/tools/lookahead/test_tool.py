@@ -168,13 +168,13 @@ async def test_it_is_asked_in_the_prompt_too(rig: Rig) -> None:
     assert question(rig).node == rig.timeline.items[1].node
 
 
-@pytest.mark.screen(size=(60, 20))
+@pytest.mark.screen(size=(60, 16))
 async def test_nothing_is_asked_for_candidates_that_nobody_sees(rig: Rig) -> None:
     await rig.ready()
     await rig.press("l")
     assert rig.engine.names == []
-    assert rig.status.startswith("Press 2 to see it")
-    await rig.press("2")
+    assert rig.status.startswith("Press c to see it")
+    await rig.press("c")
     assert rig.engine.names == ["LookAhead"]
 
 

@@ -38,17 +38,17 @@ def test_marks_of_the_path_are_branch_points_and_what_was_written():
     assert go(timeline, 1).startswith("No mark after this token, 3 before it.")
     assert go(timeline, -1).endswith("”, ❝ see")
     assert timeline.slot == first + 4
-    assert "one of 2 branches: [ ]" in go(timeline, -1)
+    assert "one of 2 branches: 1 [ ]" in go(timeline, -1)
     assert timeline.slot == first + 2
     assert go(timeline, -1).endswith("”, ★")
-    assert go(timeline, -1) == "No mark before this token, 2 after it. k lists those of all branches"
+    assert go(timeline, -1) == "No mark before this token, 2 after it. 4 k lists those of all branches"
 
 
 def test_a_path_without_marks_says_how_to_make_one():
     made = Session()
     made.load()
     made.open()
-    assert go(made.timeline(), 1).startswith("No mark on this path: * sets a bookmark")
+    assert go(made.timeline(), 1).startswith("No mark on this path: 4 b sets a bookmark")
 
 
 def test_the_list_has_the_path_first_then_other_branches_and_nothing_deleted():
@@ -87,7 +87,7 @@ async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int,
     await rig.push(made.records)
     await rig.push([Marked(nodes[3], caption="see", bookmarked=True)])
     rig.engine.sent.clear()
-    await rig.press("k")
+    await rig.do("marks")
     assert isinstance(rig.app.screen, MarksDialog)
     assert "★" in rig.screen_text()
     await rig.press("down", "enter")
@@ -98,7 +98,7 @@ async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int,
     assert rig.timeline.selected.node == nodes[3]
     await rig.press("left_curly_bracket")
     assert rig.timeline.items[rig.timeline.slot].node == nodes[2]
-    await rig.press("k")
+    await rig.do("marks")
     assert rig.app.screen.query_one(MarksList).highlighted == 0
     await rig.press("enter")
     assert rig.engine.sent == [protocol.MoveTo(nodes[3])], "it is on the path"
@@ -106,8 +106,22 @@ async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int,
 
 async def test_an_empty_list_says_how_to_make_marks(rig: Rig) -> None:
     await rig.ready(steps=2)
-    await rig.press("k")
+    await rig.do("marks")
     assert "No marks yet" in rig.screen_text()
     await rig.press("enter")
     await rig.press("escape")
     assert rig.app.screen is rig.app.main
+
+
+def test_the_text_before_a_mark_begins_with_a_word():
+    made = Session()
+    made.load()
+    made.open()
+    made.steps(12)
+    timeline = made.timeline()
+    last = timeline.items[-1].node
+    timeline.apply(Marked(last, "", True))
+    whole = "".join(item.text for item in timeline.items[:-1])
+    before = next(each.before for each in places(timeline) if each.node == last)
+    assert before.startswith("… ")
+    assert whole.endswith(" " + before.removeprefix("… "))

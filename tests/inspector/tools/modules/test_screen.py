@@ -49,7 +49,7 @@ async def opened(rig: Rig) -> ModulesScreen:
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (220, 50)])
 async def test_the_way_is_shown_with_its_numbers(rig: Rig, size: tuple[int, int]) -> None:
     await opened(rig)
     text = rig.screen_text()
@@ -57,15 +57,17 @@ async def test_the_way_is_shown_with_its_numbers(rig: Rig, size: tuple[int, int]
     assert "▾ layers 1 to 3" in text
     line = next(line for line in text.splitlines() if "layers 1 to 3" in line)
     assert "120 k" in line
-    assert "31.4 %" in line
+    assert ("█" in line) == (size[0] in (80, 220))
+    assert ("31.4 %" in line) == (size[0] != 120), "what a module is has that room beside the text"
     if size[0] >= 80:
         rope = next(line for line in text.splitlines() if "RoPE" in line)
         assert "theta 1,000,000, 16 of a head" in rope
         assert "…" not in rope
-    if size[0] == 120:
+    if size[0] >= 80:
         assert "SwiGLU, 64 → 128 → 64" in text
+    if size[0] >= 120:
         assert "⊕─╯ added to the stream, × 0.5" in text
-        assert "382\u2009208 parameters" in text
+        assert "382,208 parameters" in text
     await rig.press("end")
     assert "logits" in rig.screen_text()
 
@@ -76,12 +78,60 @@ async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Ri
     text = rig.screen_text()
     assert "model.layers.*.self_attn" in text
     assert "Where tokens meet" in text
-    assert "12\u2009288 parameters in each layer" in text
+    assert "12,288 parameters in each layer" in text
     await rig.press("up", "up")
     assert "⏎ what each layer would predict" in rig.screen_text()
     await rig.press("enter")
     await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
     assert not screen.is_attached
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "tool"),
+    [(0, "enter", "lens"), (2, "enter", "attention"), (7, "enter", "attribution"), (0, "", "interventions")],
+)
+async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: str, tool: str) -> None:
+    screen = await opened(rig)
+    await rig.press("down", "down", "right", "down", "right")  # the second of three layers, unfolded
+    assert screen.line is not None
+    assert screen.line.layers == (1,)
+    await rig.press(*["down"] * row, *filter(None, [key]))
+    if not key:
+        await rig.do(tool)
+    await rig.until(lambda: rig.app.screen is not screen and not screen.is_attached)
+    actions = rig.app.main.actions[tool]
+    chosen = {
+        "lens": lambda: actions.choices.layer,
+        "attention": lambda: actions.control._chosen.layer + 1,
+        "attribution": lambda: actions.choices.layer + 1,
+        "interventions": lambda: actions.control._unit.layer + 1,
+    }[tool]
+    assert tool == rig.app.screen.TOOL
+    assert chosen() == 2
+
+
+async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("down", "down", "enter")
+    await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+    assert rig.app.main.actions["lens"].choices.layer is None
+
+
+async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:
+    await rig.ready()
+    rig.app.main.host.point("modules", 2)
+    await rig.do("experts")
+    screen = rig.app.screen
+    assert isinstance(screen, ExpertsScreen)
+    await rig.push([experts(screen.node)])
+    await rig.end("ReadExperts")
+    shown = rig.screen_text()
+    assert shown.count("layer 2") == 2, "on top, and among all"
+    assert shown.index("layer 2") < shown.index("2 layers with experts")
+    rig.app.main.host.point("modules", 4)
+    await rig.press("escape")
+    await rig.do("experts")
+    assert "Layer 4 has no experts and no state." in rig.screen_text()
 
 
 async def test_a_key_that_no_tool_has_is_not_offered(rig: Rig) -> None:
@@ -151,23 +201,25 @@ def experts(node: int) -> ExpertsRead:
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_experts_of_a_token_with_their_weights(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
-    await rig.press("ampersand")
+    await rig.do("experts")
     assert isinstance(rig.app.screen, ExpertsScreen)
     assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
     await rig.push([experts(rig.timeline.before)])
     await rig.end("ReadExperts")
     shown = ""
     for _ in range(16):
-        shown += rig.screen_text()
+        shown += f"{rig.screen_text()}\n{rig.answer_words()}\n"
         await rig.press("down")
     assert "0.75" in shown
     assert "0.25" in shown
     assert "layer 2" in shown
     assert "1 → 2" in shown
-    if size[0] == 120:
+    if size[0] == 80:
         first = next(line for line in shown.splitlines() if "layer 1 " in line)
         assert first.index("0.25") < first.index("0.75")  # the columns are the experts in their order
+    if size[0] == 120:
         assert "weights make the output" in shown
+    if size[0] > 40:
         assert "changed by 150 %" in shown
     await rig.press("escape")
     assert rig.app.screen is rig.app.main
@@ -180,9 +232,11 @@ async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
     await rig.end("ReadModules")
     await rig.press("e")
     assert isinstance(rig.app.screen, ModulesScreen)  # this model has neither experts nor states
-    await rig.press("escape", "ampersand")
+    await rig.press("escape")
+    await rig.do("experts")
     await rig.until(lambda: isinstance(rig.app.screen, ExpertsScreen))
-    await rig.press("O")
+    await rig.press("escape")
+    await rig.do("modules")
     await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
 
 
@@ -200,7 +254,7 @@ async def test_experts_and_states_have_a_summary(rig: Rig) -> None:
     assert (experts_summary(()), states_summary(())) == ("", "")
 
     await rig.ready()
-    await rig.press("ampersand")
+    await rig.do("experts")
     await rig.push([experts(rig.timeline.before)])
     await rig.end("ReadExperts")
     assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
@@ -212,7 +266,7 @@ async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_le
     async with app.run_test(size=(120, 40)) as pilot:
         idle = lambda: not app.controller.client.outstanding  # noqa: E731
         await until(lambda: app.controller.timeline.prompts.prefilled and idle())
-        await pilot.press("O")
+        await pilot.press("3", "O")
         await until(lambda: isinstance(app.screen, ModulesScreen) and app.screen.answer is not None)
         screen, facts = app.screen, app.controller.timeline.facts
         assert isinstance(screen, ModulesScreen)
@@ -221,7 +275,7 @@ async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_le
         assert (screen.answer.parameters, screen.answer.bytes) == (facts.parameters, facts.weight_bytes)
         await pilot.press("down", "down", "enter")
         await until(lambda: isinstance(app.screen, LensScreen) and app.screen.answer is not None)
-        await pilot.press("ampersand", "escape")
+        await pilot.press("escape", "E", "escape")
         await until(idle)
 
 
@@ -247,7 +301,8 @@ async def test_a_recording_shows_what_was_looked_at(replay: Rig) -> None:
     await replay.press("O")
     assert isinstance(replay.app.screen, ModulesScreen)
     assert "▾ layers 1 to 3" in replay.screen_text()
-    await replay.press("escape", "ampersand")
+    await replay.press("escape")
+    await replay.do("experts")
     assert isinstance(replay.app.screen, ExpertsScreen)
     assert "0.75" in replay.screen_text()
     await replay.press("left")

@@ -139,11 +139,11 @@ async def test_a_race_plays_on_its_own_screen(replay: Rig, path: Path) -> None:
 
 @pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED, [SWEPT]]], indirect=True)
 async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay: Rig, path: Path) -> None:
-    await replay.press("P")
+    await replay.do("profile")
     assert isinstance(replay.app.screen, ProfileScreen)
     assert "Recorded after 11 tokens. A profile needs a live model: esc, then G" in replay.screen_text()
     assert "fences make it 1.50 times as long" in replay.screen_text()
-    await replay.press("3")
+    await replay.press("right", "right")
     assert "● decode" in replay.screen_text()
     await replay.press("escape", "Q")
     assert "4" in replay.screen_text()
@@ -158,7 +158,7 @@ async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay:
     assert isinstance(replay.app.screen, SweepScreen)
     assert "Sweeps · recorded · pocket" in replay.screen_text()
     assert "TTFT" in replay.screen_text()
-    await replay.press("1", "enter")
+    await replay.press("a", "enter")
     assert replay.app.screen.said == "A sweep needs a live model: esc, then G"
     assert replay.engine.sent == []
 
@@ -267,11 +267,11 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
     assert "lanes equal" not in replay.screen_text()
     await settle(replay, "space")
     assert "Batch · recorded · step 3" in replay.screen_text()
-    for key in ("n", "a", "x", "v", "s", "left", "enter"):
+    for key in ("n", "a", "x", "v", "m", "left", "enter"):
         await replay.press("escape", "Z", key)
         assert "needs a live model" in replay.app.screen.said
     await settle(replay, *["backspace"] * 12)
-    assert "one forward for all" in replay.screen_text()
+    assert "one forward for all" in replay.answer_words()
     await replay.press("escape", "Z")
     assert replay.status == with_keys(REFUSED)
     assert replay.engine.sent == replay.engine.asked == []
@@ -279,7 +279,7 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
 
 @pytest.mark.parametrize("path", [[[DRAWN, *draws(DRAWN.node)]]], indirect=True)
 async def test_recorded_draws_are_shown_with_what_came(replay: Rig, path: Path) -> None:
-    await replay.press("number_sign")
+    await replay.do("draws")
     assert isinstance(replay.app.screen, DrawsScreen)
     assert "chi-square 1.50" in replay.screen_text()
     assert "2  a" in replay.screen_text()

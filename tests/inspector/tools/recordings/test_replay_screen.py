@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,15 +128,21 @@ async def test_it_can_begin_to_play_at_once(replay: Rig) -> None:
 
 
 async def test_a_key_that_needs_a_model_says_so(replay: Rig) -> None:
-    async def refused(key: str) -> None:
+    async def refused(action: str) -> None:
         replay.app.main.host.answer()
         assert replay.status != with_keys(REFUSED)
-        await replay.press(key)
+        await replay.do(action)
         assert replay.status == with_keys(REFUSED)
         assert replay.app.screen is replay.app.main
         assert replay.engine.sent == []
 
-    await replay.through([*"psabndvlLBzPQy", "ctrl+r"], refused)
+    await replay.through(
+        (
+            "prompt", "sampling", "own_text", "breakpoints", "skip", "reroll", "verify", "look_ahead", "take_ahead",
+            "beams", "race", "profile", "compare_kv", "sweep", "recall",
+        ),
+        refused,
+    )  # fmt: skip
 
 
 def test_beams_and_look_ahead_open_where_they_were_recorded(path):
@@ -162,19 +170,21 @@ async def test_a_key_before_a_recording_is_open_does_nothing(rig: Rig, path) -> 
     rig.app.controller.client.request(protocol.Verify())  # the recording waits for its end
     sent = list(rig.engine.sent)
     rig.app.playback.open(Opening(path))
-    for key in (*"psorGdBzPyl", "space", "enter", "backspace", "plus", "ctrl+s"):
+    keys = ("space", "r", "enter", "backspace", "plus", "p", "s", "G")
+    actions = ("open", "reroll", "beams", "race", "profile", "sweep", "look_ahead", "save_as")
+    for way in (*keys, *actions):
         rig.app.main.host.answer()
-        await rig.press(key)
-        assert rig.status == OPENING, key
-        assert rig.app.screen is rig.app.main, key
-        assert rig.engine.sent == sent, key
+        await (rig.press(way) if way in keys else rig.do(way))
+        assert rig.status == OPENING, way
+        assert rig.app.screen is rig.app.main, way
+        assert rig.engine.sent == sent, way
     await rig.press("question_mark")
     assert isinstance(rig.app.screen, HelpDialog)
     await rig.press("escape")
     await rig.end("Verify", cancelled=True)
     while rig.app.playback.player is None or not rig.app.playback.player.settled:
         await rig.pilot.pause(0.01)
-    await rig.press("t")
+    await rig.press("4")
     assert "tree" in rig.app.main.host.shown
 
 
@@ -205,8 +215,8 @@ async def test_choosing_goes_where_it_was_gone_and_refuses_other_ways(replay: Ri
 
 
 async def test_the_tree_goes_to_branches_and_comparing_works(replay: Rig) -> None:
-    await replay.press("t", "up", "enter", "escape")
-    await replay.press("c")
+    await replay.press("4", "up", "enter", "escape")
+    await replay.do("compare")
     assert replay.app.screen is not replay.app.main
     await replay.press("escape")
 
@@ -322,7 +332,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         assert rig.app.playback.player is None
         await rig.press("space")
         assert rig.engine.names[-1] == "Step"
-        await rig.press("asterisk")
+        await rig.do("bookmark")
 
     replayed(test, path, save=state)
     (own,) = state.iterdir()
@@ -333,10 +343,29 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
     assert any(isinstance(value, Restored) for value in values)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [
+        ({"quantization": "4-bit, group 64, affine", "dtype": "float32"}, "file"),
+        ({"stored": "4-bit, group 64, affine", "dtype": "float32"}, "dequantized"),
+        ({"stored": "bfloat16", "dtype": "float32"}, "float32"),
+    ],
+)
+async def test_weights_go_live_in_the_form_that_they_had(
+    replay: Rig, recorded: dict[str, Any], asked: str
+) -> None:
+    """Else `auto` would unpack here what was packed there, and the numbers would differ in their last bits."""
+    timeline = replay.app.controller.client.timeline
+    timeline.facts = replace(timeline.facts, **recorded)
+    await replay.press("G")
+    assert [each for each in replay.engine.sent if isinstance(each, protocol.Load)] == [
+        protocol.Load(LoadSettings("pocket", dtype=asked))
+    ]
+
+
 async def test_a_difference_is_told(replay: Rig) -> None:
     await go(replay)
     good = restored(replay)
-    from dataclasses import replace
 
     off = replace(good, logprobs=tuple(each - 0.25 for each in good.logprobs))
     await replay.push([Ended("Configure"), off, Ended("Restore")])
@@ -374,7 +403,7 @@ async def test_a_model_that_isnt_there_leaves_the_recording_and_another_place_ca
     assert "No such directory" in replay.status
     assert replay.timeline.steps[2].text.strip() in replay.screen_text()
     assert "● RECORDED" in replay.screen_text()
-    await replay.press("o")
+    await replay.do("open")
     replay.app.screen.query_one("#model-name").value = "/elsewhere"
     await replay.press("enter")
     assert replay.engine.sent[-1] == protocol.Load(LoadSettings("/elsewhere"))
@@ -408,7 +437,7 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
     save_as(path, [*entries, Entry(opened, 9.0), Entry(lost, 9.0), *entries], "test 1")
 
     async def test(rig: Rig) -> None:
-        assert "tells of node 800, which no beam before it reached" in rig.status
+        assert "names node 800, which no beam before it reached" in rig.status
         assert "Cut off" in rig.status
         assert len(rig.timeline.steps) == 5
         await rig.press("left", "right", "t", "t")
@@ -497,7 +526,7 @@ def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
         facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
         await rig.push([facts, Ended("Load")])
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
-        await rig.press("asterisk")
+        await rig.do("bookmark")
 
     replayed(test, path, save=state, live=True, load={"kv_bits": 8})
     assert [p.name for p in state.iterdir()] == [path.name]

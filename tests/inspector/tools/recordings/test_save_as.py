@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from textual.widgets import OptionList
 from textual.worker import WorkerCancelled
 
@@ -199,6 +200,16 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
         assert "3 tokens " in text
         assert "  runs · " in text
         assert "7 tokens" in text
+        assert not any(option.prompt.spans for option in options.options if not option.disabled), (
+            "the row's ink"
+        )
+        rig.resize(60, 20)
+        await rig.until(lambda: 0 < options.scrollable_content_region.width < 60)
+        await rig.until(
+            lambda: all(
+                cell_len(option.prompt.plain) <= options.content_size.width for option in options.options
+            )
+        )
         assert "no trace" in text
         texts = [str(option.prompt) for option in options.options]
         options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)

@@ -207,7 +207,17 @@ async def test_the_panel_tells_the_choice_and_where_the_others_fell_out():
         row = lines(pilot)[find(pilot, "␣cat")[1]]
         assert "✕ top-p" in row
         assert lines(pilot)[find(pilot, "▶ ␣mat")[1]].count("1.30") == 1
-        assert "4\u2009092 others" in text
+        assert "4,092 others" in text
+
+
+@on_screen
+async def test_a_large_vocabularys_others_are_counted_whole() -> None:
+    async with shown(SamplerPanel(), (52, 34)) as (panel, pilot):
+        large = replace(SURPRISE, others=151_979)
+        panel.show(timeline_of(large), USED, large.candidates[1])
+        await pilot.pause()
+        rest = next(line for line in lines(pilot) if "151,979" in line)
+        assert "…" not in rest
 
 
 @on_screen
@@ -230,7 +240,7 @@ async def test_dropped_logits_are_said_with_the_key_and_the_rest_stays():
         timeline = timeline_of(SURPRISE, last_explanation=StageExplanation(SURPRISE, USED, None, failure))
         panel.show(timeline, USED, SURPRISE.candidates[1])
         await pilot.pause()
-        assert "logits dropped · ctrl+r computes them again." in screen(pilot)
+        assert "logits dropped · 1 ctrl+r computes them again." in screen(pilot)
         assert "The logits of this step were dropped." in screen(pilot)
         assert "96.80" in screen(pilot)
 
@@ -282,7 +292,7 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
         assert "≠ ␣hat" in text
         assert "▶ ␣mat" in text
         assert trial_summary(timeline) == (
-            "2 of 5 steps would differ; 1 can't be answered: their logits were dropped (ctrl+r recomputes)"
+            "2 of 5 steps would differ; 1 can't be answered: their logits were dropped (1 ctrl+r recomputes)"
         )
 
 
@@ -344,3 +354,13 @@ def test_min_p_shows_how_many_tokens_it_keeps_in_any_case():
     for least, setting in ((1, "0.1"), (3, "0.1≥3")):
         table = columns(told, None, Settings(temp=1, min_p=0.1, min_tokens_to_keep=least))
         assert [column.setting for column in table if column.name == "min-p"] == [setting]
+
+
+@pytest.mark.parametrize("size", [(60, 9), (80, 12), (48, 11)])
+@on_screen
+async def test_the_first_sentence_is_whole_on_a_low_panel(size: tuple[int, int]) -> None:
+    async with shown(SamplerPanel(), size) as (panel, pilot):
+        panel.show(timeline_of(SURPRISE), USED)
+        await pilot.pause()
+        said = " ".join(" ".join(line.strip("│ ") for line in lines(pilot)).split()).replace("\u00a0", " ")
+        assert "so it holds 1.30 % of the draws." in said

@@ -41,7 +41,7 @@ from inspector.session.sampler_queries import PATIENCE, SamplerQueries
 from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.tools.sampler.panel import trial_summary
-from inspector.tools.sampler.tool import TRIED
+from inspector.tools.sampler.tool import NO_ROW, TRIED
 from inspector.widgets.fields import Choice, SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained
@@ -77,11 +77,11 @@ def presets(rig: Rig) -> Choice:
 @pytest.mark.parametrize(
     ("size", "places"),
     [
-        ((120, 40), ["text", "sampler", "steps"]),
-        ((120, 24), ["text", "sampler", "steps"]),
-        ((80, 24), ["text", "sampler"]),
+        ((120, 40), ["text", "sampler", "steps", "kv", "timing"]),
+        ((120, 24), ["text", "sampler", "steps", "kv", "timing"]),
+        ((80, 24), ["text", "sampler", "kv", "timing"]),
         ((100, 16), ["text", "sampler"]),
-        ((60, 30), ["sampler"]),
+        ((60, 30), ["text", "sampler", "kv", "timing"]),
         ((40, 12), ["sampler"]),
     ],
 )
@@ -94,7 +94,7 @@ async def test_w_shows_the_sampler_and_escape_goes_back(rig: Rig, size, places) 
     await rig.press("escape")
     assert on_screen(rig) == before
     await rig.press("w", "w")
-    assert on_screen(rig) == before
+    assert on_screen(rig) == places
 
 
 @pytest.mark.wide(2)
@@ -109,11 +109,14 @@ async def test_settings_that_are_discarded_leave_the_panels_as_they_were(rig: Ri
     assert rig.app.main.arrangement.current == "text"
 
 
-async def test_text_and_steps_keep_the_sampler_and_the_other_panels_put_it_away(rig: Rig) -> None:
+async def test_text_and_steps_keep_the_sampler_and_another_answer_puts_it_away(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("w", "1", "3")
-    assert "sampler" in on_screen(rig)
-    await rig.press("4")
+    await rig.press("2")
+    for panel in ("#text", "#steps"):
+        await rig.pilot.click(panel)
+        assert rig.app.main.arrangement.current == panel[1:]
+        assert "sampler" in on_screen(rig)
+    await rig.press("1")
     assert on_screen(rig) == ["text", "candidates", "steps", "kv", "timing"]
 
 
@@ -258,13 +261,25 @@ def test_a_run_is_asked_about_only_now_and_then():
     assert len(engine.asked) == 3
 
 
+def test_settings_are_in_force_with_the_distribution_that_they_give():
+    """What is asked about that is asked with them, though the command that brought them has not ended."""
+    made = Session()
+    client = EngineClient(FakeEngine())
+    for record in [*made.load(), *made.open(), made.step()]:
+        client.receive(record)
+    questions, bare = SamplerQueries(client, USED), Settings(min_tokens=10)
+    for number, in_force in [(0, USED), (client.request(Configure(bare)).command.id, bare)]:
+        client.receive(Resampled(made.tips[made.node], request=number))
+        assert questions.used(client.timeline) == in_force
+
+
 # ---- what-if ----------------------------------------------------------------------------------
 
 
 async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    assert on_screen(rig) == ["text", "sampler", "steps"]
+    assert on_screen(rig) == ["text", "sampler", "steps"]  # the dialog would lie over the others
     assert rig.engine.asked == [Explain(rig.timeline.before, USED), WhatIf(USED, rig.timeline.tip)]
     await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
     await rig.push([answered(rig.timeline, []), Ended("WhatIf")])
@@ -640,3 +655,64 @@ async def test_steps_without_a_row_are_said_to_be_not_recorded(replay: Rig, path
     await replay.until(lambda: replay.timeline.trial and replay.timeline.trial.answered is not None)
     told = "0 of 26 steps would differ; 4 can't be answered: their logits were not recorded"
     assert trial_summary(replay.timeline) == told
+
+
+# ---- the temperature turned in a recording ---------------------------------------------------
+
+
+async def test_the_temperature_is_turned_where_the_logits_were_recorded(
+    replay: Rig, live: tuple[Recording, Path]
+) -> None:
+    recording, _ = live
+
+    await replay.press("w", "left", "left", "minus", "minus", "plus")
+    step = replay.timeline.selected
+    told = recording.ask(protocol.Explain(step.parent, replace(RECORDED, temp=0.85)))
+    assert isinstance(told, protocol.Explained)
+    await replay.until(lambda: replay.timeline.tried == told.next)
+    await replay.until(lambda: "T 0.90 → 0.85  esc discards  G goes on live" in replay.screen_text())
+    assert replay.status == "Trying other settings on what was recorded. Esc leaves them"
+    assert "⏎ apply" not in replay.screen_text()
+    await replay.press("enter")
+    assert replay.status == with_keys(TRIED)
+    assert replay.timeline.trial is None
+    await replay.press("minus")
+    await replay.until(lambda: replay.timeline.tried is not None)
+    await replay.press("escape")
+    assert replay.timeline.trial is None
+    assert replay.app.controller.queries.in_force == replay.app.controller.setup.settings == RECORDED
+    assert not replay.engine.sent
+
+
+@pytest.mark.parametrize("path", [None, slice(3, 7)], indirect=True)
+async def test_a_token_whose_logits_were_not_recorded_is_not_turned(replay: Rig, path: Path) -> None:
+    await replay.press("w")
+    replay.timeline.select(replay.timeline.step_slots[4])
+    replay.app.main.changed()
+    await replay.press("minus")
+    assert replay.status == with_keys(NO_ROW)
+    assert replay.timeline.trial is None
+
+
+@pytest.mark.parametrize("path", [slice(3, 7)], indirect=True)
+async def test_a_turn_that_comes_to_such_a_token_says_so(replay: Rig, path: Path) -> None:
+    await replay.press("w")
+    replay.timeline.select(replay.timeline.step_slots[7])
+    replay.app.main.changed()
+    await replay.press("minus")
+    await replay.until(lambda: replay.timeline.tried is not None)
+    await replay.press("left")
+    await replay.until(lambda: "T 0.90 → 0.85  not recorded here  esc discards" in replay.screen_text())
+
+
+async def test_while_a_recording_plays_the_keys_are_its_pace(replay: Rig) -> None:
+    player = replay.app.playback.player
+    await replay.press("minus", "minus")
+    slow = player.speed
+    assert slow < 1
+    await replay.press("w", "minus")
+    assert replay.timeline.trial is not None
+    assert player.speed == slow
+    await replay.press("r", "plus")
+    assert player.speed > slow
+    assert replay.timeline.trial is None

@@ -25,7 +25,7 @@ from tests.inspector.tools.speculation.made import draft_round
 
 async def began(rig: Rig, steps: int = 6) -> SpeculationScreen:
     await rig.ready(steps)
-    await rig.press("exclamation_mark")
+    await rig.do("speculation")
     assert isinstance(rig.app.screen, SpeculationScreen)
     return rig.app.screen
 
@@ -81,6 +81,7 @@ async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     assert "✗␣[b]ox ?␣and" in text  # behind the text
     for words in ("known before", "accepted", "refused", "taken instead", "not looked at"):
         assert words in text
+    assert ("accepted: the draw's token" in text) == (size[0] == 80)
     assert "→ ␣dog" in text
     assert "draft 10.0 ms · █ verify 5.0 ms" in text
     assert "1, 2.00 tokens a forward" in text
@@ -88,6 +89,9 @@ async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     if size[0] == 120:
         assert "rejection" in text
         assert "80.0 %" in text
+        meant = ("in force", "Leviathan 2023", "mlx-lm")
+        rules = [line for line in text.splitlines() if "█" in line and line.rstrip(" │").endswith(meant)]
+        assert len(rules) == 3, "what each rule is was cut in the middle of a word"
     await rig.press("v")
     assert rig.engine.last(VerifySpeculation) == VerifySpeculation(tip)
     await rig.push([SpeculationVerified(tip - 2, tip, 2, 0, None, None, "", 1e-5, 8.0)])
@@ -95,11 +99,14 @@ async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     assert "Equal to plain steps: 2 tokens; logits differ by 1e-05 at most." in rig.screen_text()
     await rig.press("escape")
     assert "✗␣[b]ox ?␣and" in rig.screen_text()  # in the text panel
-    await rig.press("t")
+    await rig.press("4")
     branch = next(line for line in rig.screen_text().splitlines() if "└─◆" in line)
     assert "◆ ␣there" in branch  # the notes leave room for how it begins
     assert "· partly draft" in branch
-    assert ("✗␣[b]ox ?␣and" in branch) == (size[0] == 120)  # in the tree too, where there is room
+    rig.resize(260, 40)  # in the tree too, where there is room
+    await rig.until(
+        lambda: any("└─◆" in line and "✗␣[b]ox ?␣and" in line for line in rig.screen_text().splitlines())
+    )
     await rig.push([rig.session.step()])
     assert "✗␣[b]ox" not in rig.screen_text()
 
@@ -121,3 +128,21 @@ async def test_it_fits_where_there_is_hardly_room(rig: Rig) -> None:
     text = rig.screen_text()
     assert "25.00 %" in text
     assert max(len(line) for line in text.splitlines()) <= 40
+
+
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (60, 20)])
+async def test_each_token_says_what_became_of_it_and_each_part_of_the_bar_what_it_is(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    screen = await began(rig)
+    await rig.push([draft_round(rig.timeline.tip - 2, rig.timeline.tip)])
+    text = "\n".join(line[screen.area.x :] for line in rig.screen_text().splitlines())
+    for words in (
+        "known before",
+        "accepted",
+        "refused",
+        "░ draft 10.0 ms",
+        "█ verify 5.0 ms",
+        "▒ take 5.0 ms",
+    ):
+        assert words in text

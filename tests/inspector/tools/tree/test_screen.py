@@ -36,21 +36,24 @@ async def forked(rig: Rig) -> list[int]:
     other = next(candidate.id for candidate in tip.candidates if candidate.id != tip.picked)
     await rig.push(made.choose(steps[1].node, other))
     await rig.push(made.steps(2))
-    await rig.press("t")
+    await rig.press("4")
     return [branch.last for branch in rig.timeline.tree.branches]
 
 
 # ---- where it stands --------------------------------------------------------------------------
 
 
-def test_the_tree_takes_the_place_of_the_steps_or_of_the_deck():
+def test_the_tree_is_an_answer():
     arrangement = Arrangement(panels_with(TOOLS))
     arrangement.go("tree", Layout.GRID)
-    assert arrangement.shown(Layout.GRID, None) == {"text", "candidates", "tree", "kv", "timing"}
-    assert arrangement.shown(Layout.GRID, "sampler") == {"text", "tree", "sampler"}
-    assert arrangement.shown(Layout.STACK, None) == {"text", "candidates", "tree"}
-    assert arrangement.shown(Layout.STACK, "sampler") == {"text", "sampler"}
-    assert arrangement.shown(Layout.SINGLE, None) == {"tree"}
+    assert arrangement.answer == "tree"
+    below = {"kv", "timing"}
+    assert arrangement.shown(Layout.GRID, "tree", tall=False) == {"text", "tree", "steps", *below}
+    assert arrangement.shown(Layout.STACK, "tree", tall=True) == {"text", "tree", "steps", *below}
+    assert arrangement.shown(Layout.STACK, "tree", tall=False) == {"text", "tree", *below}
+    assert arrangement.lines(Layout.GRID, "tree", covered=False) == below
+    assert arrangement.shown(Layout.BESIDE, "tree", tall=False) == {"text", "tree"}
+    assert arrangement.shown(Layout.SINGLE, "tree", tall=False) == {"tree"}
 
 
 @pytest.mark.wide(1)
@@ -60,34 +63,33 @@ def test_the_tree_takes_the_place_of_the_steps_or_of_the_deck():
         (
             (120, 40),
             ["text", "candidates", "steps", "kv", "timing"],
-            ["text", "candidates", "tree", "kv", "timing"],
+            ["text", "tree", "steps", "kv", "timing"],
         ),
-        ((80, 24), ["text", "candidates", "steps"], ["text", "candidates", "tree"]),
+        ((80, 24), ["text", "candidates", "kv", "timing"], ["text", "tree", "kv", "timing"]),
         ((100, 16), ["text", "candidates"], ["text", "tree"]),
-        ((60, 20), ["text"], ["tree"]),
+        ((60, 16), ["text"], ["tree"]),
     ],
 )
-async def test_t_and_7_open_the_tree_t_and_escape_close_it(
+async def test_its_tab_opens_the_tree_and_escape_closes_it(
     rig: Rig, size: tuple[int, int], without: list[str], with_it: list[str]
 ) -> None:
     await rig.ready()
     assert shown(rig) == without
-    for opens, closes in (("t", "t"), ("7", "escape")):
-        await rig.press(opens)
-        assert shown(rig) == with_it
-        assert isinstance(rig.app.focused, TreePanel)
-        await rig.press(closes)
-        assert shown(rig) == without
+    await rig.press("4")
+    assert shown(rig) == with_it
+    assert isinstance(rig.app.focused, TreePanel)
+    await rig.press("escape")
+    assert shown(rig) == without
     assert rig.engine.sent == []
 
 
-async def test_the_tree_stays_while_others_are_visited_and_goes_for_the_steps(rig: Rig) -> None:
+async def test_the_tree_makes_room_for_another_answer_and_comes_back_with_its_tab(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("t", "2", "4", "1")
-    assert "tree" in shown(rig)
-    await rig.press("w")
-    assert shown(rig) == ["text", "sampler", "tree"]
-    await rig.press("escape", "3")
+    await rig.press("4", "left", "2")
+    assert shown(rig) == ["text", "sampler", "steps", "kv", "timing"]
+    await rig.press("4")
+    assert shown(rig) == ["text", "tree", "steps", "kv", "timing"]
+    await rig.press("1")
     assert shown(rig) == ["text", "candidates", "steps", "kv", "timing"]
 
 
@@ -99,7 +101,7 @@ async def test_the_last_line_tells_the_keys_of_the_tree(rig: Rig) -> None:
     await forked(rig)
     assert set(words) <= {hint.word for hint in rig.app.main.hints()}
     assert "↑↓ branch" in rig.screen_text()
-    assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, t goes back"
+    assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, esc goes back"
     await rig.press("1")
     assert "↑↓ candidate" in rig.screen_text()
 
@@ -131,14 +133,15 @@ async def test_arrows_and_enter_go_to_the_end_of_a_branch(rig: Rig) -> None:
 async def test_outside_the_tree_the_arrows_are_what_they_were(rig: Rig) -> None:
     await forked(rig)
     branch = rig.app.main.panel(TreePanel).branch
-    await rig.press("2", "down", "left")
+    await rig.press("1", "down", "left")
     assert rig.timeline.slot == len(rig.timeline.items) - 1
     assert rig.app.main.panel(TreePanel).branch is branch
 
 
 async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> None:
     await forked(rig)
-    await rig.press("1")
+    await rig.pilot.click("#text")
+    assert rig.app.main.arrangement.current == "text"
     table = rig.app.main.panel(TreePanel)._table
     await rig.pilot.click(table, offset=(12, 2))
     await rig.pilot.pause()
@@ -152,13 +155,15 @@ async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> No
 async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig: Rig) -> None:
     await forked(rig)
     first = rig.app.main.panel(TreePanel).branch.first
-    await rig.press("asterisk")
+    await rig.press("b")
     assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
     assert rig.status.startswith("Bookmarked ")
-    await rig.press("asterisk")
+    assert rig.status.endswith(". b takes it off again")
+    await rig.press("b")
     assert rig.timeline.tree.marks.of == {}
     assert rig.status.endswith("is gone.")
-    await rig.press("1", "left", "asterisk", "left", "right")
+    await rig.pilot.click("#text")
+    await rig.press("left", "b", "left", "right")
     item = rig.timeline.selected
     assert rig.timeline.tree.marks.at(item.node).bookmarked
     assert (
@@ -188,7 +193,7 @@ async def test_marks_come_as_records_that_others_hear(rig: Rig) -> None:
     ends = await forked(rig)
     told: list[object] = []
     rig.app.controller.client.listeners.append(told.append)
-    await rig.press("asterisk", "up", "x", "u")
+    await rig.press("b", "up", "x", "u")
     assert [type(record) for record in told] == [Marked, Deleted, Undone, Undeleted]
     assert rig.timeline.tree.branches.of(ends[2]) is not None
 
@@ -228,7 +233,7 @@ async def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is(rig: 
     await forked(rig)
     count = len(rig.timeline.tree.branches)
     await rig.press("end")
-    for key in "xxx*xNxxu":
+    for key in "xxxbxNxxu":
         rig.app.post_message(Key(key, key))
     await rig.pilot.pause()
     await rig.press("escape", *"uuuuuuuu")
@@ -286,7 +291,7 @@ async def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is(rig: Ri
         "The prompt on show can't be deleted. Go to another one first, or press p for a new one."
     )
     await rig.press("1", "x")
-    assert rig.status == "Press t for the tree: there x deletes the branch under the cursor."
+    assert rig.status == "Press 4 t for the tree: there x deletes the branch under the cursor."
     assert rig.timeline.tree.marks.hidden == 0
 
 
@@ -311,7 +316,7 @@ async def test_branches_and_beams_are_gone_to_deleted_and_brought_back() -> None
         await until(lambda: timeline().prompts.prefilled and not app.controller.client.outstanding)
         await press("r")
         await press("left", "left", "down", "enter")
-        await press("d", "space", "t")
+        await press("d", "space", "4")
         assert [timeline().tree.branches.made(branch) for branch in timeline().tree.branches] == [
             "prompt", "sampled", "sampled", "chosen",
         ]  # fmt: skip

@@ -27,7 +27,7 @@ async def chatting(rig: Rig, steps: int = 4, messages: tuple[Message, ...] = MES
 
 
 async def replied(rig: Rig, text: str = "Why?") -> protocol.AddTurn:
-    await rig.press("R")
+    await rig.do("reply")
     assert isinstance(rig.app.screen, TurnDialog)
     rig.app.screen.query_one(TypedTextArea).text = text
     await rig.press("enter")
@@ -46,16 +46,17 @@ async def test_a_reply_is_sent_with_the_conversation_before_it(rig: Rig) -> None
 async def test_at_the_end_of_an_answer_the_status_line_tells_of_it(rig: Rig) -> None:
     await chatting(rig)
     await rig.push([Finished(rig.timeline.tip, "eos", "<|im_end|>")])
-    assert rig.status.endswith("r runs on, R replies")
+    assert rig.status.endswith("r runs on, 4 R replies")
 
 
 async def test_what_is_typed_is_kept_and_empty_text_is_not_sent(rig: Rig) -> None:
     await chatting(rig)
-    await rig.press("R", "enter")
+    await rig.do("reply")
+    await rig.press("enter")
     assert isinstance(rig.app.screen, TurnDialog)
     await rig.press("W", "h", "y", "escape")
     assert rig.engine.sent == []
-    await rig.press("R")
+    await rig.do("reply")
     assert rig.app.screen.query_one(TypedTextArea).text == "Why"
 
 
@@ -76,18 +77,18 @@ async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
     count = len(rig.engine.sent)
     await rig.press("escape")
     assert len(rig.engine.sent) == count
-    assert rig.status == "Nothing was sent. R has your message still"
+    assert rig.status == "Nothing was sent. 4 R has your message still"
 
 
 async def test_without_a_conversation_or_an_answer_it_says_why(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("R")
+    await rig.do("reply")
     assert rig.status.startswith("Raw text has no turns.")
     await chatting(rig, messages=())
-    await rig.press("R")
+    await rig.do("reply")
     assert rig.status.startswith("This conversation was recorded without its messages")
     await chatting(rig, steps=0)
-    await rig.press("R")
+    await rig.do("reply")
     assert rig.status.startswith("The model has not answered yet.")
     assert rig.engine.sent == []
 

@@ -1,0 +1,78 @@
+"""What a tool found, as it leaves with an export: its part says what there is, and makes it once it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.frozen import frozen
+from engine.protocol import Record
+from inspector.display import visible
+from inspector.lessons.lesson import Beat
+from inspector.state.inside import InsideViews, SecondInside
+from inspector.state.lockstep import LockstepSoFar
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+
+@frozen
+class Exported:
+    """A session that is exported, as the parts see it."""
+
+    timeline: Timeline
+    items: Sequence[Item]
+    """The path, prompt first."""
+    places: Mapping[int, int]
+    """Of each node that is exported its row."""
+
+
+@frozen
+class Exhibit:
+    """One thing that was found."""
+
+    kind: str
+    """Those of one kind are folded together, from token to token."""
+    heading: str
+    """Printable."""
+    make: Callable[[], Iterable[Element]]
+    """Makes the elements under the heading, in which foreign text is printable; none where nothing can be drawn."""
+    node: int | None = None
+    """The token whose forward it is of; None for the whole session."""
+
+
+@frozen
+class ExportPart:
+    """What one tool contributes to an export."""
+
+    name: str
+    """The word next to its tick; in a lesson the panel that a beat shows."""
+    exhibits: Callable[[Exported], Iterable[Exhibit]] | None = None
+    """What there is to show now."""
+    data: Callable[[Exported], Mapping[str, Any]] = lambda of: {}
+    """For the scripts of the web page, by the name under which they look for it."""
+    beat: Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]] | None = None
+    """Makes tables of what it found since a beat of a lesson began."""
+
+
+def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:
+    """What some parts have to show, of tokens that are exported or of the whole session."""
+    every = (each for part in parts if part.exhibits is not None for each in part.exhibits(of))
+    return (each for each in every if each.node is None or each.node in of.places)
+
+
+def of_both(of: Exported, exhibits: Callable[[InsideViews], Iterable[Exhibit]]) -> Iterator[Exhibit]:
+    """What was found in the session's model, then in the second one, which is named.
+
+    Args:
+        of: The session.
+        exhibits: Of one model.
+    """
+    yield from exhibits(of.timeline.of(InsideViews))
+    opened = of.timeline.of(LockstepSoFar).opened
+    title = f": {visible(opened.title)}" if opened is not None else ""
+    for each in exhibits(of.timeline.of(SecondInside)):
+        yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, Q{title})")

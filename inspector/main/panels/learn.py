@@ -1,0 +1,148 @@
+"""Where to start: the six questions, and what there is to learn from, to save and to set; each can be clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from inspector.display import truncate
+from inspector.main.tabs import KEY, NAME, SENTENCE, question_rows
+from inspector.state.timeline import Timeline
+from inspector.widgets.actions import Action, Hint, pressing
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.inks import panel_css
+
+DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
+SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
+    "Learn": (
+        (("lessons",), "Lessons", "predict, do it, and see"),
+        (("all_lessons",), "All lessons", "the list, to begin another"),
+        (("tour",), "Tour", "a stop at each tab"),
+        (("present",), "Present", "to a class, in large type"),
+    ),
+    "Save and share": (
+        (("export",), "Export", "page, text, CSV, picture"),
+        (("copy",), "Copy", "a token, the text, a branch"),
+        (("save_as",), "Save as", "the session, in a file"),
+        (("sessions",), "Recent sessions", "go on with one of them"),
+    ),
+    "Screen": (
+        (("theme",), "Dark or light", "the other theme"),
+        (("alone",), "Text and answer", "alone, as for a projector"),
+        (("hide",), "Hide panel", "steps, KV cache or time"),
+        (("usual_room",), "Usual layout", "all panels, at usual sizes"),
+        (DIVIDERS, "Dividers", "click an arrow, or drag"),
+    ),
+}
+"""By heading the rows: ids of the actions, what they are called here, and what they do, in a few words."""
+OTHERS = "More"
+"""What tools from outside have in this tab."""
+HEADING, INDENT = 16, 3
+"""Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
+
+
+class Table(Protocol):
+    """What a table of keys has."""
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        """All of them."""
+
+
+class LearnPanel(Canvas, can_focus=True):
+    """The first answer of the last tab: a row for each action where there is room, or else a line or two for a heading.
+
+    Args:
+        table: All keys.
+        id: Of the widget.
+        classes: Of the widget.
+    """
+
+    DEFAULT_CSS = panel_css("LearnPanel")
+
+    def __init__(self, table: Table, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._table = table
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        return ()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        self.title(Content("Start here"))
+        sections = list(self._sections())
+        questions = [question_rows(self, width)]
+        listed = [
+            [[Segment(f" {heading}", self.ink("accent"))], *(self._row(*one, width) for one in each)]
+            for heading, each in sections
+        ]
+        lines = [self._lines(heading, each, width) for heading, each in sections]
+        forms = [
+            _joined(blocks, gap) for blocks in (questions + listed, listed, lines) for gap in (True, False)
+        ]
+        return next((rows for rows in forms if len(rows) <= height), forms[-1])
+
+    def _sections(self) -> Iterable[tuple[str, Sequence[tuple[Hint, str, str]]]]:
+        """Headings, and under each the keys, the name and the sentence of what this program has of it."""
+        own = {
+            each.id: each
+            for each in self._table.actions
+            if each.tabs == "6" and each.label and each.id != "learn"
+        }
+        for heading, rows in SECTIONS.items():
+            there = (([own.pop(id) for id in ids if id in own], name, told) for ids, name, told in rows)
+            yield (
+                heading,
+                [(Hint(tuple(actions), name, 0), name, told) for actions, name, told in there if actions],
+            )
+        if own:
+            yield OTHERS, [(Hint((each,), each.label, 0), each.label, each.told) for each in own.values()]
+
+    def _row(self, hint: Hint, name: str, told: str, width: int) -> Row:
+        """A row; where there is no room for all sentences, without them."""
+        link, keys = _link(hint), self._keys(hint)
+        told = told if width >= KEY + NAME + SENTENCE else ""
+        room = max(1, KEY - 1 - Segment.get_line_length(keys))
+        return [
+            Segment(" "),
+            *keys,
+            Segment(" " * room),
+            Segment(name.ljust(NAME), self.ink("base") + link),
+            Segment(truncate(told, width - KEY - NAME), self.ink("muted") + link),
+        ]
+
+    def _lines(self, heading: str, each: Sequence[tuple[Hint, str, str]], width: int) -> list[Row]:
+        """Keys and names side by side behind the heading."""
+        wide = width >= 4 * HEADING
+        rows: list[Row] = [[Segment(f" {heading}".ljust(HEADING if wide else 0), self.ink("accent"))]]
+        for hint, name, _ in each:
+            piece = [Segment("  "), *self._keys(hint), Segment(f" {name}", self.ink("base") + _link(hint))]
+            if Segment.get_line_length([*rows[-1], *piece]) > width:
+                rows.append([Segment(" " * (HEADING if wide else INDENT - 2))])
+            rows[-1] += piece
+        return rows
+
+    def _keys(self, hint: Hint) -> Row:
+        """The keys, each of which can be clicked."""
+        ink = self.ink("base") + Style(bold=True)
+        return [Segment(text, ink + (_pressed(key) if key else Style())) for text, key in hint.pieces]
+
+
+def _joined(blocks: Sequence[list[Row]], gap: bool) -> list[Row]:
+    """The rows of blocks one after another, perhaps with a blank one between them."""
+    rows: list[Row] = []
+    for block in blocks:
+        rows += [[]] * (gap and bool(rows)) + block
+    return rows
+
+
+def _link(hint: Hint) -> Style:
+    """What a click on the words presses: the key, where there is one alone."""
+    return _pressed(hint.actions[0].names[0]) if len(hint.actions) == 1 else Style()
+
+
+def _pressed(key: str) -> Style:
+    return Style.from_meta(dict(pressing(key).meta))

@@ -1,0 +1,136 @@
+"""The two lines under the header: the tabs, each a question about the selected token, and the open one's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.content import Content
+from textual.style import Style as VisualStyle
+from textual.widget import Widget
+
+from inspector.display import truncate
+from inspector.keys import TABS, key_for, names_of
+from inspector.widgets.actions import Action, pressing
+from inspector.widgets.canvas import Row
+from inspector.widgets.inks import Inked
+
+QUESTIONS = {
+    "1": "what could come here?",
+    "2": "why this one?",
+    "3": "what happened in the model?",
+    "4": "what else could have been?",
+    "5": "what did it cost?",
+    "6": "what does it mean?",
+}
+"""What each tab answers about the selected token."""
+_DOES = "does"
+KEY, NAME, SENTENCE = 12, 17, 27
+"""Cells of a key, of a name, and of the longest sentence in a list of what there is."""
+
+
+class TabLines(Widget):
+    """The tabs, and under them the answers of the open one; each can be clicked.
+
+    Args:
+        do: Does an action of the main screen, by its id: a key would go to the field that has the focus.
+        id: Of the widget.
+    """
+
+    DEFAULT_CSS = "TabLines { height: 2; padding: 0 1; background: $panel; color: $text-muted; }"
+
+    def __init__(self, do: Callable[[str], None], id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._do = do
+        self._shown: tuple[str, Sequence[Action], str, frozenset[str]] = ("", (), "", frozenset())
+        self._helps: dict[str, str] = {}
+
+    def show(self, tab: str, views: Sequence[Action], view: str, able: Callable[[Action], bool]) -> None:
+        """Show a tab as the open one.
+
+        Args:
+            tab: Its key.
+            views: The actions that show its answers.
+            view: Id of the one that is shown.
+            able: Whether an action can do something now: the others are grey.
+        """
+        shown = tab, tuple(views), view, frozenset(each.id for each in views if able(each))
+        if shown != self._shown:
+            self._shown = shown
+            self._helps = {each.id: each.told for each in views}
+            self.refresh()
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        return self._tabs(width) + Content("\n") + self._views(width)
+
+    def _tabs(self, width: int) -> Content:
+        named = [(digit, f" {digit} {name} ") for digit, name in TABS.items()]
+        if sum(cell_len(text) for _, text in named) > width:
+            named = [(digit, text if digit == self._shown[0] else f" {digit} ") for digit, text in named]
+        tabs = Content("").join(
+            Content.styled(text, "bold reverse" if digit == self._shown[0] else "$text").stylize(
+                _doing(f"tab_{digit}")
+            )
+            for digit, text in named
+        )
+        find = f"{key_for('finder')} find anything"
+        room = width - tabs.cell_length - cell_len(find)
+        if room < 2:
+            return tabs
+        return tabs + Content(" " * room) + Content(find).stylize(_doing("finder"))
+
+    def _views(self, width: int) -> Content:
+        """The answers, the one that is shown bold: with their keys, as far as there is room for them."""
+        _, views, view, able = self._shown
+        for gap, keyed in ((2, True), (1, True), (1, False)):
+            texts = [f"{each.shown} {each.view}" if keyed else each.view for each in views]
+            if sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 <= width:
+                break
+        pieces = []
+        for action, text in zip(views, texts, strict=True):
+            ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
+            pieces.append(Content.styled(text, ink).stylize(_doing(action.id)))
+        at = next((place for place, each in enumerate(views) if each.id == view), 0)
+        while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
+            pieces, texts, at = pieces[1:], texts[1:], at - 1  # the one that is shown stays in sight
+        return Content(" ") + Content(" " * gap).join(pieces)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Explain what is under the mouse."""
+        id = str(event.style.meta.get(_DOES, ""))
+        self.tooltip = QUESTIONS.get(id.removeprefix("tab_")) or self._helps.get(id)
+
+    def on_click(self, event: events.Click) -> None:
+        """Do what was clicked."""
+        if id := event.style.meta.get(_DOES):
+            event.stop()
+            self._do(str(id))
+
+
+def _doing(id: str) -> VisualStyle:
+    return VisualStyle.from_meta({_DOES: id})
+
+
+def question_rows(on: Inked, width: int) -> list[Row]:
+    """The six questions, a row each, that open their tabs.
+
+    Args:
+        on: Draws them.
+        width: Cells of a row.
+    """
+    key, name = (KEY, NAME) if width >= KEY + NAME + SENTENCE else (4, 10)
+    rows: list[Row] = []
+    for digit, tab in TABS.items():
+        link = Style.from_meta(dict(pressing(names_of(f"tab_{digit}")[0]).meta))
+        rows.append(
+            [
+                Segment(f" {digit}".ljust(key), on.ink("base") + Style(bold=True) + link),
+                Segment(tab.ljust(name), on.ink("base") + link),
+                Segment(truncate(QUESTIONS[digit], max(0, width - key - name)), on.ink("muted") + link),
+            ]
+        )
+    return rows

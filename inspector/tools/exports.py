@@ -1,0 +1,17 @@
+"""What all tools of the program contribute to an export, as in the registry: for where there is no screen."""
+
+from __future__ import annotations
+
+from inspector.tools.attention.evidence import ATTENTION_PART
+from inspector.tools.attribution.evidence import CONTRIBUTIONS_PART
+from inspector.tools.beams.evidence import BEAMS_PART
+from inspector.tools.draws.evidence import ODDS_PART
+from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
+from inspector.tools.lens.evidence import LENS_PART
+from inspector.tools.lockstep.evidence import LOCKSTEP_PART
+from inspector.tools.race.evidence import RACE_PART
+
+EXPORTS = (
+    BEAMS_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, LENS_PART, CONTRIBUTIONS_PART, SWITCHED_PART,
+    PATCHED_PART,
+)  # fmt: skip

@@ -1,0 +1,164 @@
+"""The counterfactual prompt: the text on show, edited in place, with its tokens counted against those of the path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import TextArea
+
+from engine.protocol import PreviewPrompt, PromptPreview
+from engine.tree import facing
+from inspector.display import visible
+from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
+from inspector.session.client import Request
+from inspector.session.requests import Latest
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
+from inspector.tools.interventions.tool import COUNTERFACTUAL_DIALOG
+from inspector.widgets.actions import ActionTable
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import MOST_TYPED, SafeTextArea
+from inspector.widgets.pieces import PieceList
+
+MOST_CUT = 4096
+"""Tokens of an edited prompt that are compared with the path's while it is typed."""
+
+
+class CounterfactualDialog(Dialog[str]):
+    """Asks for a text to patch from.
+
+    Args:
+        text: That of the path, which is edited.
+        ids: The tokens of the path.
+        lookup: Asks the engine how the text is cut.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = COUNTERFACTUAL_DIALOG
+    HEADING: ClassVar[str] = "Counterfactual prompt: change what should make the difference"
+    APPLY: ClassVar[str] = "Read it"
+
+    def __init__(self, text: str, ids: Sequence[int], lookup: Latest) -> None:
+        super().__init__()
+        self._text, self._ids, self._lookup = text, list(ids), lookup
+        self._timer: Timer | None = None
+        self._asked = ""
+        """What is shown cut, or will be: the field tells of what was put into it, too."""
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark(CUTTING, id="counterfactual-remark")
+        yield PieceList(both_ends=True, id="counterfactual-pieces")
+
+    def begin(self) -> None:
+        """Begin at the end of the text, which is where most prompts differ least from what is asked."""
+        super().begin()
+        editor = self.query_one("#counterfactual-text", SafeTextArea)
+        editor.load_text(self._text)
+        editor.move_cursor(editor.document.end)
+        self.set_focus(editor)
+        self._changed()
+
+    def let_go(self) -> None:
+        """Wait for no answer any more."""
+        self._lookup.drop()
+
+    @property
+    def typed(self) -> str:
+        """The text in the field."""
+        return self.query_one("#counterfactual-text", SafeTextArea).text
+
+    @on(TextArea.Changed)
+    def _changed(self) -> None:
+        """Have the text cut anew, a long one once no key was pressed for a moment."""
+        if self._timer is not None:
+            self._timer.stop()
+        if len(self.typed) > SHORT:
+            self._timer = self.set_timer(LATER, self._ask)
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        if not self.left and self.typed and self.typed != self._asked:
+            self._asked = self.typed
+            self._lookup.ask(PreviewPrompt(self.typed, False, most=MOST_CUT), self._answered)
+
+    def _answered(self, request: Request[PreviewPrompt]) -> None:
+        remark = self.query_one("#counterfactual-remark", Remark)
+        if (failure := request.failure) is not None:
+            remark.say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        elif (answer := request.reply(PromptPreview)) is not None:
+            remark.say(counted(self._ids, answer))
+            shown = len(answer.first) + len(answer.last)
+            pieces = self.query_one("#counterfactual-pieces", PieceList)
+            pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
+
+    def apply(self) -> None:
+        """Read what was typed, or report what is the matter with it."""
+        if self.typed and self.typed != self._text:
+            self.dismiss(self.typed)
+        else:
+            words = "It is the text of the path still. Change a word of it." if self.typed else "It is empty."
+            self.query_one("#counterfactual-remark", Remark).say(words, wrong=True)
+
+
+def counted(ids: Sequence[int], answer: PromptPreview) -> str:
+    """A sentence on the tokens of an edited text, and how they face those of the path; printable.
+
+    Args:
+        ids: The tokens of the path.
+        answer: How the text is cut.
+    """
+    count = f"{answer.tokens:,} token{'s' * (answer.tokens != 1)}, {len(ids):,} here"
+    if answer.last:
+        return f"{count}."
+    return f"{count}. {facing_words(ids, [piece.id for piece in answer.first])}"
+
+
+def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
+    """How two paths face each other, in a sentence or two.
+
+    Args:
+        own: The tokens of the path that is changed.
+        source: Those of the source.
+    """
+    first, end = facing(own, source)
+    if first == len(own) == len(source):
+        return "Both have the same tokens."
+    if len(own) == len(source):
+        return (
+            f"As many: each token faces the source's in its place. They differ from token {first + 1:,} on."
+        )
+    if not end:
+        return "Their last tokens differ: none after the difference faces one of the source."
+    here, there = len(own) - first - end, len(source) - first - end
+    return (
+        f"The first {first:,} and the last {end:,} face each other. "
+        f"Between them {_counted(here)} here and {_counted(there)} of the source face none."
+    )
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} token{'s' * (count != 1)}" if count else "no token"
+
+
+def text_of(timeline: Timeline, path: Sequence[Item]) -> str:
+    """The text of a path as a prompt that is cut into the same tokens, as far as a tokenizer does so.
+
+    Args:
+        timeline: With the prompts.
+        path: From the root on.
+    """
+    opened = timeline.prompts.opened
+    first = path[0]
+    given = opened is None or opened.text.startswith(first.text)
+    # what the tokenizer puts before every text is not part of what is typed
+    return "".join(item.text for item in (path if given or not first.special else path[1:]))
+
+
+def typable(text: str) -> bool:
+    """Whether a text is short enough to be edited."""
+    return len(text) <= MOST_TYPED

@@ -1,0 +1,217 @@
+"""What was switched off or put in, as it leaves with an export."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from xml.etree.ElementTree import Element
+
+from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PatchKind, SweptUnit
+from engine.tree import common_prefix
+from inspector.display import quoted, token_label, token_text
+from inspector.main.elements import element, explained, row, table, token_span
+from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.scales import KL_BITS, bits, percent, signed
+from inspector.state.inside import InsideViews, interventions_words
+from inspector.state.session_tree import Item
+
+NAMES: dict[PatchKind, str] = {
+    "layer": "whole layers",
+    "attention": "attentions",
+    "mlp": "MLPs",
+}
+"""The parts whose activations can be put in, in the order in which a key goes through them."""
+STRONGEST = 8
+"""Units, and places that were put in, that are listed."""
+_PARTS = {"attention": "attention", "recurrence": "recurrence", "mlp": "MLP", "layer": "layer"}
+"""The columns of a sweep's map after those of the heads."""
+_CELL, _GAP = 10, 4
+"""Of that map, in its own unit: side of a cell with the space after it, and the space before the parts."""
+_ROOMY = 24
+"""Rows or columns of it up to which each has its name."""
+_UNITS = 20_000
+"""Of a sweep: no model of today has more."""
+_TITLED = 600
+"""Cells of a map up to which each says its figures when it is pointed at."""
+MOST_OF_THE_WAY = 0.5
+"""Shares from here on are bold in the map of what was put in."""
+MAPPED = 1500
+"""Cells of a map of what was put in, at most: a larger one has its strongest places alone."""
+
+
+def _switched(of: Exported) -> Iterator[Exhibit]:
+    seen = of.timeline.of(InsideViews)
+    for node, swept in seen.sweeps.items():
+        heading = "What each part is worth: switched off alone"
+        yield Exhibit("sweep", heading, partial(_sweep, swept), node)
+    places: Counter[int] = Counter()
+    for (node, _, _), tried in seen.tried.items():
+        heading = f"With {interventions_words(tried.interventions)}"
+        yield Exhibit(f"tried-{places[node]}", heading, partial(_effect, tried), node)
+        places[node] += 1
+
+
+def _sweep(swept: HeadsSwept) -> Iterator[Element]:
+    """The map of every unit switched off alone, and the strongest of them."""
+    units = [each for each in swept.units[:_UNITS] if math.isfinite(each.kl_bits)]
+    if not units:
+        return
+    strongest = sorted(units, key=lambda each: -each.kl_bits)[:STRONGEST]
+    rows = [
+        row(each.intervention.label, bits(each.kl_bits), signed(each.logit_change),
+            f"{token_label(each.top_text)} {percent(each.top_prob)}")
+        for each in strongest
+    ]  # fmt: skip
+    head = ("off", "KL bits", f"logit of {token_label(swept.text)}", "then leads")
+    edges = enumerate(KL_BITS, 1)
+    legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
+    says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
+           "probabilities move."  # fmt: skip
+    listed = table("", head, rows, class_="figured")
+    named = element("p", "KL in bits ", *legend, class_="legend")
+    yield explained(says, swept.facts, _map(units), named, listed)
+
+
+def _map(units: Sequence[SweptUnit]) -> Element:
+    """A cell for each unit that there is: layers and columns that a file made up take no room."""
+    layers = sorted({each.intervention.layer for each in units}, reverse=True)
+    heads = sorted({each.intervention.head for each in units if each.intervention.head is not None})
+    kinds = [kind for kind in _PARTS if any(each.intervention.kind == kind for each in units)]
+    font = 6.5 * max(1.0, len(heads) / _ROOMY)
+    left, top = 4 * font, 6 * font
+    wide = max(_CELL, round(1.3 * font))  # a part's column has room for its name
+    across: dict[tuple[str, int | None], float]
+    across = {("head", head): left + place * _CELL for place, head in enumerate(heads)}
+    begin = left + len(heads) * _CELL + _GAP * bool(heads)
+    across |= {(kind, None): begin + place * wide for place, kind in enumerate(kinds)}
+    down = {layer: top + place * _CELL for place, layer in enumerate(layers)}
+    placed = [
+        (unit, across[column], down[unit.intervention.layer], _CELL if column[1] is not None else wide)
+        for unit in units
+        if (column := (unit.intervention.kind, unit.intervention.head)) in across
+    ]
+    shapes = [_cell(*each) for each in placed] if len(placed) <= _TITLED else _cells(placed)
+    shapes += [
+        element("text", f"L{layer + 1}", x=left - 4, y=down[layer] + _CELL - 2, text_anchor="end")
+        for layer in _named_ones(layers)
+    ]
+    for kind, head in [("head", head) for head in _named_ones(heads)] + [(kind, None) for kind in kinds]:
+        name = f"h{head + 1}" if head is not None else _PARTS[kind]
+        x, y = across[kind, head] + 7, top - 3
+        shapes.append(element("text", name, x=x, y=y, transform=f"rotate(-60 {x} {y})"))
+    width, height = round(max(across.values()) + wide + 3 * font), round(top + len(layers) * _CELL)
+    return element(
+        "svg", *shapes, viewBox=f"0 0 {width} {height}", width=round(1.7 * width), class_="map", role="img",
+        font_size=round(font, 1), aria_label="KL of each unit switched off alone; the strongest are listed below",
+    )  # fmt: skip
+
+
+def _named_ones(numbers: Sequence[int]) -> Sequence[int]:
+    """The rows or columns that have room for their names."""
+    return numbers if len(numbers) <= _ROOMY else [each for each in numbers if not each or not (each + 1) % 8]
+
+
+def _step(unit: SweptUnit) -> int:
+    return sum(unit.kl_bits >= edge for edge in KL_BITS)
+
+
+def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Element]:
+    """Cells without words, a path for each colour: 15 bytes a cell where an element with its title takes 150."""
+    side = _CELL - 1
+    paths = [
+        "".join(f"M{x:g} {y:g}h{w - 1}v{side}h-{w - 1}z" for unit, x, y, w in placed if _step(unit) == step)
+        for step in range(len(KL_BITS) + 1)
+    ]
+    return [element("path", class_=f"cell heat{step}", d=path) for step, path in enumerate(paths) if path]
+
+
+def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
+    step = _step(unit)
+    said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
+    side = {"x": x, "y": y, "width": width - 1, "height": _CELL - 1, "rx": 1.5}
+    return element("rect", element("title", said), class_=f"cell heat{step}", **side)
+
+
+def _effect(tried: Intervened) -> Iterator[Element]:
+    """The candidates without and with what was switched off together."""
+    scope = "in the whole context" if tried.scope == "context" else "in this token's forward"
+    rows = [
+        row(token_span(each.before), percent(each.before.prob), percent(each.after.prob),
+            signed(each.logit_change))
+        for each in tried.candidates
+    ]  # fmt: skip
+    says = (
+        f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
+        f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
+    )
+    listed = table("", ("candidate", "without", "with", "logit"), rows, class_="figured")
+    yield explained(says, tried.facts, listed)
+
+
+# ---- put in from another path -------------------------------------------------------------------
+
+
+def _patched(of: Exported) -> Iterator[Exhibit]:
+    tree, places = of.timeline.tree, Counter[int]()
+    for (node, source, part), read in of.timeline.of(InsideViews).patched.items():
+        if node not in tree.nodes or source not in tree.nodes or not read.columns:
+            continue
+        heading = f"With {NAMES[part]} put in from “{difference(tree.path(node), tree.path(source))}”"
+        yield Exhibit(f"patched-{places[node]}", heading, partial(_patches, read), node)
+        places[node] += 1
+
+
+def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
+    """The tokens of another path from a little before it parts; printable."""
+    parted = common_prefix((item.node for item in path), (item.node for item in other))
+    begin = max(0, parted - 2)
+    text = "".join(token_text(item.text, item.raw) for item in other[begin:])
+    return f"{'…' if begin else ''}{text}"
+
+
+def _patches(read: ActivationsPatched) -> Iterator[Element]:
+    """The places that go most of the way to the other path, and the map of all of them."""
+    cells = [
+        (share, layer, column)
+        for place, layer in enumerate(read.layers)
+        for column, share in zip(read.columns, read.shares.row(place), strict=False)
+        if math.isfinite(share)
+    ]
+    strongest = sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]
+    rows = [
+        row(f"L{layer + 1}", f"token {column.position + 1}", token_label(column.text),
+            token_label(column.source_text), percent(share))
+        for share, layer, column in strongest
+    ]  # fmt: skip
+    says = (
+        f"Logit of {quoted(token_label(read.text))} less that of {quoted(token_label(read.other_text))}: "
+        f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text. 100 %: what was put in "
+        "goes all of the way."
+    )
+    head = ("layer", "position", "here", "put in", "of the way")
+    whole = len(read.layers) * len(read.columns) <= MAPPED
+    yield explained(
+        says, read.facts, table("", head, rows, class_="figured"), _patch_map(read) if whole else None
+    )
+
+
+def _patch_map(read: ActivationsPatched) -> Element:
+    """A row for each layer, the last one on top; a column for each position."""
+    names = (element("th", token_label(column.text), scope="col") for column in read.columns)
+    lines = [
+        element("tr", element("th", f"L{layer + 1}", scope="row"), *map(_patch_cell, read.shares.row(place)))
+        for place, layer in reversed(list(enumerate(read.layers)))
+    ]
+    head = element("thead", element("tr", element("td"), *names))
+    return element("div", element("table", head, element("tbody", *lines)), class_="lens")
+
+
+def _patch_cell(share: float) -> Element:
+    shown = percent(share) if math.isfinite(share) else ""
+    return element("td", shown, class_="leads" if share >= MOST_OF_THE_WAY else None)
+
+
+SWITCHED_PART = ExportPart("switched off", _switched)
+PATCHED_PART = ExportPart("patching", _patched)

@@ -1,0 +1,70 @@
+"""What each layer would predict, as it leaves with an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from xml.etree.ElementTree import Element
+
+from engine.protocol import LensCell, LensColumn, LensRead, Record
+from inspector.display import token_label
+from inspector.lessons.lesson import Beat
+from inspector.main.elements import element, explained, row, table
+from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
+from inspector.scales import percent
+from inspector.state.inside import InsideViews
+from inspector.state.timeline import Timeline
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
+        for node, read in seen.lens.items():
+            yield Exhibit("lens", "What each layer would predict", partial(_table, read, of), node)
+
+    return of_both(of, exhibits)
+
+
+def _table(read: LensRead, of: Exported) -> Iterator[Element]:
+    """A column for each position, a row for each layer, the last one on top."""
+    depth = max((len(column.cells) for column in read.columns), default=0)
+    if not depth:
+        return
+    nodes = of.timeline.tree.nodes
+    heads = [nodes[column.node].text if column.node in of.places else "" for column in read.columns]
+    rows = [
+        element("tr", element("th", str(layer or "emb"), scope="row"), *(_lens_cell(c, layer) for c in read.columns))
+        for layer in reversed(range(depth))
+    ]  # fmt: skip
+    names = (element("th", token_label(text) if text else "", scope="col") for text in heads)
+    shown = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
+    says = (
+        "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."
+    )
+    yield explained(says, read.facts, element("div", shown, class_="lens"))
+
+
+def _lens_cell(column: LensColumn, layer: int) -> Element:
+    cell = column.cells[layer] if layer < len(column.cells) else None
+    if cell is None or not cell.top:
+        return element("td")
+    label, leads = token_label(cell.top[0].text), "leads" if cell.final_rank == 1 else None
+    return element("td", label, class_=leads, title=f"{label} {percent(cell.top[0].prob)}")
+
+
+def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
+    """The prediction of each layer after the last token."""
+    read = timeline.of(InsideViews).lens.get(timeline.tip)
+    if read is not None and read.columns:
+        cells = reversed(list(enumerate(read.columns[-1].cells)))
+        rows = [_layer(layer, cell) for layer, cell in cells if cell.top]
+        head = ("layer", "token", "probability")
+        yield table("What each layer would predict next", head, rows, class_="plain")
+
+
+def _layer(layer: int, cell: LensCell) -> Element:
+    leads = "leads" if cell.final_rank == 1 else None
+    first = cell.top[0]
+    return row(str(layer or "embedding"), token_label(first.text), percent(first.prob), class_=leads)
+
+
+LENS_PART = ExportPart("lens", _exhibits, beat=_beat)

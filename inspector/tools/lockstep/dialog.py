@@ -1,0 +1,102 @@
+"""The dialog that chooses a second model: the session's in fewer bits or with an adapter, or one on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from engine.errors import PathError
+from engine.files import typed
+from engine.protocol import ModelFacts
+from engine.settings import LoadSettings
+from inspector.main.actions import Downloads
+from inspector.main.dialogs.model import ModelDialog, Offer
+from inspector.recordings.sessions import recent_models
+from inspector.scales import size
+
+BITS = (8, 4)
+GROUP_SIZE = 64
+"""Of `OpenLockstep`, unless another one is given there."""
+ADAPTER = "adapter_config.json"
+"""By this file a directory is told to hold an adapter."""
+
+
+class SecondModelDialog(ModelDialog):
+    """Asks for a second model beside the session's, which stays as it is.
+
+    Args:
+        load: How the session's model was loaded.
+        facts: About it; None without one.
+        downloads: Downloads models; goes on when this is left.
+        elsewhere: As for `ModelDialog`.
+    """
+
+    HEADING: ClassVar[str] = "Compare with a second model"
+    APPLY: ClassVar[str] = "Compare"
+    WAYS: ClassVar[str] = "Type to filter, or a model's directory, a hub id, or an adapter's directory."
+
+    def __init__(
+        self, load: LoadSettings, facts: ModelFacts | None, downloads: Downloads, elsewhere: str = ""
+    ) -> None:
+        room = facts.free_bytes if facts is not None else None
+        super().__init__(load, None, recent_models, downloads, elsewhere, room)
+        self._facts = facts
+        self.bits: int | None = None
+        """In which the session's model was chosen; None where that wasn't."""
+
+    def besides(self) -> Sequence[Offer]:
+        facts = self._facts
+        if facts is None:
+            return ()
+        with_bits = [] if facts.quantized else [self._in_bits(facts, bits) for bits in BITS]
+        return (*with_bits, *self._adapters(facts))
+
+    def _in_bits(self, facts: ModelFacts, bits: int) -> Offer:
+        wide = 4 if facts.dtype == "float32" else 2
+        needed = int(facts.parameters * (bits / 8 + 2 * wide / GROUP_SIZE))
+        return Offer(
+            f"this model in {bits} bits",
+            (("memory", f"about {size(needed)} {_beside(facts)}"),
+             ("how", f"{facts.name} quantized while it is loaded, in groups of {GROUP_SIZE}, as mlx_lm.convert does")),
+            self.load,
+            bits,
+        )  # fmt: skip
+
+    def _adapters(self, facts: ModelFacts) -> Sequence[Offer]:
+        """This model with an adapter, once its directory is typed, and without the one that it has."""
+        name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
+        made = []
+        if name and (self._elsewhere or _holds_adapter(name)):
+            with_it = replace(self.load, adapter_path=name)
+            made.append(Offer(f"this model with the adapter {name}", (memory,), with_it))
+        elif not name:
+            made.append(Offer("this model with an adapter …", (("how", _HOW),), None))
+        if self.load.adapter_path is not None:
+            made.append(
+                Offer("this model without its adapter", (memory,), replace(self.load, adapter_path=None))
+            )
+        return made
+
+    def take(self, offer: Offer) -> None:
+        if offer.load is None:
+            self.say(_HOW)
+            return
+        self.bits = offer.bits
+        self.dismiss(offer.load)
+
+
+_HOW = "Type the adapter's directory: the one that mlx_lm.lora wrote, with adapters.safetensors."
+
+
+def _beside(facts: ModelFacts) -> str:
+    free = f"; {size(facts.free_bytes)} are free" if facts.free_bytes is not None else ""
+    return f"beside the {size(facts.weight_bytes)} of {facts.name}{free} (an estimate)"
+
+
+def _holds_adapter(name: str) -> bool:
+    try:
+        return os.path.lexists(typed(name) / ADAPTER)
+    except PathError:
+        return False

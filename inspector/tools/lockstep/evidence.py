@@ -1,0 +1,116 @@
+"""What a second model makes of the text, as it leaves with an export."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from engine.protocol import Candidate, LockstepSpan
+from inspector.display import token_label, visible
+from inspector.main.elements import element, likeliest, millionths, number, row, table
+from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.scales import bits, count, percent
+from inspector.state.lockstep import Divergences, LockstepSoFar, mean
+
+BESIDE_CANDIDATES = 6
+"""Of each model at a token."""
+BESIDE_LISTED = 12
+"""Tokens that the two part over most."""
+
+
+def _spans(of: Exported) -> dict[int, LockstepSpan]:
+    """The spans of the exported path, by their last nodes; none without a second model."""
+    known = of.timeline.of(LockstepSoFar)
+    if known.opened is None:
+        return {}
+    return {span.node: span for span in known.along(of.items) if span is not None}
+
+
+def _column(of: Exported) -> Mapping[str, Any]:
+    """The numbers of each token, by its row; empty without a second model.
+
+    Of each: KL in bits, both probabilities and ranks, and both models' candidates, each a label and a probability.
+    """
+    found = {
+        of.places[node]: [
+            number(span.kl_bits, 4), _share(span.logprob, span), _share(span.other_logprob, span), span.rank,
+            span.other_rank, _listed(span.candidates), _listed(span.other_candidates),
+        ]
+        for node, span in _spans(of).items()
+        if node in of.places
+    }  # fmt: skip
+    if not found:
+        return {}
+    return {"second": {"names": list(_names(of)), "rows": found}}
+
+
+def _names(of: Exported) -> tuple[str, str]:
+    facts, opened = of.timeline.facts, of.timeline.of(LockstepSoFar).opened
+    first = visible(facts.name) if facts else "first model"
+    return first, visible(opened.title) if opened else "second model"
+
+
+def _share(logprob: float | None, span: LockstepSpan) -> float | int | None:
+    """The probability that a model gives the span's tokens together."""
+    return None if logprob is None or not span.whole else millionths(math.exp(min(0.0, logprob)))
+
+
+def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
+    first = candidates[:BESIDE_CANDIDATES]
+    return [[token_label(each.text, each.raw), millionths(each.prob)] for each in first]
+
+
+def _figures(of: Exported) -> Iterator[tuple[str, str]]:
+    """The figures of both models over the path."""
+    found = _spans(of)
+    first, second = _names(of)
+    yield "models", f"{first} (P) and {second} (Q)"
+    known = Divergences()
+    known.add(found.values())
+    if known.kl:
+        together = mean(known.kl)
+        yield "mean KL(P||Q)", f"{bits(together.value)} bits over {count(len(known.kl))} tokens"
+    if known.tops:
+        yield "same top token", f"{100 * known.same_top.value:.1f} %"
+    if all(known.scored):
+        yield "perplexity", " and ".join(f"{each.value:.2f}" for each in known.perplexities)
+
+
+def _section(of: Exported) -> Iterator[Element]:
+    """The figures and the tokens that the two part over most, for print and where no script runs."""
+    listed = sorted(_spans(of).values(), key=_apart, reverse=True)[:BESIDE_LISTED]
+    rows = [
+        row(token_label(span.text, span.raw), "" if span.kl_bits is None else bits(span.kl_bits),
+            _percent(span.logprob, span), _percent(span.other_logprob, span), likeliest(span.candidates),
+            likeliest(span.other_candidates))
+        for span in listed
+        if _apart(span) > 0
+    ]  # fmt: skip
+    terms = (element("div", element("dt", name), element("dd", value)) for name, value in _figures(of))
+    yield element("dl", *terms, class_="figures")
+    head = ("token", "KL bits", "P", "Q", "P has first", "Q has first")
+    if rows:
+        yield table("Where the two part most", head, rows, class_="figured")
+
+
+def _apart(span: LockstepSpan) -> float:
+    """The distance of the two at a span: the divergence, or else the change of the logprob."""
+    for value in (span.kl_bits, span.logprob_change):
+        if value is not None and not math.isnan(value):
+            return abs(value)
+    return 0.0
+
+
+def _percent(logprob: float | None, span: LockstepSpan) -> str:
+    return "" if logprob is None or not span.whole else percent(math.exp(min(0.0, logprob)))
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    if _spans(of):
+        yield Exhibit("beside", "Beside a second model", partial(_section, of))
+
+
+LOCKSTEP_PART = ExportPart("second model", _exhibits, _column)

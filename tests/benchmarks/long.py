@@ -1,0 +1,144 @@
+"""A session of 100,000 steps on the screen, recorded as it goes: what its last steps cost beside its first.
+
+    python -m tests.benchmarks.long [STEPS [MODEL [DIRECTORY]]]
+
+MODEL: `ring` (its cache holds 64 tokens), `mamba2` (a state that doesn't grow), or `llama`, whose forward grows
+with the text. The session stays in DIRECTORY, for `long_keys`. A line every 1,000 steps of what one of them took:
+milliseconds of the engine's thread without the forward, which MLX computes in a thread of its own, and without the wait
+for it; of the screen's thread; of the journal's; KB in memory beside what KV takes, and bytes in the file. The bars:
+the last 1,000 steps at 0.95 of the rate of the first 1,000 in the engine's thread, and 5 KB a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+from engine import protocol
+from engine.frozen import frozen
+from engine.settings import LoadSettings, Settings
+from inspector.app import InspectorApp
+from inspector.config.preferences import Preferences
+from tests.benchmarks.memory import PROMPT, resident
+from tests.zoo import CONFIGS
+
+EACH = 1000
+WARM = 1000
+"""Steps that are not counted: the model's first ones, and the widths of the panels settle."""
+SETTINGS = Settings(temp=1.0, max_tokens=10**9, candidates=20)
+MODELS = {
+    "ring": ("qwen2", LoadSettings(max_kv_size=64)),  # a llama of mlx_lm takes no ring
+    "mamba2": ("mamba2", LoadSettings()),
+    "llama": ("llama", LoadSettings()),
+}
+
+
+@frozen
+class Reading:
+    """What a session had taken by a step."""
+
+    steps: int
+    engine: float
+    """Seconds of the engine's thread."""
+    screen: float
+    journal: float
+    wall: float
+    held: float
+    """KB in memory, without the KV cache and the KV of branches."""
+    written: int
+    """Bytes in the file."""
+
+
+def clock(thread: Thread) -> float:
+    """Seconds that a thread had of a processor."""
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+def reading(app: InspectorApp, steps: int) -> Reading:
+    """What the session has taken by now; called in the screen's thread."""
+    kv, journal = app.controller.timeline.kv, app.recorder.journal
+    assert kv is not None
+    assert journal is not None
+    return Reading(
+        steps,
+        clock(app.engine._thread),  # type: ignore[attr-defined]
+        time.thread_time(),
+        clock(journal._thread),
+        time.perf_counter(),
+        resident() - (kv.allocated_bytes + kv.kept_bytes) / 1024,
+        journal.path.stat().st_size,
+    )
+
+
+def told(before: Reading, after: Reading) -> str:
+    """What each step between two readings took."""
+    steps = after.steps - before.steps
+
+    def each(name: str, scale: float = 1000) -> float:
+        return (getattr(after, name) - getattr(before, name)) / steps * scale
+
+    return (
+        f"{after.steps:8,} steps: engine {each('engine'):6.3f} ms a step, screen {each('screen'):6.3f}, "
+        f"journal {each('journal'):6.3f}, all {each('wall'):6.2f}; {after.held / 1024:7.1f} MiB, "
+        f"{each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file"
+    )
+
+
+async def until_idle(app: InspectorApp) -> None:
+    """Wait until the engine has done what it was asked."""
+    client = app.controller.client
+    while client.timeline.prompts.prefilled is None or client.outstanding:
+        await asyncio.sleep(0.02)
+
+
+async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Reading]:
+    """Run so many steps on the screen, and print as it goes."""
+    app = InspectorApp(load, SETTINGS, PROMPT, chat=False, begins=Preferences(), save=directory)
+    seen: list[Reading] = []
+    async with app.run_test(size=(120, 40)):
+        await until_idle(app)
+        client, timeline = app.controller.client, app.controller.timeline
+        while not seen or seen[-1].steps < steps:
+            if not client.outstanding:  # an end of sequence ended the run before
+                client.do(protocol.Run())
+            await asyncio.sleep(0.02)
+            count = len(timeline.step_slots)
+            if count >= (seen[-1].steps + EACH if seen else WARM):
+                seen.append(reading(app, count))
+                if len(seen) > 1:
+                    print(told(*seen[-2:]), flush=True)
+        client.stop()
+        await until_idle(app)
+    return seen
+
+
+def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None:
+    """Measure and print."""
+    from engine.libraries import import_mlx_lm
+
+    import_mlx_lm()
+    from engine.model import synthetic
+
+    config, load = MODELS[name]
+    with tempfile.TemporaryDirectory() as aside:
+        folder = Path(directory or aside)
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")
+        model = str(synthetic.write(folder / name, CONFIGS[config]))
+        seen = asyncio.run(measure(replace(load, model=model), int(steps), folder / "sessions"))
+    first, last = seen[1].engine - seen[0].engine, seen[-1].engine - seen[-2].engine
+    ratio = first / (seen[1].steps - seen[0].steps) / (last / (seen[-1].steps - seen[-2].steps))
+    print("first", told(*seen[:2]))
+    print("last ", told(*seen[-2:]))
+    print(f"the last {EACH:,} at {ratio:.2f} of the rate of the first {EACH:,} in the engine's thread")
+    print("all but the first", told(seen[min(len(seen) - 2, 10)], seen[-1]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,183 @@
+"""The sampler and the readings give what their plain formulas give, to the last bit."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as budget
+from hypothesis import strategies as st
+
+from engine.errors import StepError
+from engine.logits.node_sampler import LN2, RowReader, entropy_bits, entropy_of
+from engine.sampling.pipeline import invert, sample
+from engine.sampling.ranking import Row, blocks, checked_logprobs, log_softmax, rank_of, ranked, ranked_rows
+from engine.sampling.stages import MINUS_INFINITY, Ties, _nucleus, _sorted_nucleus, top_p, without
+from engine.settings import Settings
+from engine.token_texts import TokenTexts
+from tests.engine.sampling.plain import plain_invert, plain_log_softmax, plain_sample, plain_top_p
+
+SIZES = (1, 2, 5, 64, 65, 500, 4096, 20_000)
+SHARES = (1e-6, 0.1, 0.5, 0.9, 0.95, 0.999, 0.999999999, 1.0, 1.5)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Row:
+    """Rows of any shape: flat, peaked, tied, mostly cut, all equal, of a token alone."""
+    size = draw(st.sampled_from(SIZES))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    row = (rng.standard_normal(size) * draw(st.sampled_from([0.0, 0.01, 1.0, 3.0, 30.0]))).astype(np.float32)
+    if draw(st.booleans()):
+        row[: 1 + size // 100] += np.float32(draw(st.sampled_from([5.0, 14.0, 200.0])))
+    if draw(st.booleans()):
+        row = (np.round(row * 2) / 2).astype(np.float32)
+    if draw(st.booleans()):
+        row[rng.random(size) < draw(st.sampled_from([0.3, 0.99]))] = -np.inf
+        row[int(rng.integers(size))] = draw(st.sampled_from([0.0, -1e30, 60.0]))
+    if draw(st.booleans()):
+        row += np.float32(draw(st.sampled_from([-100.0, 1e4, -3e38])))
+    return row
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+@given(rows(), st.sampled_from(SHARES), st.sampled_from(["all", "lowest", "highest"]))
+@budget(max_examples=400, deadline=None)
+def test_top_p_by_its_edge_is_top_p_of_all_sorted(row: Row, share: float, ties: Ties) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert np.array_equal(top_p(row, share, ties), plain_top_p(row, share, ties), equal_nan=True)
+
+
+@given(rows(), st.sampled_from(SHARES))
+@budget(max_examples=200, deadline=None)
+def test_where_the_edge_is_decided_it_is_that_of_the_sorted_tokens(row: Row, share: float) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _nucleus(row, share)
+        assert found is None or found == _sorted_nucleus(row, share)
+
+
+def test_the_edge_is_decided_on_usual_rows_and_left_to_sorting_where_sums_decide() -> None:
+    row = np.random.default_rng(0).standard_normal(20_000).astype(np.float32) * 3
+    assert _nucleus(row, 0.95) == _sorted_nucleus(row, 0.95)
+    assert _nucleus(np.zeros(4096, np.float32), 0.5) is None  # half the mass is half the tokens, exactly
+    for odd in (np.nan, np.inf):
+        row[7] = odd
+        assert _nucleus(row, 0.95) is None
+        with np.errstate(invalid="ignore"):
+            assert same(top_p(row, 0.95), plain_top_p(row, 0.95, "all"))
+
+
+@given(rows(), st.integers(0, 2**32 - 1), st.floats(0, 1))
+@budget(max_examples=200, deadline=None)
+def test_cutting_is_where(row: Row, seed: int, part: float) -> None:
+    gone = np.random.default_rng(seed).random(row.size) < part
+    assert same(without(row, gone), np.where(gone, MINUS_INFINITY, row))
+
+
+@given(rows(), st.sampled_from([1, 5, 20, 512]))
+@budget(max_examples=200, deadline=None)
+def test_the_best_by_groups_are_those_of_a_stable_sort(row: Row, k: int) -> None:
+    assert same(ranked(row, k), np.argsort(-row, kind="stable")[:k])
+
+
+@given(rows())
+@budget(max_examples=200, deadline=None)
+def test_logprobs_ranks_and_entropies_are_those_of_the_formulas(row: Row) -> None:
+    with np.errstate(over="ignore"):
+        logprobs = plain_log_softmax(row)
+        assert same(log_softmax(row), logprobs)
+        assert same(checked_logprobs(row), logprobs)
+    token = row.size // 2
+    assert rank_of(row, token) == int((row > row[token]).sum()) + 1
+    probs, wide = np.exp(logprobs, dtype=np.float64), logprobs.astype(np.float64)
+    live = wide > -np.inf
+    expected = max(0.0, -float(np.einsum("i,i", probs[live], wide[live])) / LN2)
+    assert entropy_bits(logprobs) == expected
+    left = probs[probs > 0]
+    assert entropy_of(probs) == max(0.0, -float(np.einsum("i,i", left, np.log(left))) / LN2)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_row_with_one_value_that_is_no_number_is_refused(size: int) -> None:
+    row = np.zeros(size, np.float32)
+    row[size // 2] = np.nan
+    with pytest.raises(StepError):
+        checked_logprobs(row)
+
+
+@given(rows(), st.floats(0, 1, exclude_max=True), st.sampled_from([0.03, 0.3, 3.0]))
+@budget(max_examples=300, deadline=None)
+def test_a_draw_falls_on_the_same_token_and_between_the_same_sums(row: Row, draw: float, flat: float) -> None:
+    weights = np.exp((row - row.max()).astype(np.float64) * flat)
+    probs = weights / weights.sum()
+    assert invert(probs, draw) == plain_invert(probs, draw)
+
+
+SETTINGS = st.builds(
+    Settings,
+    temp=st.sampled_from([0.0, 0.2, 0.8, 1.0, 1.7]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5]),
+    min_p=st.sampled_from([0.0, 0.05]),
+    top_k=st.sampled_from([0, 0, 5, 40]),
+    logit_bias=st.sampled_from([(), ((0, 4.0),)]),
+    sampler_order=st.sampled_from([Settings().sampler_order, Settings().sampler_order[::-1]]),
+)
+
+
+@given(rows(), SETTINGS, st.floats(0, 1, exclude_max=True))
+@budget(max_examples=400, deadline=None)
+def test_what_is_sampled_is_what_the_plain_pipeline_samples(
+    row: Row, settings: Settings, draw: float
+) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        logprobs = log_softmax(row)
+        try:
+            other = plain_sample(row, logprobs, settings, draw)
+        except StepError:  # a low temperature of logits near the largest float
+            with pytest.raises(StepError):
+                sample(row, logprobs, settings, draw)
+            return
+        one = sample(row, logprobs, settings, draw)
+    assert same(one.probs, other.probs)
+    assert same(one.cut, other.cut)
+    assert (one.names, one.readings, one.picked) == (other.names, other.readings, other.picked)
+    assert (one.draw, one.draw_from, one.draw_to) == (other.draw, other.draw_from, other.draw_to)
+    assert math.isclose(one.probs.sum(), 1, rel_tol=1e-12)
+
+
+# ---- several rows at once ----------------------------------------------------------------------
+
+
+@st.composite
+def together(draw: st.DrawFn) -> list[Row]:
+    """Some rows of one vocabulary."""
+    first = draw(rows())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    others = draw(st.integers(0, 40 if first.size <= 4096 else 3))
+    return [first, *(rng.permutation(first) * np.float32(scale) for scale in rng.random(others) + 0.1)]
+
+
+@given(together(), st.sampled_from([1, 5, 20, 70]))
+@budget(max_examples=100, deadline=None)
+def test_rows_read_together_are_those_read_one_by_one(several: list[Row], k: int) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [row for block in blocks(several) for row in checked_logprobs(block)]
+        assert all(map(same, found, map(plain_log_softmax, several)))
+    assert all(map(same, ranked_rows(np.stack(several), k), [ranked(row, k) for row in several]))
+    reads = RowReader(cast(TokenTexts, None)).read(several, found, k)
+    for row, logprobs, read in zip(several, found, reads, strict=True):
+        assert same(read.best, np.argsort(-row, kind="stable")[:k])
+        assert same(read.probs, np.exp(logprobs, dtype=np.float64))
+        assert read.entropy_bits == entropy_bits(logprobs)
+
+
+def test_a_block_of_rows_with_a_value_that_is_no_number_is_refused() -> None:
+    several = np.zeros((3, 100), np.float32)
+    several[1, 40] = np.nan
+    with pytest.raises(StepError):
+        checked_logprobs(several)

@@ -1,0 +1,206 @@
+"""The tabs: what holds in them, what they show, and that the text stays beside whatever answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.keys import TABS, key_for
+from inspector.main.key_table import key_table
+from inspector.main.panels.kv import KVPanel
+from inspector.main.panels.text import TextPanel
+from inspector.main.panels.timing import TimingPanel
+from inspector.main.tabs import TabLines
+from inspector.main.tool_screen import ToolScreen
+from inspector.tools.registry import TOOLS
+from tests.inspector.main.test_overlays import branched
+from tests.inspector.rig import Rig, run
+
+TABLE = key_table(TOOLS)
+MOST_EVERYWHERE = 16
+GROUPS = (
+    {"above", "below", "earlier", "later", "ten_earlier", "ten_later", "first", "tip"},
+    {"next_view", "view_before"},
+    {"undo", "redo"},
+    {f"tab_{digit}" for digit in TABS},
+)
+"""Actions that are one thing to remember: the arrows with pages and ends, the answers, undo and redo, the tabs."""
+TERMINAL = {"copy_selection"}
+"""What the terminal's own key does."""
+
+
+def test_at_most_sixteen_keys_hold_everywhere() -> None:
+    everywhere = {each.id for each in TABLE.actions if not each.tabs} - TERMINAL
+    grouped = set().union(*GROUPS)
+    assert len(everywhere - grouped) + len(GROUPS) <= MOST_EVERYWHERE
+    assert grouped <= everywhere
+
+
+def test_every_tab_has_an_answer_and_every_panel_and_screen_is_one() -> None:
+    views = {each.id for tab in TABS for each in TABLE.views[tab]}
+    assert all(TABLE.views[tab] and not TABLE.views[tab][0].view.endswith("…") for tab in TABS)
+    for tool in TOOLS:
+        if tool.panel is not None or any(table.screen for table in tool.owners):
+            assert tool.opener in views, tool.id
+
+
+def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None:
+    """Both stand on the screen at once."""
+    for tool in TOOLS:
+        own = {each.id for each in tool.actions}
+        tab = TABLE[tool.opener].tabs if tool.opener else ""
+        others = {
+            key: each.id for each in TABLE.views.get(tab, ()) if each.id not in own for key in each.names
+        }
+        for table in tool.owners:
+            for action in table.actions if table.screen else ():
+                assert not others.keys() & {*action.names}, (tool.id, action.id)
+
+
+def lines(rig: Rig) -> list[str]:
+    """The rows of the tabs."""
+    top = rig.app.main.query_one(TabLines).region
+    return rig.screen_text().split("\n")[top.y : top.bottom]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24)])
+def test_tabs_and_answers_are_clicked(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        main = rig.app.main
+        for tab, name in TABS.items():
+            await rig.pilot.click(
+                offset=(lines(rig)[0].index(f"{tab} {name}"), main.query_one(TabLines).region.y)
+            )
+            await rig.pilot.pause()
+            assert main.tab == tab
+            for view in main.views:
+                if view.view.endswith("…") or view.id == "look_ahead":
+                    continue
+                row = lines(rig)[1]
+                assert view.view in row, (size, tab, row)
+                at = row.index(view.view)
+                await rig.pilot.click(offset=(at, main.query_one(TabLines).region.y + 1))
+                await rig.pilot.pause()
+                assert main.view == view.id, (size, tab, view.id)
+                for command in [*rig.app.controller.client.outstanding]:
+                    await rig.end(command.kind, cancelled=True)
+
+    run(test, size)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (100, 30), (160, 50)])
+def test_the_text_stays_beside_every_answer(size: tuple[int, int]) -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        main = rig.app.main
+        for tab in TABS:
+            main.tab = tab
+            for view in main.views:
+                if view.view.endswith("…") or view.id == "look_ahead":
+                    continue
+                await rig.do(view.id)
+                text = main.query_one(TextPanel).region
+                rows = rig.screen_text().split("\n")[text.y : text.bottom]
+                assert any("Once upon a time," in row[: text.right] for row in rows), (size, view.id)
+                opened = main.tool_screen
+                if opened is not None:
+                    assert opened.area.x >= text.right
+                    assert opened.area.y >= main.query_one(TabLines).region.bottom
+                for command in [*rig.app.controller.client.outstanding]:
+                    await rig.end(command.kind, cancelled=True)
+
+    run(test, size)
+
+
+def test_a_token_of_the_text_is_clicked_beside_a_tool() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.do("attention")
+        main = rig.app.main
+        assert isinstance(rig.app.screen, ToolScreen)
+        rows = rig.screen_text().split("\n")
+        y = next(y for y, row in enumerate(rows) if "Once upon a time," in row[:60])
+        before = rig.timeline.slot
+        await rig.pilot.click(offset=(rows[y].index("upon") + 1, y))
+        await rig.pilot.pause()
+        assert rig.timeline.slot == 1 != before
+        assert main.tool_screen is not None
+        assert main.view == "attention"
+
+    run(test)
+
+
+def test_a_tab_is_left_with_its_answer_and_comes_back_with_it() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        main = rig.app.main
+        await rig.press("5", "t")
+        assert (main.tab, main.view) == ("5", "timing")
+        await rig.press("2")
+        assert (main.tab, main.view) == ("2", "why")
+        await rig.press("5")
+        assert (main.tab, main.view) == ("5", "timing")
+        await rig.press("escape")
+        assert (main.tab, main.view) == ("1", "candidates")
+
+    run(test)
+
+
+def test_tab_goes_through_the_answers_and_passes_over_what_cannot_be_shown() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()  # one branch: nothing to compare
+        main = rig.app.main
+        await rig.press("4")
+        seen = [main.view]
+        for _ in range(3):
+            await rig.press("tab")
+            seen.append(main.view)
+            for command in [*rig.app.controller.client.outstanding]:
+                await rig.end(command.kind, cancelled=True)
+        assert seen == ["tree", "beams", "interventions", "patching"]
+        await rig.press("shift+tab", "shift+tab")
+        assert main.view == "beams"
+
+    run(test)
+
+
+def test_sentences_name_the_tab_of_a_key_from_elsewhere() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        assert key_for("export") == "6 E"
+        await rig.press("6")
+        assert key_for("export") == "E"
+        assert key_for("step") == "space"
+
+    run(test)
+
+
+def test_what_stands_on_the_screen_names_keys_as_the_open_tab_has_them() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready(steps=0)
+        assert "6 W for a tour" in rig.screen_text()
+        await rig.press("6")
+        assert ", W for a tour" in rig.screen_text()
+        await rig.press("1")
+        assert "6 W for a tour" in rig.screen_text()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"), [("kv", TimingPanel), ("timing", KVPanel), ("candidates", KVPanel)]
+)
+def test_a_tools_screen_leaves_nothing_but_lines_under_it(
+    answer: str, line: type[KVPanel] | type[TimingPanel]
+) -> None:
+    """The answer that it lies over is hidden to its last row."""
+
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.do(answer, "race")
+        opened = rig.app.main.tool_screen
+        assert opened is not None
+        assert opened.area.bottom == rig.app.main.query_one(line).region.y
+        assert "of the window" not in rig.screen_text()
+
+    run(test, (120, 40))
