@@ -16,7 +16,7 @@ from inspector.keys import bare_key_for, key_for
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.inside import interventions_words
-from inspector.state.session_tree import STAR, written
+from inspector.state.session_tree import BOOKMARKED, written
 from inspector.state.timeline import Phase, Timeline
 
 
@@ -105,9 +105,9 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
         else ""
     )
     told = _mark(timeline, item.node) if item is not None else ""
-    if told and told != STAR:
+    if told and told != BOOKMARKED:
         return f"Looking at {place}: {told}"
-    place += f" {told}" if told else ""
+    place += f", {told}" if told else ""
     if timeline.recorded or candidate is None:
         return f"Looking at {place}{more}. Press end for the tip"
     if item is not None and candidate.id == item.id:

@@ -15,6 +15,7 @@ from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
 
 Item = PromptToken | Step
 STAR, NOTE, CAPTION, BRANCHES = "★", "✎", "❝", "├"
+BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 
 
 # ---- what a person wrote onto the tree ----------------------------------------------------------
@@ -302,8 +303,8 @@ def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
 
 def written(mark: Marked) -> str:
     """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; a bookmark alone is called one."""
-    alone = "" if mark.name or mark.note or mark.caption else "bookmarked"
-    parts = [f"{STAR} {alone}".rstrip() if mark.bookmarked else "", visible(mark.name)]
+    star = STAR if mark.name or mark.note or mark.caption else BOOKMARKED
+    parts = [star if mark.bookmarked else "", visible(mark.name)]
     parts += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
     parts += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
     return " ".join(part for part in parts if part)

@@ -363,7 +363,7 @@ async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig:
     await rig.pilot.pause()
     assert "1 Next" in rig.screen_text()
     await rig.press("left")
-    await rig.until(lambda: help.query_one(SafeOptionList).has_focus)
+    await rig.until(lambda: rig.app.screen.query_one(SafeOptionList).has_focus)
     assert TOPICS[0][1] in rig.screen_text()
 
 
