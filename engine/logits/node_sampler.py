@@ -106,8 +106,8 @@ class RowReader:
             if self._wide.shape[1] < count or self._wide.shape[2] != size:
                 self._wide = np.empty((2, count, size))
             probs, wide = self._wide[:, :count]
-            np.exp(given, out=probs, dtype=np.float64)
             wide[:] = given
+            np.exp(wide, out=probs)
             best = ranked_rows(rows, min(k, size))
             for ids, row_probs, row, row_wide in zip(best, probs, given, wide, strict=True):
                 yield RowReading(ids, row_probs, _entropy_bits(row_probs, row, row_wide))
@@ -204,7 +204,7 @@ class RowReader:
             position=position,
             candidates=candidates,
             entropy_bits=read.entropy_bits,
-            sampler_entropy_bits=entropy_of(sampled.probs) if drawn else 0.0,
+            sampler_entropy_bits=entropy_of(sampled.left) if drawn else 0.0,
             others=logits.size - len(candidates),
             others_prob=_others_mass(read.probs, candidates),
             others_sampler_prob=_others_mass(sampled.probs, candidates) if drawn else 0.0,

@@ -47,6 +47,8 @@ class Sampled:
 
     probs: npt.NDArray[np.float64]
     """Final distribution, shape (vocabulary,); sums to 1."""
+    left: npt.NDArray[np.float64]
+    """Those of the tokens that no stage cut, by id: a few of 150,000 as a rule."""
     cut: npt.NDArray[np.int8]
     """For each token the index in `names` of the stage that cut it, -1 for none; shape (vocabulary,)."""
     names: tuple[str, ...]
@@ -157,8 +159,9 @@ class StageRun:
             return min(1.0, float(np.exp(logprobs) @ gone))  # indexing takes three times as long
         weights = before - before.max()
         np.exp(weights, out=weights)
-        # `compress` takes a third of the time of indexing where those that are gone are scattered
-        return float(weights.compress(gone).sum(dtype=np.float64) / weights.sum(dtype=np.float64))
+        whole = weights.sum(dtype=np.float64)
+        weights *= gone  # to take them out takes three times as long where most are gone
+        return float(weights.sum(dtype=np.float64) / whole)
 
     def greedy(self) -> Sampled:
         """Take the most probable token; of equals the lowest id."""
@@ -168,7 +171,7 @@ class StageRun:
         self._record_stage("greedy", self.row, others, 1)
         probs = np.zeros(self.row.size, np.float64)
         probs[picked] = 1.0
-        return self._sampled(probs, picked, None, None, None)
+        return self._sampled(probs, probs[[picked]], picked, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
@@ -179,18 +182,19 @@ class StageRun:
         place, start, end = invert(shares, draw)
         probs = np.zeros(self.row.size, np.float64)
         probs[live] = shares
-        return self._sampled(probs, int(live[place]), draw, start, end)
+        return self._sampled(probs, shares, int(live[place]), draw, start, end)
 
     def _sampled(
         self,
         probs: npt.NDArray[np.float64],
+        left: npt.NDArray[np.float64],
         picked: int,
         draw: float | None,
         start: float | None,
         end: float | None,
     ) -> Sampled:
         names = tuple(reading.name for reading in self.readings)
-        return Sampled(probs, self.cut, names, tuple(self.readings), picked, draw, start, end)
+        return Sampled(probs, left, self.cut, names, tuple(self.readings), picked, draw, start, end)
 
 
 OnStage = Callable[[Stage, "StageRun"], None]

@@ -33,10 +33,12 @@ from engine.settings import STAGES, Settings, program
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
-BINS, BINS_A_NAT = 2048, 64
-"""Of values, from the largest down, to find in which of them top-p's edge is; the last has all that are below."""
-BLOCK = 16_384
-"""Values whose masses are computed at once, within the processor's cache: 0.6 ms of 152,000 ids for 0.9 to 1.9."""
+SHIFT = 50
+"""Lowest bits of a float64 mass that don't count for its bin: of each power of two there are 4 bins."""
+BINS = (int(np.float64(1).view(np.int64)) >> SHIFT) + 1
+"""Of masses from 0 to 1, to find in which of them top-p's edge is."""
+BLOCK = 32_768
+"""Values whose masses are computed at once, within the processor's cache: nine tenths of the time of all at once."""
 SUM_ERROR = 2.0**-50
 """Bound of what two orders of adding up numbers may differ by, as a share of the sum, for each of the numbers: a sum of
 n has n roundings of at most 2**-53 each."""
@@ -172,7 +174,9 @@ def _sorted_nucleus(row: Row, share: float) -> tuple[np.float32, int]:
 
 
 def _nucleus(row: Row, share: float) -> tuple[np.float32, int] | None:
-    """What `_sorted_nucleus` returns, with those alone sorted that are near the edge: 0.7 of 152,000 ids for 5 ms.
+    """What `_sorted_nucleus` returns, with those alone sorted that are near the edge: 0.6 of 152,000 ids for 5 ms.
+
+    A mass's highest bits are its bin, since the bits of positive numbers, read as an integer, rise as they do.
 
     The masses are added up in another order. None where that could change the result: two masses are compared that are
     closer than the sums of so many numbers may differ; and where a value is infinite or not a number.
@@ -182,25 +186,23 @@ def _nucleus(row: Row, share: float) -> tuple[np.float32, int] | None:
         return None
     bins, masses = np.empty(row.size, np.uint16), np.zeros(BINS)
     for begin in range(0, row.size, BLOCK):
-        part = row[begin : begin + BLOCK]
-        below = top - part
-        below *= BINS_A_NAT
-        places = np.minimum(below, BINS - 1, out=below).astype(np.intp)  # they rise as the values fall
-        weights = np.subtract(part, top, dtype=np.float64)
-        masses += np.bincount(places, np.exp(weights, out=weights), BINS)
+        weights = np.subtract(row[begin : begin + BLOCK], top, dtype=np.float64)
+        places = np.exp(weights, out=weights).view(np.int64) >> SHIFT
+        masses += np.bincount(places, weights, BINS)
         bins[begin : begin + BLOCK] = places
-    upto = np.cumsum(masses)
+    upto = np.cumsum(masses[::-1])
     wanted = share * upto[-1]
-    edge = int(np.searchsorted(upto, wanted))
-    if edge == BINS:
+    above = int(np.searchsorted(upto, wanted))
+    if above == BINS:
         return None
+    edge = BINS - 1 - above
     near = np.sort(row[bins == edge])[::-1]
     sums = np.cumsum(np.exp(np.subtract(near, top, dtype=np.float64)))
-    before = (upto[edge - 1] if edge else 0.0) + np.concatenate([np.zeros(1), sums])
+    before = (upto[above - 1] if above else 0.0) + np.concatenate([np.zeros(1), sums])
     if np.abs(before - wanted).min() <= row.size * SUM_ERROR * upto[-1]:
         return None
     last = int(np.count_nonzero(before < wanted)) - 1
-    return near[last], int(np.count_nonzero(bins < edge)) + last + 1
+    return near[last], int(np.count_nonzero(bins > edge)) + last + 1
 
 
 def min_p(row: Row, share: float, least: int = 1) -> Row:

@@ -85,7 +85,9 @@ class PlainRun:
                 removed = min(1.0, float(np.exp(self._own[1]) @ gone))
             else:
                 weights = np.exp(before - before.max())
-                removed = float(weights[gone].sum(dtype=np.float64) / weights.sum(dtype=np.float64))
+                removed = float(
+                    np.where(gone, weights, 0).sum(dtype=np.float64) / weights.sum(dtype=np.float64)
+                )
         if not (after != CUT).any():
             raise StepError(f"{name} cut all", "")
         self.readings.append(StageReading(name, int((after != CUT).sum()), removed))
@@ -106,7 +108,8 @@ class PlainRun:
             picked, start, end = plain_invert(probs, draw)
             drawn = draw, start, end
         names = tuple(reading.name for reading in self.readings)
-        return Sampled(probs, self.cut, names, tuple(self.readings), picked, *drawn)
+        left = probs[self.row > CUT] if temp else probs[[picked]]
+        return Sampled(probs, left, self.cut, names, tuple(self.readings), picked, *drawn)
 
 
 def plain_sample(logits: Row, logprobs: Row, settings: Settings, draw: float) -> Sampled:
