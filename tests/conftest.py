@@ -56,7 +56,9 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to the quick suite what tells most for its time."""
     if _quick(config):
-        for test in {item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)}:
+        for test in {
+            item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+        }:
             fewer_examples(test)
     spread(items)
 
