@@ -42,12 +42,18 @@ def sources() -> dict[Path, str]:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a module, which nobody changes."""
+    return ast.parse(sources()[path])
+
+
+@cache
 def classes() -> tuple[Class, ...]:
     """Every class, also those inside others."""
     return tuple(
         Class(node.name, f"{path}:{node.lineno}", tuple(map(_base, node.bases)))
-        for path, text in sources().items()
-        for node in ast.walk(ast.parse(text))
+        for path in sources()
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ClassDef)
     )
 
@@ -152,8 +158,8 @@ def test_what_is_typed_into_is_shown_and_not_obeyed() -> None:
     """Textual's own fields draw what was pasted as it is, and take other cells for it than a terminal does."""
     calls = {
         f"{path}: {node.func.id}"
-        for path, text in sources().items()
-        for node in ast.walk(ast.parse(text))
+        for path in sources()
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("Input", "TextArea")

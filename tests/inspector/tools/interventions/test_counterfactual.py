@@ -102,20 +102,24 @@ async def test_while_it_is_read_nothing_is_asked_and_a_failure_is_said(rig: Rig)
 
 
 @pytest.mark.parametrize(
-    ("word", "shift"),
-    [("a big dark", 2), pytest.param("one", 0, marks=pytest.mark.slow)],
-    ids=["longer", "as long"],
+    ("word", "shift", "tokens"),
+    [
+        ("a big dark", 2, 32),
+        pytest.param("a big dark", 2, 96, marks=pytest.mark.slow),
+        pytest.param("one", 0, 96, marks=pytest.mark.slow),
+    ],
+    ids=["longer", "longer after a hundred", "as long after a hundred"],
 )
-async def test_after_a_hundred_tokens_of_the_real_engine_a_word_is_changed_and_put_in(
-    word: str, shift: int
+async def test_after_tokens_of_the_real_engine_a_word_is_changed_and_put_in(
+    word: str, shift: int, tokens: int
 ) -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=96), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=tokens), "Once upon a time", False)
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731
         idle = lambda: not app.controller.client.outstanding  # noqa: E731
         await until(lambda: timeline().prompts.prefilled and idle())
         await pilot.press("r")
-        await until(lambda: len(timeline().steps) >= 90 and idle())
+        await until(lambda: len(timeline().steps) >= tokens - 6 and idle())
         timeline().select(len(timeline().items) - 6)
         tip, slot = timeline().tip, timeline().slot
         ids = [item.id for item in timeline().items[:slot]]
