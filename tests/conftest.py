@@ -7,12 +7,10 @@ import gc
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
 import pytest
-from hypothesis import is_hypothesis_test
 
 from engine.libraries import import_mlx_lm
 
@@ -53,29 +51,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to the quick suite what tells most for its time."""
-    if _quick(config):
-        for test in {
-            item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
-        }:
-            fewer_examples(test)
-    spread(items)
-
-
-def _quick(config: pytest.Config) -> bool:
-    return bool(config.getoption("markexpr") == "not slow")
-
-
-def fewer_examples(test: Callable[..., object]) -> None:
-    """Have a property tried on a third of its examples, others in each run: all of them took a tenth of the suite."""
-    given = getattr(test, "_hypothesis_internal_use_settings")  # noqa: B009
-    most = given.max_examples
-    fewer = hypothesis.settings(given, max_examples=max(min(most, 5), most // 3))
-    setattr(test, "_hypothesis_internal_use_settings", fewer)  # noqa: B010
-
-
-def spread(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked `wide(n)` leave n cases to the quick suite, spread over its parameters; the others are slow.
 
     Another family of models, another size of the screen or another signal shows the same code another input: each of
@@ -103,8 +79,10 @@ hypothesis.settings.register_profile("quick", _PATIENT, max_examples=40)
 def pytest_configure(config: pytest.Config) -> None:
     """Compile what all workers and the programs of the tests are about to import: else each would, where the
     environment forbids it to write what it compiled."""
-    # the slow suite has hypothesis' own 100 for each property
-    hypothesis.settings.load_profile("quick" if _quick(config) else "patient")
+    quick = (
+        config.getoption("markexpr") == "not slow"
+    )  # the slow suite has hypothesis' own 100 for each property
+    hypothesis.settings.load_profile("quick" if quick else "patient")
     if not hasattr(config, "workerinput"):
         for package in ("engine", "inspector"):
             compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)

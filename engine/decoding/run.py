@@ -350,9 +350,8 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
 def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep:
     """Begin the forward of the token that the sampler picked after a node."""
     stalls = stall_times()
-    launched = (
-        time.perf_counter()
-    )  # before: on the CPU backend the launch itself waits for most of the forward
+    # before the launch, which waits for most of the forward on the CPU backend
+    launched = time.perf_counter()
     pipeline.launch(node_logits.sampled.picked)
     origin: Origin = "greedy" if node_logits.sampled.draw is None else "sampled"
     node = session.node_reader.add_token(node_logits.node, node_logits.sampled.picked, origin)

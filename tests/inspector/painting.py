@@ -1,4 +1,4 @@
-"""Applications that are painted when a test looks at them; a screen that nobody looked at, once when it is left.
+"""Applications that are painted when a test looks at them, and once when they are left.
 
 A terminal is painted up to sixty times a second, several times for one key of a pilot. A test reads the screen by
 itself where it wants to know what stands there, from the same widgets, and nobody reads the rest: a third of what a
@@ -12,19 +12,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
 
 from rich.cells import cell_len
 from textual._compositor import Compositor, CompositorUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.strip import Strip
-from textual.widget import Widget
 
 _toolkits_update, _toolkits_strips = Compositor.render_update, Compositor.render_strips
 _toolkits_shutdown = App._shutdown
-_looked_at: WeakSet[Widget] = WeakSet()
-"""Screens that were painted, so that each is once; to paint them again as they are left was a tenth of a test."""
 
 
 def _no_update(compositor: Compositor, full: bool = False, **how: Any) -> Any:
@@ -35,16 +31,13 @@ def _no_update(compositor: Compositor, full: bool = False, **how: Any) -> Any:
 
 
 def _strips(compositor: Compositor, size: Any = None) -> list[Strip]:
-    if compositor.root is not None:
-        _looked_at.add(compositor.root)
-        # what lies under a dialog is known where the toolkit paints
+    if compositor.root is not None:  # what lies under a dialog is known where the toolkit paints
         visible_screen_stack.set(compositor.root.app._background_screens)
     return _toolkits_strips(compositor, size)
 
 
 async def _shutdown(app: App[Any]) -> None:
-    shown = app.is_running and app._exception is None and app._screen_stacks[app._current_mode]
-    if shown and app.screen not in _looked_at:
+    if app.is_running and app._exception is None and app._screen_stacks[app._current_mode]:
         app.screen._compositor.render_strips()
     await _toolkits_shutdown(app)
 

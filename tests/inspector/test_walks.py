@@ -140,14 +140,7 @@ async def walking(size: tuple[int, int]) -> AsyncIterator[Walker]:
 
 
 @EACH_SIZE
-@pytest.mark.parametrize(
-    "title",
-    [
-        pytest.param(each, marks=() if place % 3 == 0 else pytest.mark.slow)
-        for place, each in enumerate(WALKS)
-        if each != HEAD_OFF
-    ],
-)
+@pytest.mark.parametrize("title", [each for each in WALKS if each != HEAD_OFF])
 async def test_what_a_walk_says_is_seen(title: str, size: tuple[int, int]) -> None:
     async with walking(size) as walker:
         for line in WALKS[title]:

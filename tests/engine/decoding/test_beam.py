@@ -192,7 +192,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("width", [1, 3, 10])
 def test_sequences_and_scores_are_those_of_the_plain_definition(zoo: Zoo, kind: str, width: int) -> None:
@@ -217,7 +217,7 @@ def pocket() -> Loaded:
     return loaded
 
 
-@pytest.mark.wide(1)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("width", range(1, 11))
 def test_the_pocket_model_at_every_width(pocket: Loaded, width: int) -> None:
     session = begun(pocket, "Once upon a time")

@@ -124,7 +124,7 @@ WRONG: dict[str, Callable[[int], bool]] = {
 }
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(9)
 @pytest.mark.parametrize("temp", [0.0, 0.8])
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,7 +149,7 @@ def test_a_run_tells_what_steps_tell_whatever_was_guessed(
         assert guesses.taken_back <= 1
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(8)
 @pytest.mark.parametrize("guessed", ["half of it wrong", "nothing"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_goes_ahead_as_it_steps(
@@ -268,7 +268,6 @@ def test_what_changed_since_the_guess_is_decided_by_the_sampler(zoo: Zoo) -> Non
 # ---- the guess itself ----------------------------------------------------------------------------
 
 
-@pytest.mark.wide(16)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     "own",

@@ -106,7 +106,7 @@ def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
     assert isinstance(live.ask(protocol.Explain(nodes(live)[3])), protocol.Explained)
 
 
-@pytest.mark.wide(1)
+@pytest.mark.wide(2)
 @given(st.data())
 @budget(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_other_settings_explain_and_pick_as_live(

@@ -311,7 +311,6 @@ def test_only_the_tokenizers_files_are_downloaded(zoo: Zoo, monkeypatch: pytest.
     assert set(asked[1]) - set(asked[0]) == {"model*.safetensors"}
 
 
-@pytest.mark.wide(20)
 @pytest.mark.parametrize(
     "name", [name for name in broken_models.CASES if "tokenizer" in name or "config" in name][::4]
 )

@@ -76,7 +76,6 @@ def test_the_model_that_they_are_made_of_loads(good: Path, capsys: pytest.Captur
     assert capsys.readouterr().out
 
 
-@pytest.mark.wide(10)
 @pytest.mark.parametrize("name", CASES[::12])
 def test_it_is_one_line(good: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     directory = broken(good, tmp_path, name)

@@ -319,7 +319,6 @@ async def test_the_names_of_the_pages_are_whole_at_60_columns(rig: Rig) -> None:
     assert "Explained" in rig.screen_text()
 
 
-@pytest.mark.wide(2)
 @pytest.mark.parametrize("page", ["concepts", "walks", "lessons", "parts/head"])
 async def test_the_help_opens_at_the_page_that_was_asked_for_the_first_time_too(rig: Rig, page: str) -> None:
     rig.app.main.host.help(page=page)

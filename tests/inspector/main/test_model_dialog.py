@@ -86,7 +86,6 @@ async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
     assert loaded(rig).endswith("models--some--tiny-4bit/snapshots/0123abcd")
 
 
-@pytest.mark.wide(2)
 @pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c", "pocke?"])
 async def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(
     rig: Rig, hub: Path, text: str

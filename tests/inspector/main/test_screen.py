@@ -413,7 +413,7 @@ def test_kv_cache_and_time_have_room_for_more_than_a_line_under_the_candidates_a
     assert arrangement.lines(Layout.BESIDE, "candidates", covered=False) == set()
 
 
-@pytest.mark.wide(1)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("size", "theme"),
     [*((size, "textual-dark") for size in SIZES), ((120, 40), "textual-light"), ((40, 12), "textual-light")],

@@ -127,7 +127,6 @@ TURNING: Sequence[str | tuple[str, object]] = (
 """The temperature is turned, at the tip and at an older step, applied, discarded, and undone."""
 
 
-@pytest.mark.wide(1)
 @pytest.mark.parametrize("walk", [WALK, TURNING])
 def test_every_number_belongs_to_what_is_on_show(walk: Sequence[str | tuple[str, object]]) -> None:
     live_through(walk)

@@ -27,7 +27,6 @@ def lines(rig: Rig) -> list[str]:
 # ---- opening ----------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [WIDE, NORMAL, NARROW])
 async def test_a_digit_opens_a_tab_with_the_answer_that_was_shown_there_last(
     rig: Rig, size: tuple[int, int]
@@ -256,7 +255,6 @@ async def test_what_holds_everywhere_holds_on_a_tool_s_screen(rig: Rig) -> None:
 # ---- the lines --------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [WIDE, NORMAL, NARROW, (60, 20), (100, 18)])
 async def test_the_lines_keep_the_open_tab_and_the_shown_answer_in_sight(
     rig: Rig, size: tuple[int, int]

@@ -125,7 +125,6 @@ WHOLE = {
 """Models, and the bound of each by the type that it computes in."""
 
 
-@pytest.mark.wide(8)
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)

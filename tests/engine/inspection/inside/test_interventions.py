@@ -362,7 +362,6 @@ def held(session: Session, interventions: tuple[Intervention, ...] = OFF) -> int
     return session.node
 
 
-@pytest.mark.wide(5)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_token_of_a_branch_is_that_of_a_changed_model(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)
@@ -387,7 +386,7 @@ def test_every_token_of_a_branch_is_that_of_a_changed_model(zoo: Zoo, name: str)
     assert np.abs(session.logits - own).max() <= verified.rounding
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(
     "settings",
     [

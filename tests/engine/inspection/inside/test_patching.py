@@ -252,7 +252,7 @@ def swept(session: Session, *args: Any) -> HeadsSwept:
     return last
 
 
-@pytest.mark.wide(1)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     "name", ["llama", "gemma3", "gpt-oss", "mixtral", "mamba2", "lfm2", "qwen3-next", "deepseek-v2", "pocket"]
 )

@@ -141,7 +141,6 @@ async def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences(r
     assert "another" in line
 
 
-@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
 async def test_no_figure_of_fewer_bits_is_cut(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig, "compare_kv")

@@ -258,7 +258,6 @@ def recording_of_a_lesson() -> Path:
     return shipped()[0].trace
 
 
-@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_a_lessons_recording_on_show_can_be_its_page(
     replay: Rig, size: tuple[int, int], tmp_path: Path

@@ -108,7 +108,6 @@ def plainly(document: str) -> str:
     return document
 
 
-@pytest.mark.wide(10)
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != LESSON])
 def test_every_document_names_it(name, change, tmp_path):
