@@ -137,6 +137,25 @@ def _inline(text: str) -> Content:
 # ---- the dialog ---------------------------------------------------------------------------------
 
 
+class HelpPages(TabbedContent):
+    """The pages behind their tabs; only a key, a click or the program turns them.
+
+    On a busy machine a message that an earlier page was opened, or got the focus, arrives after the next page was
+    asked for; Textual would turn back to the earlier one, and the focus would be lost with it.
+    """
+
+    @on(Tabs.TabActivated)
+    def _turned(self, message: Tabs.TabActivated) -> None:
+        if message.tab.id != message.tabs.active:
+            message.stop()
+            message.prevent_default()
+
+    @on(TabPane.Focused)
+    def _focused(self, message: TabPane.Focused) -> None:
+        message.stop()
+        message.prevent_default()
+
+
 class HelpDialog(Dialog[None]):
     """Shows the keys and what the panels mean.
 
@@ -157,7 +176,7 @@ class HelpDialog(Dialog[None]):
         self._topics: TopicPages | None = None
 
     def body(self) -> Iterable[Widget]:
-        with TabbedContent(id="help-tabs"):
+        with HelpPages(id="help-tabs"):
             for name, title in PAGES:
                 with TabPane(title, id=f"help-{name}"):
                     if name == "keys":
@@ -233,19 +252,15 @@ class HelpDialog(Dialog[None]):
     def other_page(self, by: int = 1) -> None:
         """Show another page, ready to be scrolled."""
         names = [f"help-{name}" for name in (*(name for name, _ in PAGES), TOPIC_TAB)]
-        self._turn_to(names[(names.index(self.query_one(TabbedContent).active) + by) % len(names)])
+        self._turn_to(names[(names.index(self.query_one(HelpPages).active) + by) % len(names)])
         self.call_after_refresh(self._focus_page)
 
     def _turn_to(self, name: str) -> None:
-        """Show a page. The line of tabs says so, too, behind what it said before: that the first page is open, when it
-        was laid out, may not be heard yet, and would turn back."""
-        tabs = self.query_one(TabbedContent)
-        tabs.active = name
-        tabs.post_message(Tabs.TabActivated(tabs.query_one(Tabs), tabs.get_tab(name)))
+        self.query_one(HelpPages).active = name
 
     def _focus_page(self) -> None:
         """Focus what the tab shows, once it is there."""
-        shown = self.query_one(TabbedContent).active
+        shown = self.query_one(HelpPages).active
         if shown != f"help-{TOPIC_TAB}":
             self.query_one(f"#{shown} VerticalScroll").focus()
         elif self._topics is not None and self._topics.is_mounted:  # else it takes the focus when it is
