@@ -68,8 +68,8 @@ def _made_first(name: str) -> Callable[..., Any]:
 
 def _init(cls: Any) -> Callable[..., None]:
     """`__init__`, compiled, since it runs for every record."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_NOT_GIVEN": MISSING}
-    put = "self.{} = {}" if cls.__setattr__ is object.__setattr__ else "_set(self, '{}', {})"
+    known: dict[str, Any] = {"_NOT_GIVEN": MISSING}
+    settable = cls.__setattr__ is object.__setattr__
     positional, keyword, lines = ["self"], ["*"], []
     for each in fields(cls):
         name, value = each.name, each.name
@@ -85,7 +85,9 @@ def _init(cls: Any) -> Callable[..., None]:
             continue  # `__post_init__` sets it
         if each.init:
             (keyword if each.kw_only else positional).append(f"{name}={default}" if default else name)
-        lines.append(put.format(name, value))
+        if not settable:  # the slot itself: `object.__setattr__` would look for it by its name
+            known[f"_put_{name}"] = getattr(cls, name).__set__
+        lines.append(f"self.{name} = {value}" if settable else f"_put_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     arguments = ", ".join([*positional, *(keyword if len(keyword) > 1 else ())])

@@ -76,7 +76,7 @@ class RecordedSource:
     def tokens(self) -> RecordedTexts:
         """The model's tokens."""
         if self.vocabulary is None:
-            raise StepError("The model's vocabulary was not recorded.", "Go on live with G.")
+            raise StepError("The model's vocabulary was not recorded.", "Go on live with the model.")
         return RecordedTexts(self.vocabulary, self.facts.eos_ids)
 
     @cached_property

@@ -68,7 +68,7 @@ def restore(
 
 def _check(session: Session, command: Restore) -> None:
     if not command.nodes:
-        raise PromptError("The recorded session has no prompt.", "Begin with one: press p.")
+        raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
     session.check_settings()
     session.tokens.check([grown.id for grown in command.nodes])
     last = max((grown.node for grown in command.nodes), default=0)

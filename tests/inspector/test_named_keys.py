@@ -1,4 +1,5 @@
-"""A sentence names a key of the main screen by the table of keys: no source has one as a literal."""
+"""A sentence names a key of the main screen by the table of keys: no source has one as a literal, and the engine, which
+doesn't know that table, names none."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ LITERALS = (
     # the first word of a clause, with a verb after it: "J shows", "; space goes on"
     re.compile(rf"(?:^|[.;:(·] |, |\*\*)(?P<key>[{_LETTERS}⌫]|{_WORDS}|Space)(?: or [{_LETTERS}⌫])? [a-z]+(?:s|ing)\b"),
     # what is pressed: "press p", "then G", "(X then", "`w`", "**w**"
-    re.compile(rf"\b(?:[Pp]ress|then|Meanwhile:) (?P<key>[{_LETTERS}aAI⌫{_SIGNS}]|{_WORDS}){_END}"),
+    re.compile(rf"\b(?:[Pp]ress|then|[Ll]ive with(?! a )|Meanwhile:) (?P<key>[{_LETTERS}aAI⌫{_SIGNS}]|{_WORDS}){_END}"),
     re.compile(rf"(?:`|\*\*)(?P<key>[{_LETTERS}AI⌫@;&#]|{_WORDS})(?:`|\*\*)"),
     # what is listed: "s sampling, q quit", "q to quit", "or r", "* sets", "# shows", "; shows"
     re.compile(rf"(?:, |or |and )(?P<key>[{_LETTERS}]|{_WORDS}) (?:to |for |[a-z]+(?:s|ing)\b)"),
@@ -75,11 +76,12 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
 
 def literals(path: Path) -> Iterator[tuple[int, str, str]]:
     """Keys of the main screen that are written out in a source."""
-    name = str(path.relative_to(ROOT / "inspector"))
+    name = str(path.relative_to(ROOT)).removeprefix("inspector/")
     for line, text in sentences(path):
         if _ROW.fullmatch(text) or (len(text.split()) < 2 and "`" not in text):
             continue
-        for each in LITERALS:
+        # the engine writes of rows K and columns N: there only what is pressed counts
+        for each in LITERALS if path.is_relative_to(ROOT / "inspector") else LITERALS[1:2]:
             for match in each.finditer(text):
                 key = match["key"].replace("Space", "space")
                 if (name, key) not in ELSEWHERE:
@@ -88,7 +90,7 @@ def literals(path: Path) -> Iterator[tuple[int, str, str]]:
 
 SOURCES = [
     path
-    for path in sorted((ROOT / "inspector").rglob("*.py"))
+    for path in sorted([*(ROOT / "inspector").rglob("*.py"), *(ROOT / "engine").rglob("*.py")])
     if path.name != "keys.py" and not {"cli", "authors", "serve"} & set(path.parts)
 ]
 
@@ -102,6 +104,7 @@ def test_no_sentence_names_a_key_as_a_literal() -> None:
     "sentence",
     ["P is shown: J shows both models at each token.", "No model. Press o to open another, q to quit",
      "A beam search is here: B shows it", "Space or r goes on past it", "esc, then G", "Draws: # shows them",
+     "Go on live with G.",
      "Loading. Meanwhile: p another prompt, s sampling", "`w` shows why it came", "Undone. U does it again"],
 )  # fmt: skip
 def test_such_a_sentence_is_found(tmp_path: Path, sentence: str) -> None:
