@@ -17,12 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import generate_step
+from mlx_lm.sample_utils import make_sampler
 
 from engine.decoding.run import run
 from engine.frozen import frozen
@@ -44,9 +46,14 @@ PROMPT_TOKENS = 480
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 
 
-def mlx_lm_seconds(loaded: Loaded, ids: list[int], steps: int) -> float:
+GREEDY, SAMPLED = Settings(), Settings(temp=0.8, top_p=0.95)
+"""How the token is taken in the loops that are compared."""
+
+
+def mlx_lm_seconds(loaded: Loaded, ids: list[int], steps: int, settings: Settings = GREEDY) -> float:
     """Seconds that mlx_lm's generate_step takes for `steps` tokens after the first."""
-    tokens = generate_step(mx.array(ids), loaded.model, max_tokens=steps + 1)
+    sampler = make_sampler(settings.temp, settings.top_p)
+    tokens = generate_step(mx.array(ids), loaded.model, max_tokens=steps + 1, sampler=sampler)
     next(tokens)
     begun = time.perf_counter()
     for _ in range(steps):
@@ -56,9 +63,17 @@ def mlx_lm_seconds(loaded: Loaded, ids: list[int], steps: int) -> float:
     return elapsed
 
 
-def our_seconds(loaded: Loaded, ids: list[int], steps: int, candidates: int, *, pipelined: bool) -> float:
+def our_seconds(
+    loaded: Loaded,
+    ids: list[int],
+    steps: int,
+    candidates: int,
+    settings: Settings = GREEDY,
+    *,
+    pipelined: bool = True,
+) -> float:
     """Seconds that `steps` inspected steps take: candidates, entropy, ranks, KV readings, times."""
-    session = Session(loaded, Settings(candidates=candidates, max_tokens=10**9))
+    session = Session(loaded, replace(settings, candidates=candidates, max_tokens=10**9))
     for _ in session.prefill("", ids, echo=False):
         pass
     taken = endless_run(session) if pipelined else iter(session.step, None)
@@ -109,6 +124,8 @@ class BenchFigures:
 
     of_run: float
     """A run's rate against mlx_lm's, of the ratios within a round, whose loops ran within seconds of each other."""
+    of_sampled: float
+    """The same of runs that draw their tokens, against mlx_lm's with its sampler."""
     of_steps: float
     """The same of single steps."""
     step_ms: float
@@ -124,22 +141,28 @@ def report(loaded: Loaded, rounds: int, steps: int, candidates: int) -> BenchFig
     ids = loaded.tokens.encode(PROMPT)
     loops = {
         "mlx_lm generate_step": lambda: mlx_lm_seconds(loaded, ids, steps),
-        "inspected, a run": lambda: our_seconds(loaded, ids, steps, candidates, pipelined=True),
+        "inspected, a run": lambda: our_seconds(loaded, ids, steps, candidates),
         "inspected, single steps": lambda: our_seconds(loaded, ids, steps, candidates, pipelined=False),
+        "generate_step, sampled": lambda: mlx_lm_seconds(loaded, ids, steps, SAMPLED),
+        "a run, sampled": lambda: our_seconds(loaded, ids, steps, candidates, SAMPLED),
     }
     seconds = alternate(list(loops.values()), rounds)
     facts = loaded.facts
     print(
         f"{facts.name}: {facts.family}, {facts.parameters / 1e6:.1f} M parameters, {facts.dtype}, {facts.backend}"
     )
-    print(f"{rounds} rounds of {steps} steps, prompt of {len(ids)} tokens, greedy, {candidates} candidates")
+    print(
+        f"{rounds} rounds of {steps} steps, prompt of {len(ids)} tokens, {candidates} candidates, greedy, "
+        f"or sampled with temperature {SAMPLED.temp} and top-p {SAMPLED.top_p}"
+    )
     for name, times in zip(loops, seconds, strict=True):
         rates = sorted(steps / elapsed for elapsed in times)
         print(f"  {name:24} {statistics.median(rates):8.1f} steps/s   ({rates[0]:.1f} to {rates[-1]:.1f})")
-    theirs, of_run, of_steps = seconds
+    theirs, of_run, of_steps, theirs_sampled, of_sampled = seconds
     first = _report_prompt(loaded, (ids * (PROMPT_TOKENS // len(ids) + 1))[:PROMPT_TOKENS], rounds)
     step_ms = statistics.median(of_run) / steps * 1000
-    return BenchFigures(_ratio(theirs, of_run), _ratio(theirs, of_steps), step_ms, *first)
+    ratios = _ratio(theirs, of_run), _ratio(theirs_sampled, of_sampled), _ratio(theirs, of_steps)
+    return BenchFigures(*ratios, step_ms, *first)
 
 
 def _report_prompt(loaded: Loaded, ids: list[int], rounds: int) -> tuple[float, float]:
@@ -181,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
             spec = str(synthetic.write(Path(directory) / f"llama-{spec}", MADE[spec], dtype=mx.bfloat16))
         loaded = load(LoadSettings(model=spec))
         measured = report(loaded, arguments.rounds, arguments.steps, arguments.candidates)
-    print(f"single steps: ratio {measured.of_steps:.3f}")
+    print(f"single steps: ratio {measured.of_steps:.3f}, a sampled run: ratio {measured.of_sampled:.3f}")
     print(f"ratio {measured.of_run:.3f}")
     return 0
 

@@ -334,7 +334,7 @@ class _SweepPoints:
         """What inspection adds to mlx_lm's own loop."""
         ids, loaded = self._ids(_BATCH_PROMPT), self._loaded
         theirs = bench.mlx_lm_seconds(loaded, ids, steps) / steps * 1000
-        run = bench.our_seconds(loaded, ids, steps, 20, pipelined=True) / steps * 1000
+        run = bench.our_seconds(loaded, ids, steps, 20) / steps * 1000
         single = bench.our_seconds(loaded, ids, steps, 20, pipelined=False) / steps * 1000
         return {
             ("generate_step", "ms"): theirs,

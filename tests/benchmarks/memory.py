@@ -13,6 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
@@ -32,9 +34,12 @@ def resident() -> float:
 
 
 def rise(values: Sequence[tuple[int, float]]) -> float:
-    """KB for each of what was counted, over the second half of the measurements."""
-    (first, before), (last, after) = values[len(values) // 2], values[-1]
-    return (after - before) / max(1, last - first)
+    """KB for each of what was counted: the slope of a line through the second half of the measurements.
+
+    Two of them alone would tell when MLX's pool was released last: with a large KV cache that is 20 MB more or less.
+    """
+    half = values[(len(values) - 1) // 2 :]
+    return float(np.polyfit(*zip(*half, strict=True), 1)[0]) if len(half) > 1 else 0.0
 
 
 async def on_the_screen(model: str, steps: int) -> float:

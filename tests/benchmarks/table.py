@@ -73,10 +73,12 @@ _THREE = ("inspector", "mlx_lm", "transformers 1")
 _OF_THREE = "inspector, mlx_lm in float32, transformers with 1 thread"
 ROWS = (
     Row("run", "a run with 20 candidates and all readings, against mlx_lm's `generate_step`, both in float32 through "
-        "OpenBLAS: pocket", "{pocket run:.2f} of its steps a second where a step takes {pocket step ms} ms"),
+        "OpenBLAS: pocket, greedy and sampled (T 0.8, top-p 0.95)",
+        "{pocket run:.2f} and {pocket sampled:.2f} of its steps a second where a step takes {pocket step ms} ms"),
     Row("run", "the same, a llama of 103 M random weights",
-        "{bench-100m run:.2f} where a step takes {bench-100m step ms} ms"),
-    Row("run", "the same, 2 layers and 152,000 or 256,000 token ids", "{bench-152k run:.2f}, {bench-256k run:.2f}"),
+        "{bench-100m run:.2f} and {bench-100m sampled:.2f} where a step takes {bench-100m step ms} ms"),
+    Row("run", "the same, 2 layers and 152,000 or 256,000 token ids",
+        "{bench-152k run:.2f} and {bench-152k sampled:.2f}, {bench-256k run:.2f} and {bench-256k sampled:.2f}"),
     Row("run", "their first token after a prompt of 480 tokens, with prompt logprobs and without; these are read "
         "after it", "{bench-152k first with ms}, {bench-152k first ms} ms; "
         "{bench-256k first with ms}, {bench-256k first ms} ms"),
