@@ -73,18 +73,18 @@ _THREE = ("inspector", "mlx_lm", "transformers 1")
 _OF_THREE = "inspector, mlx_lm in float32, transformers with 1 thread"
 ROWS = (
     Row("run", "a run with 20 candidates and all readings, against mlx_lm's `generate_step`, both in float32 through "
-        "OpenBLAS: pocket, greedy and sampled (T 0.8, top-p 0.95)",
-        "{pocket run:.2f} and {pocket sampled:.2f} of its steps a second where a step takes {pocket step ms} ms"),
+        "OpenBLAS: pocket", "{pocket run:.2f} of its steps a second where a step takes {pocket step ms} ms"),
     Row("run", "the same, a llama of 103 M random weights",
-        "{bench-100m run:.2f} and {bench-100m sampled:.2f} where a step takes {bench-100m step ms} ms"),
-    Row("run", "the same, 2 layers and 152,000 or 256,000 token ids",
-        "{bench-152k run:.2f} and {bench-152k sampled:.2f}, {bench-256k run:.2f} and {bench-256k sampled:.2f}"),
+        "{bench-100m run:.2f} where a step takes {bench-100m step ms} ms"),
+    Row("run", "the same, 2 layers and 152,000 or 256,000 token ids", "{bench-152k run:.2f}, {bench-256k run:.2f}"),
     Row("run", "their first token after a prompt of 480 tokens, with prompt logprobs and without; these are read "
         "after it", "{bench-152k first with ms}, {bench-152k first ms} ms; "
         "{bench-256k first with ms}, {bench-256k first ms} ms"),
     Row("run", "single steps, nothing overlapped: pocket, 103 M", "{pocket single:.2f}, {bench-100m single:.2f}"),
     Row("run", f"a run, and single steps, against `generate_step`: {EACH}",
         f"{_each('run', '.2f')}; single {_each('single', '.2f')}"),
+    Row("run", f"a run with temperature 0.8 and top-p 0.95, against `generate_step` with such a sampler: pocket, 103 M; "
+        f"{EACH}", "{pocket sampled:.2f}, {bench-100m sampled:.2f}; " + _each("sampled", ".2f")),
     Row("own_time", f"what a step of a run costs the stepping thread itself, greedy, and with top-p: {EACH}",
         f"{_each('greedy ms')}; sampled {_each('sampled ms')} ms"),
     Row("step_parts", f"a single step in the engine, and one of a run on the screen: {EACH}",
