@@ -83,7 +83,7 @@ ROWS = (
     Row("run", "single steps, nothing overlapped: pocket, 103 M", "{pocket single:.2f}, {bench-100m single:.2f}"),
     Row("run", f"a run, and single steps, against `generate_step`: {EACH}",
         f"{_each('run', '.2f')}; single {_each('single', '.2f')}"),
-    Row("run", f"a run with temperature 0.8 and top-p 0.95, against `generate_step` with such a sampler: pocket, 103 M; "
+    Row("run", "a run with temperature 0.8 and top-p 0.95, against `generate_step` with such a sampler: pocket, 103 M; "
         f"{EACH}", "{pocket sampled:.2f}, {bench-100m sampled:.2f}; " + _each("sampled", ".2f")),
     Row("own_time", f"what a step of a run costs the stepping thread itself, greedy, and with top-p: {EACH}",
         f"{_each('greedy ms')}; sampled {_each('sampled ms')} ms"),
