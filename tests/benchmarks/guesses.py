@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.guesses [--count TOKENS]
 
-Runs of 400 tokens, each with a seed and a last token of the prompt of its own, greedy and with temperature 0.8 and top-p 0.95, of
-which a run on a CPU guesses none by itself. A line every tenth of the tokens.
+Runs of 400 tokens, each with a seed and a last token of the prompt of its own, greedy and with temperature 0.8 and
+top-p 0.95, of which a run on a CPU guesses none by itself. A line every tenth of the tokens.
 """
 
 from __future__ import annotations
