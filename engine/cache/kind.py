@@ -85,6 +85,8 @@ class Kind:
     def buffers(self, cache: Any) -> list[Array]:
         """The arrays that a cache owns, unsliced (its `state` may hold views)."""
         if hasattr(cache, "keys") and hasattr(cache, "values"):
+            if type(cache.keys) is mx.array:  # as most are: every step reads every layer's
+                return [cache.keys, cache.values]
             return [*arrays(cache.keys), *arrays(cache.values)]
         return list(arrays(cache.state))
 
@@ -100,12 +102,13 @@ class Kind:
         """Tokens that a cache can hold, None where it grows with the text."""
         return None
 
-    def used(self, cache: Any) -> int:
-        """Bytes that hold tokens or state."""
+    def used(self, cache: Any, buffers: list[Array] | None = None) -> int:
+        """Bytes that hold tokens or state; `buffers` are the cache's, where they were asked for already."""
+        buffers = self.buffers(cache) if buffers is None else buffers
         if not self.columns:
-            return sum(array.nbytes for array in self.buffers(cache))
-        held, sized = self.held(cache), [(array.nbytes, array.shape[2]) for array in self.buffers(cache)]
-        return sum(nbytes // length * min(held, length) for nbytes, length in sized if length)
+            return sum([array.nbytes for array in buffers])
+        held, sized = self.held(cache), [(array.nbytes, array.shape[2]) for array in buffers]
+        return sum([nbytes // length * min(held, length) for nbytes, length in sized if length])
 
     def bytes_per_token(self, cache: Any) -> int:
         """Bytes that one more token adds to a cache that has held some; 0 where it doesn't grow with the text.
@@ -118,8 +121,9 @@ class Kind:
 
     def read(self, cache: Any) -> Reading:
         """The figures of one cache for a record; see `KVGroup`."""
-        allocated = sum(array.nbytes for array in self.buffers(cache))
-        return self.name, self.held(cache), self.limit(cache), self.used(cache), allocated
+        buffers = self.buffers(cache)
+        allocated = sum([array.nbytes for array in buffers])
+        return self.name, self.held(cache), self.limit(cache), self.used(cache, buffers), allocated
 
     def chunks_matter(self, cache: Any) -> bool:
         """Whether the numbers depend on how a prompt is cut into chunks.

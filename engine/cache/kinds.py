@@ -313,7 +313,7 @@ class Composite(Kind):
         """The most that one of them holds."""
         return max((kind.held(inner) for kind, inner in self._inner(cache)), default=0)
 
-    def used(self, cache: Any) -> int:
+    def used(self, cache: Any, buffers: list[Array] | None = None) -> int:
         return sum(kind.used(inner) for kind, inner in self._inner(cache))
 
     def bytes_per_token(self, cache: Any) -> int:

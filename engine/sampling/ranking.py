@@ -22,6 +22,9 @@ AT_ONCE = 2**17
 """Values of several rows that are computed in one array operation: 32 rows of 4,096."""
 FEW = 4096
 """Values that are sorted whole: there are more where many are equal."""
+SHORT = 2**14
+"""Values of a row whose largest are selected among all, in a third of the array operations: each takes 5 us in a run,
+whose forwards leave nothing in the processor's cache."""
 
 
 def blocks(rows: Sequence[Row]) -> Iterator[Rows]:
@@ -34,11 +37,20 @@ def blocks(rows: Sequence[Row]) -> Iterator[Rows]:
 
 def log_softmax(logits: Row) -> Row:
     """The float32 log-softmax of a row of logits, or of each of several; the sums are taken in float64."""
+    if logits.ndim == 1:
+        return _log_softmax(logits, logits.max())
     shifted: Row = logits - logits.max(axis=-1, keepdims=True)
     totals = np.exp(shifted, dtype=np.float32).sum(axis=-1, dtype=np.float64, keepdims=True)
     shifted -= np.array([math.log(total) for total in totals.ravel().tolist()], np.float32).reshape(
         totals.shape
     )
+    return shifted
+
+
+def _log_softmax(row: Row, largest: np.float32) -> Row:
+    """That of one row whose largest logit is known."""
+    shifted: Row = row - largest
+    shifted -= np.float32(math.log(np.exp(shifted).sum(dtype=np.float64)))
     return shifted
 
 
@@ -48,9 +60,10 @@ def checked_logprobs(logits: Row) -> Row:
     Raises:
         StepError: The row holds values that are not numbers.
     """
-    if np.isnan(logits.max()):  # of which one that is not a number makes the largest
+    largest = logits.max()
+    if math.isnan(largest):  # of which one that is not a number makes the largest
         raise StepError("The model's logits are not numbers here.", "Its weights or precision don't hold.")
-    return log_softmax(logits)
+    return _log_softmax(logits, largest) if logits.ndim == 1 else log_softmax(logits)
 
 
 def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:
@@ -62,6 +75,11 @@ def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:
     """
     if k >= row.size:
         return np.lexsort((np.arange(row.size), -row))
+    if row.size <= SHORT:
+        falling = row.copy()
+        falling.partition(row.size - k)
+        ids = np.flatnonzero(row >= falling[row.size - k])
+        return ids[np.argsort(-row[ids], kind="stable")[:k]]
     grouped = row[: row.size // GROUP * GROUP].reshape(GROUP, -1)
     highest = grouped.max(axis=0)
     if k <= highest.size:  # as many values are at least as large as the k-th largest of these
