@@ -183,7 +183,7 @@ class RowReader:
 
     def _named(self, token: int) -> tuple[str, bytes, bool]:
         tokens = self._tokens
-        named = tokens.text(token)[0], tokens.raw(token), tokens.is_special(token)
+        named = tokens.text(token, b"")[0], tokens.raw(token), tokens.is_special(token)
         if len(self._known) < MOST_KNOWN:
             self._known[token] = named
         return named
