@@ -132,7 +132,7 @@ class Overlay(KeyedScreen[Result]):
     @property
     def left(self) -> bool:
         """Whether it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
-        return self._dismissed or self._pruning or self.app._exit
+        return self._dismissed or self._pruning or self.app._exit or not self.app.is_running
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Leave, once, and only this one: where something lies over it, as soon as that has gone.

@@ -137,6 +137,22 @@ async def test_the_second_of_two_q_does_not_quit(rig: Rig, action: str) -> None:
     assert rig.app._exit
 
 
+async def test_a_dialog_asks_nothing_of_its_widgets_while_the_program_shuts_down(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timers may go on after they have gone: a search that follows the selected token asked for its frame."""
+    await rig.ready()
+    await rig.do("find")
+    found = rig.app.screen
+    assert isinstance(found, FindDialog)
+    await rig.push([rig.session.step()])
+    await found.query_one("#dialog").remove()
+    monkeypatch.setattr(rig.app, "_running", False)
+    found._follow()
+    monkeypatch.undo()
+    found.dismiss()
+
+
 async def test_q_quits_where_nothing_was_left(rig: Rig) -> None:
     burst(rig, "q", "q")
     await rig.until(lambda: rig.app._exit)
