@@ -252,6 +252,7 @@ class RememberingStylesheet(Stylesheet):
     ) -> None:
         """Give a widget its values, unless it has them already, and tell it where these or those around it changed:
         panels draw anew what they are told of."""
+        animate = animate and bool(rules.get("transitions"))  # without any the toolkit sets all at once, too
         style, last, changed = node.styles.base, self._given.get(node), self._changed
         same = last is not None and last[1] == style._updates and (last[0] is rules or last[0] == rules)
         if not same:

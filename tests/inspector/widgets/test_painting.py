@@ -19,6 +19,7 @@ from textual.visual import RenderOptions, RichVisual, Visual
 from textual.widget import Widget
 from textual.widgets import Static
 
+from inspector.widgets.canvas import Canvas
 from inspector.widgets.overlay import Overlay
 from inspector.widgets.painting import LaidOutOnce, RememberingStylesheet
 from tests.inspector.main.test_overlays import OVERLAYS
@@ -229,3 +230,22 @@ async def test_all_have_the_values_that_the_toolkit_gives(rig: Rig, keys: list[s
         assert styles(rig) == await styled_by_the_toolkit(rig)
     await rig.pilot.resize_terminal(60, 20)
     assert styles(rig) == await styled_by_the_toolkit(rig)
+
+
+async def test_a_panel_that_keeps_its_values_is_not_told_of_another_style(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would draw all of its rows anew."""
+    await rig.ready()
+    await rig.press("f", "f")  # all that changes with another layout got its values twice
+    told = list[Widget]()
+    notified = Canvas.notify_style_update
+    monkeypatch.setattr(
+        Canvas, "notify_style_update", lambda panel: (told.append(panel), notified(panel))[-1]
+    )
+    for _ in range(4):
+        rig.app.main.set_class(not rig.app.main.has_class("-trying"), "-trying")
+        assert {panel.id for panel in told} <= {"sampler"}
+    rig.app.theme = "textual-light"
+    await rig.pilot.pause()
+    assert {"candidates", "kv"} <= {panel.id for panel in told}
