@@ -110,7 +110,11 @@ class LaidOutOnce(Screen[Result]):
                 each._layout_required = False
 
     def _on_timer_update(self) -> None:
-        """Paint. Where a part of the screen below changed, too, Textual forgets which widgets of this one did."""
+        """Paint, with what changed on the screens below: the toolkit would paint this one again for each of those."""
+        if self.is_active:
+            for below in self.app._background_screens:
+                below._on_timer_update()
+        # where a part of the screen below changed, the toolkit forgets which widgets of this one did
         if self._repaint_required and self.is_current:
             self._compositor.update_widgets(self._dirty_widgets)
         super()._on_timer_update()
