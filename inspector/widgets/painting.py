@@ -119,6 +119,11 @@ class LaidOutOnce(Screen[Result]):
             self._compositor.update_widgets(self._dirty_widgets)
         super()._on_timer_update()
 
+    def _compositor_refresh(self) -> None:
+        """Paint. Where all is to be painted after a layout, that is enough."""
+        if not (self._repaint_required and self.is_active):
+            super()._compositor_refresh()
+
     def _take_in(self) -> None:
         """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
         for each in self.walk_children(Widget):
