@@ -435,7 +435,7 @@ class MainScreen(KeyedScreen[None]):
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()
-            else:
+            elif not panel.virtual_size.height:  # what scrolls names keys where it has no lines
                 panel.refresh()
 
     def _show_tab(self) -> None:

@@ -241,7 +241,8 @@ class Canvas(Inked):
         """Draw before anything is painted, where a layout gave another size: the frame's texts are set with the rows,
         and Textual, which reads them as it begins to paint, would keep the old ones."""
         if len(self._strips) != self.size.height or self._drawn_size != self.size:
-            self._strips = self._drawn()
+            asked, self._strips = self._repaint_required, self._drawn()
+            self._repaint_required = asked  # another text of the frame asks for a paint: it is in this one
             self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
 

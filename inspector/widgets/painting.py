@@ -17,7 +17,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.geometry import Size
 from textual.message import Message
-from textual.messages import Layout
+from textual.messages import Layout, Update
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.style import Style as VisualStyle
@@ -92,6 +92,8 @@ class LaidOutOnce(Screen[Result]):
     """When it was laid out last."""
     _placed: CompositorMap | None = None
     """Where everything was then."""
+    _painted: float = 0
+    """When all of it was painted last."""
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         """Lay out, and paint."""
@@ -121,8 +123,22 @@ class LaidOutOnce(Screen[Result]):
 
     def _compositor_refresh(self) -> None:
         """Paint. Where all is to be painted after a layout, that is enough."""
-        if not (self._repaint_required and self.is_active):
-            super()._compositor_refresh()
+        if self._repaint_required and self.is_active:
+            return
+        whole = self._compositor.size.region in self._compositor._dirty_regions
+        if whole and self.is_active and not self.app._batch_count:
+            drawn_anew = all(map(self._styles_cache.is_dirty, range(self.size.height)))
+            # its ground, which is kept else, has those below
+            for screen in (self, *(self.app._background_screens if drawn_anew else ())):
+                if isinstance(screen, LaidOutOnce):
+                    screen._is_painted()
+        super()._compositor_refresh()
+
+    def _is_painted(self) -> None:
+        """All of it is painted next: whoever has asked for a paint until now has it."""
+        self._painted = Message().time
+        for each in self.walk_children(Widget):
+            each._repaint_required = False
 
     def _take_in(self) -> None:
         """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
@@ -159,8 +175,9 @@ class LaidOutOnce(Screen[Result]):
         ]
 
     async def _dispatch_message(self, message: Message) -> None:
-        """Dispatch a message, unless it asks for a layout that there was."""
-        if not isinstance(message, Layout) or message.time >= self._laid_out:
+        """Dispatch a message, unless it asks for a layout that there was, or for a paint."""
+        there_was = {Layout: self._laid_out, Update: self._painted}.get(type(message), 0)
+        if message.time >= there_was:
             await super()._dispatch_message(message)
 
 
