@@ -521,8 +521,7 @@ class MainScreen(KeyedScreen[None]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
 
-        That screen may have moved the cursor, and one that is left before it is painted takes with it what waited for
-        that.
+        That screen may have moved the cursor.
         """
         if self._in_sight_since == math.inf:
             self._in_sight_since = event.time
