@@ -77,6 +77,12 @@ PRIVATE = (
         "what a terminal sends, as keys: pasted texts are read before it",
         "8.2.8",
     ),
+    PrivateName(
+        "textual.app.App._background_screens",
+        "what changed on the screens below is painted with the one on top",
+        "8.2.8",
+    ),
+    PrivateName("textual.app.App._batch_count", "whether paints reach the terminal", "8.2.8"),
     PrivateName("textual.app.App._exit", "whether the program is being left", "8.2.8"),
     PrivateName("textual.app.App._filters", "how dim colours are made readable", "8.2.8"),
     PrivateName(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from textual import events
 from textual.containers import Container
+from textual.css.styles import Styles
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
@@ -168,6 +169,9 @@ class PanelLayout:
         sizes = {} if trying else self.sizes
         self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
         self._size(layout, shown, sizes)
+        screen.refresh(
+            layout=True, repaint=False
+        )  # with the next paint: what each panel asks for may come after it
 
     # ---- the room of each -------------------------------------------------------------------
 
@@ -202,12 +206,17 @@ class PanelLayout:
 
     def _divide(self, division: Division | None) -> None:
         """Divide the grid; without one its rows and columns are nobody's."""
-        styles, spans = self._screen.query_one("#panels").styles, division.spans if division else {}
-        styles.grid_columns = division.columns if division else None
-        styles.grid_rows = division.rows if division else None
-        # the toolkit by itself counts no row that is spanned only
-        styles.grid_size_rows = len(division.rows.split()) if division else 0
-        for id, widget in self._widgets().items():
+        spans, own = division.spans if division else {}, self._screen.query_one("#panels").styles.inline
+        widgets, grid = self._widgets(), Styles()
+        if division:
+            # the toolkit by itself counts no row that is spanned only
+            rows = len(division.rows.split())
+            grid.grid_columns, grid.grid_rows, grid.grid_size_rows = division.columns, division.rows, rows
+        for name in ("grid_columns", "grid_rows", "grid_size_rows"):
+            own.clear_rule(name)
+        own.merge(grid)  # each by itself would have all panels drawn anew, those that stay as they are, too
+        widgets["opening"].refresh(layout=True, repaint=False)  # what is in the grid asks for its layout
+        for id, widget in widgets.items():
             rows, columns = spans.get(self.arrangement.text if id == "opening" else id, (1, 1))
             widget.styles.row_span, widget.styles.column_span = rows, columns
 
@@ -221,10 +230,13 @@ class PanelLayout:
                 lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
             lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
         for id, widget in self._widgets().items():
-            widget.styles.height = lines.get(id)
             text = id in ("opening", self.arrangement.text)
             own = (share if text else WHOLE - share) if share else WHOLE
-            widget.styles.width = f"{100 * own / WHOLE}%" if share else None
+            # to take back what was never given has the toolkit draw the panel anew
+            if id in lines or widget.styles.inline.has_rule("height"):
+                widget.styles.height = lines.get(id)
+            if share or widget.styles.inline.has_rule("width"):
+                widget.styles.width = f"{100 * own / WHOLE}%" if share else None
 
     def _widgets(self) -> dict[str, Widget]:
         return {id: self._screen.query_one(f"#{id}") for id in ("opening", *self._order())}

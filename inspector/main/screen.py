@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingsMap
 from textual.content import Content
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -56,7 +57,7 @@ from inspector.state.timeline import TO_PREDICT
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import Overlay, shown
+from inspector.widgets.overlay import shown
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -110,6 +111,8 @@ class MainScreen(KeyedScreen[None]):
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(self._bound())
         self._stale = self._expects = False
+        self._shown_at = 0.0
+        """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that aren't offered while somebody narrates."""
         self._in_sight_since = 0.0
@@ -203,7 +206,7 @@ class MainScreen(KeyedScreen[None]):
         """Have everything shown again: once, however often this is called before."""
         if not self._stale:
             self._stale = True
-            self.call_next(self._show_after_opening)
+            self.call_next(self._show_changes)
 
     def changes_soon(self) -> None:
         """Have everything shown again with the next records, or without them after a moment.
@@ -218,17 +221,15 @@ class MainScreen(KeyedScreen[None]):
         if self._expects:
             self.changed()
 
-    def _show_after_opening(self) -> None:
-        """Show everything; where a dialog is being put over this, once that is painted: it is what was asked for."""
-        top = self.app.screen
-        if isinstance(top, Overlay) and not top.painted:
-            top.call_after_refresh(self._show_after_opening)
-        elif self._stale:  # asked for twice, it is shown once
+    def _show_changes(self) -> None:
+        """Show everything, unless it was since that was asked for."""
+        if self._stale:
             self.show()
 
     def show(self) -> None:
         """Show everything, now."""
         self._stale = self._expects = False
+        self._shown_at = Message().time
         if self._pruning or not self.is_attached:
             return  # the program is being left, and the panels are going
         timeline, setup = self.controller.timeline, self.controller.setup
@@ -434,7 +435,7 @@ class MainScreen(KeyedScreen[None]):
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()
-            else:
+            elif not panel.virtual_size.height:  # what scrolls names keys where it has no lines
                 panel.refresh()
 
     def _show_tab(self) -> None:
@@ -520,14 +521,13 @@ class MainScreen(KeyedScreen[None]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
 
-        That screen may have moved the cursor, and one that is left before it is painted takes with it what waited for
-        that.
+        That screen may have moved the cursor.
         """
         if self._in_sight_since == math.inf:
             self._in_sight_since = event.time
-            self._stale = True
+            self._stale = self._stale or self._shown_at < event.time
         if self._stale:
-            self.call_next(self._show_after_opening)
+            self.call_next(self._show_changes)
 
     def covered(self) -> None:
         """A screen was put over this one."""

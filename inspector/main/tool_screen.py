@@ -169,7 +169,7 @@ class ToolScreen(Overlay[Result]):
         """Take in what the engine says from now on."""
         self._take_place()
         self.host.controller.client.listeners.append(self.receive)
-        self.call_after_refresh(self.changed)
+        self.changed()
 
     def let_go(self) -> None:
         """Listen no more."""
@@ -194,10 +194,17 @@ class ToolScreen(Overlay[Result]):
         self.changed()
 
     def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before."""
+        """Have everything shown again: once, however often this is called before; not before there is room for it."""
         if not self._stale:
             self._stale = True
-            self.call_next(self._show)
+            if self._settled:
+                self.call_next(self._show)
+
+    def _settle(self) -> None:
+        """Show everything, and have that painted."""
+        super()._settle()
+        if self._stale:
+            self._show()
 
     def _show(self) -> None:
         self._stale = False

@@ -211,8 +211,9 @@ class Canvas(Inked):
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
-        if not self.is_attached or not self.size.area:
-            if self.is_attached and self.size.width:
+        if not self.is_attached or not self.display or not self.size.area:
+            self._strips = []  # it is drawn when it is painted
+            if self.is_attached and self.display and self.size.width:
                 self._draw_rows(self.size.width, 1)  # there is room for the frame alone, and for its texts
             return
         self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
@@ -240,7 +241,8 @@ class Canvas(Inked):
         """Draw before anything is painted, where a layout gave another size: the frame's texts are set with the rows,
         and Textual, which reads them as it begins to paint, would keep the old ones."""
         if len(self._strips) != self.size.height or self._drawn_size != self.size:
-            self._strips = self._drawn()
+            asked, self._strips = self._repaint_required, self._drawn()
+            self._repaint_required = asked  # another text of the frame asks for a paint: it is in this one
             self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
 
@@ -254,11 +256,12 @@ class Canvas(Inked):
     def on_resize(self, event: events.Resize) -> None:
         if self._drawn_size != self.size:  # else it was painted at this size before it heard of it
             self._strips = []
-        self.redraw()
+            self.redraw()
 
     def on_show(self) -> None:
-        """Catch up with what happened while the panel was hidden."""
-        self.redraw()
+        """Catch up with what happened while the panel was hidden, unless it was painted since."""
+        if not self._strips:
+            self.redraw()
 
     def _drawn(self) -> list[Strip]:
         width, height = self.size

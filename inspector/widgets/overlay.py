@@ -178,10 +178,10 @@ class Overlay(KeyedScreen[Result]):
         return cast(RenderableType, self._below)  # a visual is as good, but for its type
 
     def _compositor_refresh(self) -> None:
-        """Paint, once there is something whole to paint. Where all is to be painted after a layout, that is enough."""
-        if self._settled and not self._repaint_required:
+        """Paint, once there is something whole to paint."""
+        if self._settled:
             super()._compositor_refresh()
-            self.painted = True
+            self.painted = self.painted or not self._repaint_required
 
     def _screen_resized(self, size: Size) -> None:
         """Lay out for another size: after the first layout the toolkit sends the size that was laid out for."""

@@ -17,7 +17,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.geometry import Size
 from textual.message import Message
-from textual.messages import Layout
+from textual.messages import Layout, Update
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.style import Style as VisualStyle
@@ -92,6 +92,8 @@ class LaidOutOnce(Screen[Result]):
     """When it was laid out last."""
     _placed: CompositorMap | None = None
     """Where everything was then."""
+    _painted: float = 0
+    """When all of it was painted last."""
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         """Lay out, and paint."""
@@ -110,10 +112,33 @@ class LaidOutOnce(Screen[Result]):
                 each._layout_required = False
 
     def _on_timer_update(self) -> None:
-        """Paint. Where a part of the screen below changed, too, Textual forgets which widgets of this one did."""
+        """Paint, with what changed on the screens below: the toolkit would paint this one again for each of those."""
+        if self.is_active:
+            for below in self.app._background_screens:
+                below._on_timer_update()
+        # where a part of the screen below changed, the toolkit forgets which widgets of this one did
         if self._repaint_required and self.is_current:
             self._compositor.update_widgets(self._dirty_widgets)
         super()._on_timer_update()
+
+    def _compositor_refresh(self) -> None:
+        """Paint. Where all is to be painted after a layout, that is enough."""
+        if self._repaint_required and self.is_active:
+            return
+        whole = self._compositor.size.region in self._compositor._dirty_regions
+        if whole and self.is_active and not self.app._batch_count:
+            drawn_anew = all(map(self._styles_cache.is_dirty, range(self.size.height)))
+            # its ground, which is kept else, has those below
+            for screen in (self, *(self.app._background_screens if drawn_anew else ())):
+                if isinstance(screen, LaidOutOnce):
+                    screen._is_painted()
+        super()._compositor_refresh()
+
+    def _is_painted(self) -> None:
+        """All of it is painted next: whoever has asked for a paint until now has it."""
+        self._painted = Message().time
+        for each in self.walk_children(Widget):
+            each._repaint_required = False
 
     def _take_in(self) -> None:
         """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
@@ -150,8 +175,9 @@ class LaidOutOnce(Screen[Result]):
         ]
 
     async def _dispatch_message(self, message: Message) -> None:
-        """Dispatch a message, unless it asks for a layout that there was."""
-        if not isinstance(message, Layout) or message.time >= self._laid_out:
+        """Dispatch a message, unless it asks for a layout that there was, or for a paint."""
+        there_was = {Layout: self._laid_out, Update: self._painted}.get(type(message), 0)
+        if message.time >= there_was:
             await super()._dispatch_message(message)
 
 
@@ -252,6 +278,7 @@ class RememberingStylesheet(Stylesheet):
     ) -> None:
         """Give a widget its values, unless it has them already, and tell it where these or those around it changed:
         panels draw anew what they are told of."""
+        animate = animate and bool(rules.get("transitions"))  # without any the toolkit sets all at once, too
         style, last, changed = node.styles.base, self._given.get(node), self._changed
         same = last is not None and last[1] == style._updates and (last[0] is rules or last[0] == rules)
         if not same:

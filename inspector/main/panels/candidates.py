@@ -388,7 +388,9 @@ class CandidatesPanel(Canvas, can_focus=True):
     # ---- events -----------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        self._top = 0
+        if self._top:
+            self._top = 0
+            self.redraw()
         super().on_resize(event)
 
     def on_click(self, event: events.Click) -> None:

@@ -201,6 +201,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         self._timeline: Timeline | None = None
         self._strips: LRUCache[int, tuple[TreeRowState, Strip]] = LRUCache(_CACHED_ROWS)
         self._columns: tuple[BranchColumn, ...] = COLUMNS
+        self._fitted = 0
+        """Cells that the columns were chosen for."""
         self._layout, self._row = -1, -1
         self._inner: dict[int, list[Marked]] = {}
         self._marked: tuple[int, int] = (-1, -1)
@@ -259,16 +261,18 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def restyle(self) -> None:
         """Every row looks different: another theme or width."""
         self._strips.clear()
-        self._columns = fitting(self.scrollable_size.width - _MARK, _LEAST_TEXT)
+        self._fitted = self.scrollable_size.width
+        self._columns = fitting(self._fitted - _MARK, _LEAST_TEXT)
         self.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
+        if self.scrollable_size.width != self._fitted:
+            self.restyle()
         self.on_show()
 
     def on_show(self) -> None:
         """Catch up with what happened while the panel was hidden."""
         if self._timeline is not None:
-            self.restyle()
             self.show(self._timeline)
             self.reveal()
 

@@ -276,19 +276,20 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
 
 
 @pytest.mark.screen(size=(120, 40))
-async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_after_the_paint(
+async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_before_the_paint(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await branched(rig)
     await rig.press("3")
-    shown: list[str] = []
+    shown: list[tuple[str, bool]] = []
 
     def counted(kind: type[MainScreen | ToolScreen[None]], name: str) -> None:
         does = getattr(kind, name)
 
         def call(screen: MainScreen | ToolScreen[None]) -> None:
-            if screen is rig.app.main or (screen is rig.app.screen and rig.app.screen.painted):
-                shown.append(kind.__name__)
+            top = rig.app.screen
+            if screen in (rig.app.main, top):
+                shown.append((kind.__name__, isinstance(top, ToolScreen) and top.painted))
             does(screen)
 
         monkeypatch.setattr(kind, name, call)
@@ -297,7 +298,7 @@ async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_after_the
     counted(ToolScreen, "_show")
     await rig.press("A")
     assert type(rig.app.screen).__name__ == "AttentionScreen"
-    assert sorted(shown) == ["MainScreen", "ToolScreen"]
+    assert sorted(shown) == [("MainScreen", False), ("ToolScreen", False)]
 
 
 @pytest.mark.screen(size=(120, 40))

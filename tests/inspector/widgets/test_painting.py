@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from textual.app import App, ComposeResult
@@ -19,9 +21,10 @@ from textual.visual import RenderOptions, RichVisual, Visual
 from textual.widget import Widget
 from textual.widgets import Static
 
+from inspector.widgets.canvas import Canvas
 from inspector.widgets.overlay import Overlay
 from inspector.widgets.painting import LaidOutOnce, RememberingStylesheet
-from tests.inspector.main.test_overlays import OVERLAYS
+from tests.inspector.main.test_overlays import OVERLAYS, branched
 from tests.inspector.painting import Terminal, painting
 from tests.inspector.rig import Rig
 
@@ -229,3 +232,81 @@ async def test_all_have_the_values_that_the_toolkit_gives(rig: Rig, keys: list[s
         assert styles(rig) == await styled_by_the_toolkit(rig)
     await rig.pilot.resize_terminal(60, 20)
     assert styles(rig) == await styled_by_the_toolkit(rig)
+
+
+async def test_a_panel_that_keeps_its_values_is_not_told_of_another_style(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would draw all of its rows anew."""
+    await rig.ready()
+    await rig.press("f", "f")  # all that changes with another layout got its values twice
+    told = list[Widget]()
+    notified = Canvas.notify_style_update
+    monkeypatch.setattr(
+        Canvas, "notify_style_update", lambda panel: (told.append(panel), notified(panel))[-1]
+    )
+    for _ in range(4):
+        rig.app.main.set_class(not rig.app.main.has_class("-trying"), "-trying")
+        assert {panel.id for panel in told} <= {"sampler"}
+    rig.app.theme = "textual-light"
+    await rig.pilot.pause()
+    assert {"candidates", "kv"} <= {panel.id for panel in told}
+
+
+KEYS = (
+    *"123456sbpafcAIg?", *["escape"] * 3, "left", "right", "up", "down", "tab", "space", "d", "t", "ctrl+p",
+)  # fmt: skip
+"""What opens something and leaves it, and what has something below it change."""
+
+
+def drawn_anew(rig: Rig) -> str:
+    """What the toolkit draws where nothing is kept of what it drew before."""
+    for screen in rig.app.screen_stack:
+        for each in screen.walk_children(Widget, with_self=True):
+            each._styles_cache.clear()
+    return rig.screen_text()
+
+
+@pytest.mark.usefixtures("painted")
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_terminal_has_what_is_drawn_anew_after_each_key(
+    rig: Rig, seed: int, size: tuple[int, int]
+) -> None:
+    terminal, draw = Terminal(rig.app), Random(seed)
+    await branched(rig)
+    await rig.pilot.resize_terminal(*size)
+    pressed = []
+    for _ in range(25):
+        pressed.append(draw.choice(KEYS))
+        await rig.press(pressed[-1])
+        try:
+            await rig.until(lambda: terminal.text == drawn_anew(rig), seconds=10)
+        except BaseException as error:
+            error.add_note(f"after {pressed}:\n{terminal.text}\nis not\n{drawn_anew(rig)}")
+            raise
+
+
+@pytest.mark.usefixtures("painted")
+@pytest.mark.screen(size=(120, 40))
+@pytest.mark.parametrize("key", ["A", "y", "p"])
+async def test_what_opens_is_painted_once(rig: Rig, key: str) -> None:
+    """The main screen, which is laid out anew around it, and the first look of its own are in that paint."""
+    await branched(rig)
+    await rig.press("3" if key == "A" else "5" if key == "y" else "1")
+    paints, display = list[object](), rig.app._display
+
+    def counted(screen: Screen[object], update: Any) -> None:
+        if update is not None and isinstance(screen, Overlay):
+            paints.append(update)
+        display(screen, update)
+
+    rig.app._display = counted  # type: ignore[assignment, method-assign]
+    await rig.press(key)
+    overlay = rig.app.screen
+    assert isinstance(overlay, Overlay)
+    await rig.until(lambda: overlay.painted)
+    for _ in range(4):
+        await rig.pilot.pause(0.05)
+    assert len(paints) == 1
