@@ -17,7 +17,7 @@ from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
 from inspector.state.record_json import Json, pick, record_json
 from inspector.tools.batch.words import compared_words, ending, totals_words
 from inspector.tools.beams.entries import endings
-from inspector.tools.draws.report import frequency_lines, tree_lines
+from inspector.tools.draws.evidence import frequency_lines, tree_lines
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}\n"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"

@@ -16,7 +16,7 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.batch import Batches
-from inspector.tools.draws.report import frequency_lines, tree_lines, verdict
+from inspector.tools.draws.evidence import frequency_lines, tree_lines, verdict
 from inspector.tools.draws.tool import DRAWS_SCREEN, DrawControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped

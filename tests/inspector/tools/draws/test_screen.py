@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.protocol import DrawMany, DrawnToken, Failure
-from inspector.tools.draws.report import frequency_lines, verdict
+from inspector.tools.draws.evidence import frequency_lines, verdict
 from inspector.tools.draws.screen import DrawsScreen
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import DRAWN, draws
