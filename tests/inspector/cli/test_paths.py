@@ -68,7 +68,7 @@ def test_a_trace_is_never_put_in_the_place_of_a_pipe(
 def test_an_interrupt_while_a_trace_is_read_ends_it_at_once(tmp_path: Path) -> None:
     long = tmp_path / "long.jsonl"
     line = b'{"Undeleted":[1],"at":0}\n'
-    long.write_bytes(Encoder("test 1").header() + line * 900_000)
+    long.write_bytes(Encoder("test 1").header() + line * 4_000_000)
     command = [
         sys.executable,
         "-m",
