@@ -176,7 +176,7 @@ class StageRun:
         return self._sampled(probs, probs[[picked]], picked, None, None, None)
 
     def _most_probable(self, picked: int) -> Sampled:
-        """What `greedy` returns where no stage ran and the model bars no token, in half of the array operations."""
+        """Take the token as `greedy` does, in half of its array operations; no stage ran and no token is barred."""
         self.cut.fill(0)
         self.cut[picked] = -1
         others = np.ones(self.row.size, np.bool_)

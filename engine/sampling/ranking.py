@@ -48,7 +48,7 @@ def log_softmax(logits: Row) -> Row:
 
 
 def _log_softmax(row: Row, largest: np.float32) -> Row:
-    """That of one row whose largest logit is known."""
+    """The log-softmax of one row, whose largest logit the caller has found."""
     shifted: Row = row - largest
     shifted -= np.float32(math.log(np.exp(shifted).sum(dtype=np.float64)))
     return shifted

@@ -169,9 +169,8 @@ class PanelLayout:
         sizes = {} if trying else self.sizes
         self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
         self._size(layout, shown, sizes)
-        screen.refresh(
-            layout=True, repaint=False
-        )  # with the next paint: what each panel asks for may come after it
+        # with the next paint: what each panel asks for may come after it
+        screen.refresh(layout=True, repaint=False)
 
     # ---- the room of each -------------------------------------------------------------------
 
