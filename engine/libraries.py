@@ -137,6 +137,9 @@ PRIVATE = (
     ),
     PrivateName("textual.screen.Screen._dirty_widgets", "those that are painted next", "8.2.8"),
     PrivateName(
+        "textual.screen.Screen._forward_event", "the mouse is at what is there, not at what has gone", "8.2.8"
+    ),
+    PrivateName(
         "textual.screen.Screen._get_breakpoint_classes",
         "classes by the size, before the first layout",
         "8.2.8",

@@ -73,9 +73,11 @@ class PanelLayout:
 
     @property
     def answer(self) -> str:
-        """The panel in the place of the answer: that of an open dialog comes first."""
-        arrangement = self.arrangement
-        own = "" if self.waiting and arrangement.answer != OF_NO_TEXT else arrangement.answer
+        """The panel in the place of the answer: that of an open dialog comes first. Under a tool's own screen KV cache
+        and time are a line each, whichever of them was the answer."""
+        arrangement, own = self.arrangement, self.arrangement.answer
+        if (self.waiting and own != OF_NO_TEXT) or (self.covered() and own in arrangement.of(Place.LOWER)):
+            own = ""
         return self._in_dialog or own or arrangement.first
 
     @property
@@ -164,8 +166,9 @@ class PanelLayout:
         # the toolkit fills the grid row by row: the answer follows the text
         first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
         area = screen.query_one("#panels")
-        if [child.id for child in area.children][: len(first)] != first:
-            area.sort_children(key=lambda child: first.index(child.id) if child.id in first else len(first))
+        order = [*first, *(id for id in self._order() if id not in first)]
+        if [child.id for child in area.children] != order:
+            area.sort_children(key=lambda child: order.index(child.id or ""))
         sizes = {} if trying else self.sizes
         self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
         self._size(layout, shown, sizes)

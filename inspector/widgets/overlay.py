@@ -24,6 +24,7 @@ from textual.message import Message
 from textual.messages import Prune
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
+from textual.timer import Timer
 
 from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, hints_of
 from inspector.widgets.painting import Below
@@ -128,6 +129,19 @@ class Overlay(KeyedScreen[Result]):
     def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
         """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
         return super().call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
+
+    def set_timer(
+        self,
+        delay: float,
+        callback: Callable[[], object] | None = None,
+        *,
+        name: str | None = None,
+        pause: bool = False,
+    ) -> Timer:
+        """Call something later, unless the screen was left by then: nobody would wait for what that asks."""
+        return super().set_timer(
+            delay, callback and (lambda: None if self.left else callback()), name=name, pause=pause
+        )
 
     @property
     def left(self) -> bool:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual._compositor import CompositorMap
 from textual.color import Color
 from textual.css.model import RuleSet, Selector, SelectorType
@@ -173,6 +174,13 @@ class LaidOutOnce(Screen[Result]):
             for each in self.walk_children(Widget, with_self=True)
             if each.show_vertical_scrollbar or each.show_horizontal_scrollbar
         ]
+
+    def _forward_event(self, event: events.Event) -> None:
+        """Take in an event of the terminal. What is under the mouse is known from the last layout: where a widget has
+        gone since, as a notice that expired while another screen was on top, lay out first."""
+        if isinstance(event, events.MouseEvent) and any(each._pruning for each in self._compositor._full_map):
+            self._refresh_layout()
+        super()._forward_event(event)
 
     async def _dispatch_message(self, message: Message) -> None:
         """Dispatch a message, unless it asks for a layout that there was, or for a paint."""

@@ -447,13 +447,14 @@ class PilotHost:
 
     async def _probe(self) -> None:
         await self._do(Action("resize", (120, 40)))
-        for action in PROBE:
-            await self._do(action)
-        if self.over or self._app._exception is not None:
-            return
         for _ in range(RESTS):
-            if self._numbers.settled:
+            for action in PROBE:
+                await self._do(action)
+            if self.over or self._app._exception is not None:
+                return
+            if self._numbers.settled and self._app.screen is self._app.main:
                 break
+            # what was asked for before may still come, and open a tool: a lesson shows what its card speaks of
             await self._do(Action("records", (ALL,)))
             await self._do(Action("settle"))
         if self._app.screen is not self._app.main:

@@ -601,7 +601,7 @@ class ScreenNumbers:
         for line in lines[at + 1 : -1]:
             cells = {head: line[begin:end].strip() for head, (begin, end) in spans.items()}
             last = cells.get("final %") or cells.get("taken %") or ""
-            if re.match(rf".\s+(?:{COUNT}) (?:o|…)", line) or not all(
+            if re.match(rf".\s+(?:{COUNT}) (?:o|…|\s)", line) or not all(
                 re.fullmatch(r"[<>]?[\d.]+", each) for each in (cells["model %"], last)
             ):
                 continue

@@ -53,7 +53,8 @@ PRESENTING_KEYS = ActionTable(
                hint=lambda play: "votes" if play is not None and play.options else ""),
         Action("presenting.hide", "Hide", "Hide probabilities, the candidates, nothing.", hint="hide", worth=4,
                place=6),
-        Action("presenting.blank", "Blank", "Blank the screen, and show it again.", hint="blank", worth=3, place=5),
+        Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
+               place=5),
         Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
                worth=1, place=3),
         END,
@@ -124,6 +125,8 @@ class Presenting:
     def keys(self, play: LessonPlay | None) -> Keys:
         """By the id of an action what it does while it is presented."""
         own: Keys = {END.id: self.toggle, "presenting.blank": self._turn_blank, "presenting.hide": self._hide}
+        if self._blank:  # whoever did not blank it looks for the key that leaves
+            own["stop"] = self._turn_blank
         if play is None:
             return own
         votes: Keys = {"presenting.votes": lambda: self._ask_votes(play)} if play.options else {}

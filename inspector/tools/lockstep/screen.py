@@ -497,7 +497,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         return (
             "There is no second model to compare with.",
             f"Press {key_for('lockstep.open')} to open one beside it: this model in 8 or 4 bits or with an adapter, a "
-            "model on the disk, or another. The session stays as it is; what it takes of memory is said before.",
+            "model on the disk, or another. You see how much memory it takes before it opens; the session stays.",
         )
 
     def _sum(self, spans: Sequence[LockstepSpan | None], cells: int) -> str:

@@ -172,6 +172,7 @@ SESSIONS_HELP = (
     "⏎ shows it as a recording; there {go_live} goes on with it live. What runs "
     "now is saved and in this list too."
 )
+NO_SESSIONS = "No session is saved yet. {save_as} saves this one to a file."
 
 
 class SessionsDialog(Dialog[Path]):
@@ -208,9 +209,7 @@ class SessionsDialog(Dialog[Path]):
         self._listed = listed
         options.add_options(Option(self._line(session), disabled=session.peek is None) for session in listed)
         options.highlighted = 0 if listed else None
-        self.query_one("#sessions-remark", Remark).say(
-            with_keys(SESSIONS_HELP) if listed else "No session is saved yet."
-        )
+        self.query_one("#sessions-remark", Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
     def _line(self, session: SavedSession) -> Content:
         return line(session, max(20, self.query_one(SafeOptionList).content_size.width - 2))

@@ -20,7 +20,7 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, size, time_left
 from inspector.tools.sweeps.tables import BAR, PLACES, TITLES, UNITS, spread
-from inspector.tools.sweeps.tool import NAMES, SWEEP_SCREEN, SweepControl
+from inspector.tools.sweeps.tool import NAMES, SHORT, SWEEP_SCREEN, SweepControl
 from inspector.widgets.actions import ActionTable, pressing
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar
@@ -149,7 +149,7 @@ class SweepScreen(ToolScreen[None]):
         control, short, dense = self.control, self.area.width < 128, self.area.width < 76
         parts = [
             Content.styled(
-                f"{key_for(f'sweeps.{name}')}{'' if dense else ' '}{mark} {name if short else NAMES[name]}",
+                f"{key_for(f'sweeps.{name}')}{'' if dense else ' '}{mark} {SHORT[name] if short else NAMES[name]}",
                 "bold" if mark == "◉" else "$ink-muted",
             ).stylize(pressing(names_of(f"sweeps.{name}")[0]))
             for name, mark in ((name, "◉" if name in control.chosen else "○") for name in SWEEPS)
@@ -173,16 +173,17 @@ class SweepScreen(ToolScreen[None]):
                 (f"{self.needs_model}.", on.ink("muted")),
             ]
             return centred(texts, width, height)
-        named = max(map(len, NAMES.values()))
-        about = [
-            ("What speed and memory depend on, measured point by point.", on.rich_style),
-            ("", on.rich_style),
-            *(
-                (f"{key_for(f'sweeps.{name}')}  {NAMES[name].ljust(named)}", on.ink("muted"))
-                for name in SWEEPS
-            ),
-        ]
-        return centred(about, width, height)
+        return self._about(on, width, height)
+
+    def _about(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """What can be measured, before anything was: a line a sweep, with its key and its short name."""
+        lines = [f"{key_for(f'sweeps.{name}')}  {SHORT[name]:<10}  {NAMES[name]}" for name in SWEEPS]
+        left = " " * max(0, (width - max(map(cell_len, lines))) // 2)
+        head = centred(
+            [("What speed and memory depend on, measured point by point.", on.rich_style)], width, height
+        )
+        rows: list[Row] = [*head, [], *([Segment(left), Segment(line, on.ink("muted"))] for line in lines)]
+        return rows[:height]
 
     def situation(self) -> str:
         """The state of the measuring, and the keys that matter now."""

@@ -23,6 +23,8 @@ NAMES = {
     "inspection": "cost of inspection",
     "blas": "BLAS and dtype",
 }
+SHORT = {"ttft": "TTFT", "tpot": "TPOT", "batch": "batch", "inspection": "inspection", "blas": "BLAS"}
+"""For a line with little room."""
 
 
 # ---- what keys do -------------------------------------------------------------------------------

@@ -207,14 +207,14 @@ async def test_hiding_goes_round(learner: LearnerKeys, runtime: Path) -> None:
 
 async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys) -> None:
     """Not the steps and not the tree either, which are made of widgets of their own."""
-    for panel in ("steps", "tree"):
+    for panel, back in (("steps", "full_stop"), ("tree", "escape")):
         await learner.press_for("present")
         learner.app.main.host.go_to(panel)
         await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
         await learner.press("full_stop")
         await learner.until(lambda: "─" not in learner.text())
         assert not [line for line in learner.text().splitlines()[1:-3] if line.strip()]
-        await learner.press("full_stop")
+        await learner.press(back)
         await learner.until(lambda panel=panel: panel.title() in learner.text())
         await learner.press("K")
 

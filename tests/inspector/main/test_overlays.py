@@ -323,6 +323,21 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     assert rig.app._exception is None
 
 
+async def test_a_dialog_that_was_left_asks_nothing_more(rig: Rig) -> None:
+    """Its widgets go a moment later: an answer would find none of them."""
+    await rig.ready()
+    await rig.press("J")
+    dialog = rig.app.screen
+    called: list[str] = []
+    dialog.set_timer(0.001, lambda: called.append("before"))
+    await rig.until(lambda: called)
+    dialog._dismissed = True
+    dialog.set_timer(0.001, lambda: called.append("left"))
+    rig.app.set_timer(0.05, lambda: called.append("after"))
+    await rig.until(lambda: "after" in called)
+    assert called == ["before", "after"]
+
+
 async def test_what_a_dialog_asked_is_not_answered_while_the_program_ends(rig: Rig) -> None:
     await rig.ready()
     await rig.press("J")

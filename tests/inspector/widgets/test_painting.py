@@ -13,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
+from textual.events import MouseDown
 from textual.geometry import Region
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
@@ -184,6 +185,23 @@ async def test_what_goes_while_a_place_is_asked_for_is_painted_over() -> None:
             await gone
             await pilot.pause()
             assert "seen" not in terminal.text
+
+
+async def test_a_click_where_a_notice_was_before_another_screen_opened_is_nobodys() -> None:
+    """Textual lays out the screen on top alone: the one below still has the notice, which has no parent any more."""
+    app = Noticing()
+    async with app.run_test(size=(40, 12), notifications=True) as pilot:
+        app.notify("seen", timeout=1000)
+        while not app.screen.query("Toast"):
+            await pilot.pause(0.01)
+        below, notice = app.screen, app.screen.query_one("Toast")
+        while not notice.region:
+            await pilot.pause(0.01)
+        x, y = notice.region.x + 1, notice.region.y
+        await app.push_screen(Below())
+        await below.query_one("ToastRack").remove_children()
+        below._forward_event(MouseDown(None, x, y, 0, 0, 1, False, False, False, x, y))
+        assert below.get_widget_at(x, y)[0].is_attached
 
 
 def styles(rig: Rig) -> list[tuple[str, RulesMap, dict[str, RulesMap]]]:

@@ -39,8 +39,8 @@ def sweep(rig: Rig) -> Sweep:
 async def test_it_waits_for_the_person_and_measures_what_is_chosen(rig: Rig) -> None:
     await opened(rig)
     assert rig.engine.sent == []
-    assert "a◉ ttft d◉ tpot b◉ batch i◉ inspection l○ blas to 512" in rig.screen_text()
-    assert "b throughput over batch" in rig.screen_text()
+    assert "a◉ TTFT d◉ TPOT b◉ batch i◉ inspection l○ BLAS to 512" in rig.screen_text()
+    assert "b  batch       throughput over batch" in rig.screen_text()
     await rig.press("b", "i", "left", "space")
     assert sweep(rig).settings.sweeps == ("ttft", "tpot")
     assert sweep(rig).settings.longest == 256
