@@ -121,6 +121,13 @@ class GoingLive:
             self._client.cancel(*self._sent)
         return self.under_way
 
+    def leave(self) -> None:
+        """The recording goes elsewhere: what was sent is about another place."""
+        if self.under_way:
+            for request in self._sent:
+                request.leave()
+            self._give_up(f"Not live: the recording went back. {key_for('go_live')} tries again")
+
     # ---- the engine -------------------------------------------------------------------------
 
     def _loading(self, record: Record) -> None:

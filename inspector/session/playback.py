@@ -25,6 +25,7 @@ from inspector.state.timeline import STATES
 if TYPE_CHECKING:
     from inspector.session.going_live import GoingLive, LoadedModel
     from inspector.session.player import Player
+    from inspector.session.replay_backend import ReplayBackend
 
 LIVE = "{go_live} goes on live"
 BOUND = "Only to look at here: who leads the session does that"
@@ -273,6 +274,8 @@ class Playback:
         """The recording on show, None while a session is lived through."""
         self.going: GoingLive | None = None
         """The way from it to a live session."""
+        self._replay: ReplayBackend | None = None
+        """What answers in the place of an engine while a recording is on show."""
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -324,10 +327,13 @@ class Playback:
         there = self._loaded_model() if opening.own is None else None
         backend = ReplayBackend(controller, self._emit, self._host.say)
         try:
-            player = Player(opening.path, backend.show, backend.begin, opening.play, follow=opening.follow)
+            player = Player(
+                opening.path, backend.show, self._from_the_start, opening.play, follow=opening.follow
+            )
         except TraceError as error:
             self._host.announce(visible(str(error)), "Not opened", "error")
             return
+        self._replay = backend
         backend.questions = player.file.questions
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
@@ -342,6 +348,13 @@ class Playback:
             player.play()
         client.note_running()
         self._host.say("")
+
+    def _from_the_start(self) -> None:
+        """Show the recording anew, as a lesson's card goes back in it: it is not gone on with from another place."""
+        if self.going is not None:
+            self.going.leave()
+        if self._replay is not None:
+            self._replay.begin()
 
     def _loaded_model(self) -> LoadedModel | None:
         """The model that the live engine has, where it is in use."""

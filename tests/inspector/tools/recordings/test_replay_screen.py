@@ -363,6 +363,25 @@ async def test_weights_go_live_in_the_form_that_they_had(
     ]
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_a_recording_that_goes_back_meanwhile_is_not_gone_on_with(replay: Rig, loaded: bool) -> None:
+    """A lesson's card does so: what the engine was asked is about another place of the recording."""
+    player = replay.app.playback.player
+    assert player is not None
+    good = restored(replay)
+    await replay.press("G")
+    if loaded:
+        facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
+        await replay.push([Loading("weights", 1, 2, "x"), facts, Ended("Load")])
+    player.go(0)
+    assert not replay.app.playback.going.under_way
+    assert replay.app.controller.client.backend is not replay.engine
+    await replay.until(lambda: "went back" in replay.screen_text())
+    await replay.push([Ended("Restore"), good] if loaded else [Ended("Load", cancelled=True)])
+    assert replay.app.playback.player is player
+    assert replay.timeline.recorded
+
+
 async def test_a_difference_is_told(replay: Rig) -> None:
     await go(replay)
     good = restored(replay)
