@@ -26,6 +26,7 @@ class MeasuringCommands(Capability):
             protocol.MeasureRoofline: self._roofline,
             protocol.CompareKV: self._compare_kv,
             protocol.Sweep: self._sweep,
+            protocol.ReadMachine: self._machine,
         }
 
     @property
@@ -61,3 +62,8 @@ class MeasuringCommands(Capability):
         from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
 
         self._context.emit_all(sweep(self._context.model, command.settings, task.stopped))
+
+    def _machine(self, command: protocol.ReadMachine, task: Task) -> None:
+        from engine.measuring.machine import read_machine  # as above
+
+        self._context.emit(read_machine(self._context.model.facts))

@@ -73,7 +73,7 @@ def memory_bandwidth(stopped: Stopped) -> Rate:
         "reading it for its sum": (1, lambda times: [mx.sum(array) for _ in range(times)]),
         "reading it and writing its negative": (2, lambda times: [_negated(array, times)]),
     }
-    nothing = _nothing()
+    nothing = seconds_of_nothing()
     rates: dict[str, list[float]] = {name: [] for name in ways}
     times = dict.fromkeys(ways, 1)
     for name in _in_turn(list(ways), BANDWIDTH_SECONDS, stopped):
@@ -99,7 +99,7 @@ def _negated(array: mx.array, times: int) -> mx.array:
     return array
 
 
-def _nothing() -> float:
+def seconds_of_nothing() -> float:
     """Seconds of an evaluation with next to nothing to compute."""
     one = mx.ones((1,))
     mx.eval(one)
@@ -119,7 +119,7 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     """
     quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
     dtype = getattr(mx, facts.dtype)
-    ends, nothing = time.perf_counter() + MATMUL_SECONDS, _nothing()
+    ends, nothing = time.perf_counter() + MATMUL_SECONDS, seconds_of_nothing()
     rows, rates, at, run, took = SMALLEST, [0.0], SMALLEST, None, 0.0
     # the next product takes eight times as long: it has to fit into the remaining time
     while run is None or (rows < LARGEST and took < LONG_ENOUGH and time.perf_counter() + 8 * took < ends):

@@ -6,8 +6,6 @@ all points alike. The first round isn't counted.
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +21,12 @@ from engine.decoding.lookahead import look_ahead
 from engine.errors import Cancelled, LoadError
 from engine.frozen import frozen
 from engine.measuring import bench
+from engine.measuring.machine import machine
 from engine.measuring.roofline import bound
-from engine.memory import memory_available, memory_installed
+from engine.memory import memory_available
 from engine.model import blas
 from engine.model.load import Loaded, load
-from engine.protocol import Figure, Machine, Measuring, ModelFacts, SweepPoint, Swept
+from engine.protocol import Figure, Measuring, SweepPoint, Swept
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.sweep_settings import SweepName, SweepSettings, check_sweeps
@@ -352,25 +351,3 @@ def _doubling(first: int, last: int) -> list[int]:
         sizes.append(first)
         first *= 2
     return [*sizes, last] if last > 0 else sizes
-
-
-def machine(facts: ModelFacts) -> Machine:
-    """This machine, and the versions that matter."""
-    from importlib import metadata  # slow to import, and only wanted here
-
-    return Machine(
-        system=f"{platform.system()} {platform.release()}",
-        processor=_processor(),
-        cores=os.cpu_count() or 1,
-        memory_bytes=memory_installed(),
-        python=platform.python_version(),
-        mlx=metadata.version("mlx"),
-        mlx_lm=metadata.version("mlx-lm"),
-        backend=facts.backend,
-        blas=facts.blas,
-    )
-
-
-def _processor() -> str:
-    """What computes, as MLX names it: `Apple M2 Pro`, a GPU, or a CPU; on a Mac `platform` says `arm` of each."""
-    return str(mx.device_info().get("device_name") or platform.machine())

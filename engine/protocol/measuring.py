@@ -331,6 +331,35 @@ class Machine:
 
 
 @frozen
+class ReadMachine(Command):
+    """Measure what the numbers of a model depend on here, in a second; answered by one `MachineRead`."""
+
+    over_ranks: ClassVar[bool] = False
+
+
+@frozen
+class MachineRead(Record):
+    """The machine, and what its arithmetic and its device do."""
+
+    lasting: ClassVar[bool] = False
+    machine: Machine
+    numpy: str
+    """Its version."""
+    memory_available: int | None
+    """Bytes that a program can take now; None where the system doesn't tell."""
+    memory_for_models: int | None
+    """Bytes that MLX lets the arrays of models take on its device."""
+    product_error: float
+    """Of a float32 product of two matrices, as a share of its largest number."""
+    product_type: str
+    """What products of float32 are as exact as: `float32`, or `float16`, which has the digits of TF32."""
+    nothing_ms: float
+    """Of an evaluation with next to nothing to compute: what each waiting for the device costs."""
+    late_token: bool
+    """Whether a forward reads the token that was written after its graph was built, as runs need it."""
+
+
+@frozen
 class Swept(Record):
     """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
 

@@ -15,6 +15,7 @@ from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
 from inspector.cli.flags import Parser, Subcommand, parsed
 from inspector.cli.screen import SCREEN
 from inspector.cli.subcommands.completion import COMPLETION, complete
+from inspector.cli.subcommands.doctor import DOCTOR
 from inspector.cli.subcommands.generate import BATCH, BEAM, GENERATE
 from inspector.cli.subcommands.inside import INSIDE
 from inspector.cli.subcommands.keys import KEYS
@@ -29,7 +30,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
         GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, ENGINE, REPLAY, SERVE, LEARN, LESSON,
-        NOTES, MODELS, SESSIONS, KEYS, EXPORT, COMPLETION,
+        NOTES, MODELS, SESSIONS, KEYS, EXPORT, DOCTOR, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""

@@ -71,6 +71,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.MeasureRoofline(),
     protocol.MeasureRanks(),
     protocol.CompareKV(),
+    protocol.ReadMachine(),
     protocol.Attribute(1, (2, 3)),
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),

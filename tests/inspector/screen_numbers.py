@@ -522,7 +522,7 @@ class ScreenNumbers:
         self._title(lines[0], f"Prompt token {slot + 1}", item.entropy_bits)
         known = {each.id: each for each in item.candidates}
         for line in lines[1:-1]:
-            if shown := re.search(rf"({PERCENT}) +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line):
+            if shown := re.search(rf"({PERCENT}) +({COUNT}) +(\d+)(?: +{PERCENT})? +.$", line):
                 each = known.get(int(shown[3]))
                 prob, rank = (item.prob, item.rank) if each is None else (each.prob, each.rank)
                 assert each is not None or int(shown[3]) == item.id, line
@@ -560,7 +560,7 @@ class ScreenNumbers:
         shares = rf"(({PERCENT}))" if one else rf"({PERCENT}){BAR}+({PERCENT}|\S+)"
         tried = self._app.controller.timeline.tried is not None
         for line in lines[1:-1]:
-            shown = re.search(rf"{shares} +({COUNT}) +(\d+)(?: +{PERCENT})? .$", line)
+            shown = re.search(rf"{shares} +({COUNT}) +(\d+)(?: +{PERCENT})? +.$", line)
             if not shown:
                 continue
             count += 1

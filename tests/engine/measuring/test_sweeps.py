@@ -10,7 +10,8 @@ import pytest
 
 from engine.errors import Cancelled, SettingsError
 from engine.measuring import sweeps
-from engine.measuring.sweeps import machine, sweep
+from engine.measuring.machine import machine
+from engine.measuring.sweeps import sweep
 from engine.model import blas
 from engine.protocol import Measuring, Swept
 from engine.sweep_settings import SweepSettings

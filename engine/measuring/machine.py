@@ -1,0 +1,69 @@
+"""This machine, the versions that matter, and what its arithmetic and its device do."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import mlx.core as mx
+import numpy as np
+
+from engine.measuring.roofline import seconds_of_nothing
+from engine.memory import memory_available, memory_installed
+from engine.model.forward import precision, product_error
+from engine.model.weights import free_bytes
+from engine.protocol import Machine, MachineRead, ModelFacts
+
+
+def machine(facts: ModelFacts) -> Machine:
+    """This machine, and the versions that matter."""
+    from importlib import metadata  # slow to import, and only wanted here
+
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        processor=_processor(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=memory_installed(),
+        python=platform.python_version(),
+        mlx=metadata.version("mlx"),
+        mlx_lm=metadata.version("mlx-lm"),
+        backend=facts.backend,
+        blas=facts.blas,
+    )
+
+
+def _processor() -> str:
+    """What computes, as MLX names it: `Apple M2 Pro`, a GPU, or a CPU; on a Mac `platform` says `arm` of each."""
+    return str(mx.device_info().get("device_name") or platform.machine())
+
+
+def read_machine(facts: ModelFacts) -> MachineRead:
+    """Measure what the numbers of a model depend on here."""
+    return MachineRead(
+        machine=machine(facts),
+        numpy=np.__version__,
+        memory_available=memory_available(),
+        memory_for_models=free_bytes(),
+        product_error=product_error(),
+        product_type=precision("float32"),
+        nothing_ms=seconds_of_nothing() * 1000,
+        late_token=_reads_a_late_token(),
+    )
+
+
+def _reads_a_late_token() -> bool:
+    """Whether a graph reads what numpy wrote into one of its arrays after it was built, as `PipelinedForward` does.
+
+    The array's memory is that of the device where both share it. Where they don't, a copy is what the graph reads, and
+    a run would go on with the token before.
+    """
+    slot, table = mx.zeros((1, 1), dtype=mx.int32), mx.arange(8)
+    mx.eval(slot, table)
+    token = np.array(slot, copy=False)
+    for expected in (3, 5):
+        built = table[slot] * 2
+        token[0, 0] = expected
+        mx.async_eval(built)
+        if np.array(built)[0, 0] != 2 * expected:
+            return False
+    return True
