@@ -14,6 +14,7 @@ from engine.measuring import machine
 from engine.protocol import Verified
 from engine.session.session import Session
 from engine.settings import LoadSettings
+from engine.thread import EngineThread
 from inspector.cli import doctor
 from inspector.cli.doctor import (
     PROMPT,
@@ -26,6 +27,7 @@ from inspector.cli.doctor import (
     without_names,
 )
 from inspector.cli.main import main
+from tests.emulations import Other, in_another_order, multiplying, tf32
 
 CHECKS = [
     "load", "run", "single steps", "verify", "branch", "attention", "attention of all tokens", "what heads do", "lens",
@@ -128,3 +130,24 @@ def test_ranks_and_the_screen_hold_too(capsys: pytest.CaptureFixture[str]) -> No
     assert checks == [(each, name) for each in ("bfloat16", "float32") for name in [*CHECKS, "two ranks"]] + [
         ("", "screen")
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "dtype", "as_exact_as"),
+    [(tf32, "float32", "float16"), (in_another_order, "bfloat16", "float32")],
+    ids=["TF32", "sums in another order"],
+)
+def test_nothing_is_refused_that_holds_on_a_machine_that_rounds_otherwise(
+    other: Other, dtype: str, as_exact_as: str
+) -> None:
+    with multiplying(other):
+        asked = AskedEngine(EngineThread)
+        try:
+            found = list(ModelChecks(asked, LoadSettings("pocket", dtype=dtype)).run())
+            read = asked.one(protocol.ReadMachine(), protocol.MachineRead)
+        finally:
+            asked.close()
+    assert [(each.check, each.status) for each in found] == [(name, "ok") for name in CHECKS]
+    assert max(each.difference or 0.0 for each in found) > 1e-3
+    assert read.product_type == as_exact_as

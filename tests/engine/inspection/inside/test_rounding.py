@@ -1,14 +1,10 @@
-"""Machines that round otherwise: TF32 products, and bfloat16 sums in another order. Emulated on the CPU.
-
-A GPU's products of several rows are the ones that differ; those of one row are sums in float32 there, too.
-"""
+"""Machines that round otherwise: TF32 products, and bfloat16 sums in another order. Emulated on the CPU."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -21,56 +17,10 @@ from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
+from tests.emulations import in_another_order, multiplying, tf32
 from tests.engine.unthreaded import Unthreaded
 from tests.system import python
 from tests.zoo import BASE, Zoo
-
-Product = Callable[..., mx.array]
-Other = Callable[[Product, mx.array, mx.array], mx.array]
-"""From MLX's own product and two arrays to another product of them."""
-
-
-@pytest.fixture
-def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Other], None]]:
-    """Replaces the products of several rows by others, made of MLX's own."""
-    own = mx.matmul
-
-    def put(other: Other) -> None:
-        def matmul(one: mx.array, two: mx.array, **_: Any) -> mx.array:
-            several = one.ndim > 1 and two.ndim > 1 and one.shape[-2] > 1 and two.shape[-1] > 1
-            return other(own, one, two) if several else own(one, two)
-
-        def addmm(to: mx.array, one: mx.array, two: mx.array, **_: Any) -> mx.array:
-            return matmul(one, two) + to
-
-        monkeypatch.setattr(mx, "matmul", matmul)
-        monkeypatch.setattr(mx, "addmm", addmm)
-        monkeypatch.setattr(mx.array, "__matmul__", matmul)
-        product_error.cache_clear()
-
-    yield put
-    monkeypatch.undo()
-    product_error.cache_clear()
-
-
-def tf32(own: Product, one: mx.array, two: mx.array) -> mx.array:
-    """A product of two arrays whose numbers keep 11 of 24 bits."""
-
-    def cut(array: mx.array) -> mx.array:
-        if array.dtype != mx.float32:
-            return array
-        return ((array.view(mx.uint32) + 0x1000) & 0xFFFFE000).view(mx.float32)
-
-    return own(cut(one), cut(two))
-
-
-def in_another_order(own: Product, one: mx.array, two: mx.array) -> mx.array:
-    """A product whose float32 sums are off by 3e-7 of the largest before they are rounded to bfloat16."""
-    if one.dtype != mx.bfloat16:
-        return own(one, two)
-    wide = own(one.astype(mx.float32), two.astype(mx.float32))
-    noise = mx.random.normal(wide.shape, key=mx.random.key(wide.shape[-2]))
-    return (wide + 3e-7 * mx.abs(wide).max() * noise).astype(mx.bfloat16)
 
 
 class Inspected(Unthreaded):
@@ -108,8 +58,12 @@ class Inspected(Unthreaded):
 
 @pytest.mark.wide(2)
 @pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3", "phi3", "gpt2", "mixtral"])
-def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, products: Any, family: str) -> None:
-    products(tf32)
+def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, family: str) -> None:
+    with multiplying(tf32):
+        _views_hold_in_tf32(zoo, family)
+
+
+def _views_hold_in_tf32(zoo: Zoo, family: str) -> None:
     assert 1e-4 < product_error() < 1e-3
     inspected = Inspected(LoadSettings(model=str(zoo.path(family)), dtype="file"))
     loaded = inspected.context.loaded
@@ -144,15 +98,15 @@ def test_mlx_is_told_to_multiply_in_float32_unless_the_person_said_otherwise(
 
 
 @pytest.mark.parametrize("layers", [8, pytest.param(60, marks=pytest.mark.slow)])
-def test_bounds_of_bfloat16_hold_for_sums_in_another_order(tmp_path: Any, products: Any, layers: int) -> None:
+def test_bounds_of_bfloat16_hold_for_sums_in_another_order(tmp_path: Path, layers: int) -> None:
     """Up to as many layers as a model of 30 B has."""
     model = tmp_path / "deep"
     synthetic.write(model, {**BASE, "model_type": "llama", "num_hidden_layers": layers}, dtype=mx.bfloat16)
-    products(in_another_order)
-    Inspected(LoadSettings(model=str(model), dtype="file")).look()
+    with multiplying(in_another_order):
+        Inspected(LoadSettings(model=str(model), dtype="file")).look()
 
 
-def test_the_share_of_each_of_many_heads_is_told_apart_in_bfloat16(tmp_path: Any) -> None:
+def test_the_share_of_each_of_many_heads_is_told_apart_in_bfloat16(tmp_path: Path) -> None:
     """What 64 heads add together is rounded to 4e-3 of itself, which is much of what each of them adds."""
     model, size = (
         tmp_path / "heads",
