@@ -1,0 +1,70 @@
+"""Limits of macOS, emulated on Linux in every Python process that has this directory in PYTHONPATH.
+
+`PYTHONPATH=tests/mac python -m pytest`: no /proc and no epoll, RLIMIT_AS refused, `ru_maxrss` in bytes, a long TMPDIR as
+each user has one there, names of files that differ by case alone are one, and 256 colours, as Terminal has. What asks
+for `sys.platform` is told `darwin`; programs that only a Mac has are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def _apply() -> None:
+    import builtins
+    import io
+    import resource
+    import select
+    import shutil  # with the copying that this system has
+    import sysconfig
+    import tempfile
+    import types
+
+    del shutil
+    sysconfig.get_config_vars()  # those of the Python that runs
+    sys.platform = "darwin"
+    proxies = types.ModuleType("_scproxy")  # which asks the system for its proxies
+    proxies._get_proxy_settings = proxies._get_proxies = dict
+    sys.modules["_scproxy"] = proxies
+    os.environ.pop("COLORTERM", None)
+    os.environ["TERM"] = "xterm-256color"
+    for name in ("epoll", "EPOLLIN"):
+        if hasattr(select, name):
+            delattr(select, name)
+    long = f"/tmp/{'folders-of-a-user-on-a-mac'}/qx/0123456789abcdefghijklmnopqrstuv/T"
+    os.makedirs(long, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = long
+
+    def hidden(path: object) -> bool:
+        name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+        return name == "/proc" or name.startswith("/proc/")
+
+    def without_proc(own):
+        def call(path, *args, **named):
+            if hidden(path):
+                raise FileNotFoundError(2, "No such file or directory", os.fsdecode(path))
+            return own(path, *args, **named)
+
+        return call
+
+    for name in ("open", "stat", "lstat", "listdir", "readlink", "scandir", "access"):
+        setattr(os, name, without_proc(getattr(os, name)))
+    io.open = builtins.open = without_proc(builtins.open)
+
+    limit, usage = resource.setrlimit, resource.getrusage
+
+    def setrlimit(which, limits):
+        if which == resource.RLIMIT_AS:
+            raise ValueError("current limit exceeds maximum limit")
+        limit(which, limits)
+
+    def getrusage(who):
+        found = list(usage(who))
+        found[2] *= 1024
+        return resource.struct_rusage(found)
+
+    resource.setrlimit, resource.getrusage = setrlimit, getrusage
+
+
+_apply()
