@@ -74,3 +74,13 @@ def test_a_socket_has_room_in_a_short_directory() -> None:
         assert len(str(directory / "mlx-inspector" / "engine" / "engine.sock")) < 70
     finally:
         directory.rmdir()
+
+
+def test_no_two_files_have_names_that_differ_by_case_alone() -> None:
+    """A Mac's file system takes them for one."""
+    files = [
+        path.relative_to(ROOT.parent)
+        for name in ("engine", "inspector", "tests")
+        for path in ROOT.parent.glob(f"{name}/**/*")
+    ]
+    assert len({str(path).casefold() for path in files}) == len(files)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from engine import protocol
 from engine.context import Capability, Handler
+from engine.files import typed
 from engine.measuring import kv_costs
-from engine.measuring.profile import profile
+from engine.measuring.profile import capture, profile
 from engine.measuring.race import race
 from engine.measuring.roofline import roofline
 from engine.protocol import Command
@@ -23,6 +24,7 @@ class MeasuringCommands(Capability):
         return {
             protocol.Race: self._race,
             protocol.Profile: self._profile,
+            protocol.CaptureMetal: self._capture,
             protocol.MeasureRoofline: self._roofline,
             protocol.CompareKV: self._compare_kv,
             protocol.Sweep: self._sweep,
@@ -48,6 +50,9 @@ class MeasuringCommands(Capability):
         self._context.emit_all(
             profile(self._context.model.model, self._session, command.repeats, task.stopped)
         )
+
+    def _capture(self, command: protocol.CaptureMetal, task: Task) -> None:
+        self._context.emit(capture(self._session, typed(command.path)))
 
     def _roofline(self, command: protocol.MeasureRoofline, task: Task) -> None:
         self._context.emit_all(roofline(self._context.model, self._session, task.stopped))

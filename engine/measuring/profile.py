@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from engine.cache.kind import arrays
-from engine.errors import Cancelled, SettingsError
+from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
+from engine.files import free
 from engine.frozen import frozen, slotted
 from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
-from engine.protocol import Measuring, Profiled, ProfilePart, Role
+from engine.protocol import Measuring, MetalCaptured, Profiled, ProfilePart, Role
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.task import Stopped, never
@@ -76,6 +78,47 @@ class RepeatedStep:
             runner.kv.rewind(offset)
         if self.copies or runner.kv.offset != offset:  # where mlx_lm quantized at this token, undo can't work
             self._runner = self._session.runner.copy()
+
+
+# ---- one step as Metal sees it -----------------------------------------------------------------
+
+METAL_SUFFIX = ".gputrace"
+"""Of the files that Xcode opens."""
+
+
+def capture(session: Session, path: Path) -> MetalCaptured:
+    """Have Metal record the next step; the session doesn't change.
+
+    Args:
+        session: The step begins at its current node.
+        path: Of the new file.
+
+    Raises:
+        StepError: There is no prompt, no room for one more token, or no Metal.
+        PathError: The file can't be written, or Metal refuses: the process was not started for it.
+    """
+    if not mx.metal.is_available():
+        raise StepError("This MLX has no Metal: no step can be captured.", "Capture one on a Mac.")
+    if path.suffix != METAL_SUFFIX:
+        raise PathError(
+            f"A capture of Metal is a file whose name ends with {METAL_SUFFIX}.",
+            f"Give {path.stem}{METAL_SUFFIX}.",
+        )
+    step = RepeatedStep(session)
+    step.forward()  # shaders and buffers are made in the first one
+    step.undo()
+    try:
+        mx.metal.start_capture(str(free(path, force=False)))
+    except (RuntimeError, ValueError) as error:
+        hint = "MTL_CAPTURE_ENABLED=1 has to be set when the program starts."
+        raise PathError(f"Metal captures nothing: {first_line(str(error))}", hint) from error
+    begun = time.perf_counter()
+    try:
+        step.forward()
+        mx.eval(step.pending())
+    finally:
+        mx.metal.stop_capture()
+    return MetalCaptured(str(path), (time.perf_counter() - begun) * 1000)
 
 
 # ---- times of the parts of a model -------------------------------------------------------------

@@ -44,6 +44,25 @@ class Profile(Measure):
 
 
 @frozen
+class CaptureMetal(Measure):
+    """Have Metal record one step, for Xcode; answered by one `MetalCaptured`. Refused where MLX has no Metal."""
+
+    over_ranks: ClassVar[bool] = False
+    path: str
+    """Of the file, which is not there yet: its name ends with `.gputrace`."""
+
+
+@frozen
+class MetalCaptured(Record):
+    """Metal recorded a step."""
+
+    lasting: ClassVar[bool] = False
+    path: str
+    ms: float
+    """Of the step, while it was recorded."""
+
+
+@frozen
 class MeasureRoofline(Measure):
     """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
 

@@ -72,6 +72,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.MeasureRanks(),
     protocol.CompareKV(),
     protocol.ReadMachine(),
+    protocol.CaptureMetal("x.gputrace"),
     protocol.Attribute(1, (2, 3)),
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),

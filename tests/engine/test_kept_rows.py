@@ -258,6 +258,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "CompareBatch": lambda walk: finished(walk, protocol.CompareBatch()),
     "CompareKV": lambda walk: protocol.CompareKV(bits=(8,), group_size=32),
     "ReadMachine": lambda walk: protocol.ReadMachine(),
+    "CaptureMetal": lambda walk: protocol.CaptureMetal("x.gputrace"),
     "Configure": lambda walk: protocol.Configure(
         Settings(temp=walk.random.choice((0.0, 1.0)), seed=walk.token, max_tokens=6, candidates=8)
     ),

@@ -1,8 +1,8 @@
 """Limits of macOS, emulated on Linux in every Python process that has this directory in PYTHONPATH.
 
-`PYTHONPATH=tests/mac python -m pytest`: no /proc and no epoll, RLIMIT_AS refused, `ru_maxrss` in bytes, a long TMPDIR as
-each user has one there, names of files that differ by case alone are one, and 256 colours, as Terminal has. What asks
-for `sys.platform` is told `darwin`; programs that only a Mac has are missing.
+`PYTHONPATH=tests/mac python -m pytest`: no /proc and no epoll, RLIMIT_AS refused, `ru_maxrss` in bytes, the long TMPDIR
+that each user has there, and 256 colours, as Terminal has. Who asks for `sys.platform` is told `darwin`; programs that
+only a Mac has are missing.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 
@@ -129,6 +130,8 @@ def profile_parser() -> Parser:
     group, default = made.add_argument_group("profile"), Profile()
     repeats = f"counted repeats of the step (default: {default.repeats})"
     group.add_argument("--repeats", type=whole, metavar="N", default=default.repeats, help=repeats)
+    trace = "on a Mac: have Metal record one step, for Xcode; the name ends with .gputrace"
+    group.add_argument("--metal-trace", metavar="FILE", help=trace)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("before it")
     tokens = f"tokens decoded before the step that is measured (default: {BEFORE})"
@@ -143,13 +146,17 @@ def profile_parser() -> Parser:
 
 
 def run_profile(args: Namespace) -> int:
-    """Run `inspector profile`; without a prompt it is the screen's."""
-    from engine.protocol import CompareKV, MeasureRoofline, Profile, Run
+    """Run `inspector profile`; without a prompt it is the screen's. What Metal records is all there is then: it slows
+    a step down."""
+    from engine.protocol import CaptureMetal, CompareKV, MeasureRoofline, Profile, Run
     from inspector.cli.driver import run
     from inspector.cli.writers.measured import profile_writer
 
     request = request_from(args, default_prompt=True)
     then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]
+    if args.metal_trace is not None:
+        os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
+        then = [Run(), CaptureMetal(args.metal_trace)]
     return run(args, request, profile_writer(request, output(), sys.stderr), then)
 
 

@@ -92,7 +92,7 @@ def as_object(swept: Swept) -> Json:
 
 
 class ProfileLines(JsonLines):
-    """Writes the events of a profile: `model`, `prefill`, `prompt`, `profile`, `roofline`, `kv_costs`."""
+    """Writes the events of a profile: `model`, `prefill`, `prompt`, `profile`, `roofline`, `kv_costs`, `metal`."""
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one; the steps before are left out."""
@@ -103,6 +103,8 @@ class ProfileLines(JsonLines):
                 self._write("roofline", record_json(record), pick(record, "ridge"))
             case KVCompared(last=True):
                 self._write("kv_costs", record_json(record))
+            case protocol.MetalCaptured():
+                self._write("metal", record_json(record))
             case protocol.Step():
                 pass
             case _:
@@ -128,6 +130,9 @@ class ProfileTables(PlainText):
                 self._tabulate(roofline_table(record), record.how)
             case KVCompared(last=True):
                 self._tabulate(kv_table(record), f"By formula: {record.formula}.")
+            case protocol.MetalCaptured():
+                took = f"A step of {record.ms:.1f} ms, as Metal recorded it; Xcode opens the file."
+                self._tabulate([f"Metal wrote {record.path}"], took)
             case _:
                 super().take(record, "")
 

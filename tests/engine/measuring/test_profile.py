@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from engine.cache.kind import arrays
-from engine.errors import Cancelled, StepError
-from engine.measuring.profile import Fences, places, profile
+from engine.errors import Cancelled, EngineError, StepError
+from engine.measuring.profile import Fences, capture, places, profile
 from engine.model.layers import decoder_layers
 from engine.protocol import Measuring, Profiled
 from engine.session.session import Session
@@ -190,3 +191,60 @@ def test_it_tells_how_far_it_is_and_can_be_stopped(zoo: Zoo) -> None:
     assert state(session) == before
     with pytest.raises(StepError, match="no prompt"):
         next(profile(loaded.model, Session(loaded, Settings()), 2))
+
+
+# ---- one step as Metal sees it -----------------------------------------------------------------
+
+
+class FakeMetal:
+    """What `mx.metal` has, on a machine without it.
+
+    Args:
+        refuses: What Metal says instead of beginning.
+    """
+
+    def __init__(self, refuses: str = "") -> None:
+        self._refuses = refuses
+        self.calls: list[str] = []
+
+    def is_available(self) -> bool:
+        return True
+
+    def start_capture(self, path: str) -> None:
+        if self._refuses:
+            raise RuntimeError(self._refuses)
+        self.calls.append(path)
+
+    def stop_capture(self) -> None:
+        self.calls.append("stop")
+
+
+def test_metal_captures_one_step_and_nothing_is_changed(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metal = FakeMetal()
+    monkeypatch.setattr(mx, "metal", metal)
+    session = opened(zoo, "llama")
+    before = state(session)
+    captured = capture(session, tmp_path / "step.gputrace")
+    assert metal.calls == [str(tmp_path / "step.gputrace"), "stop"]
+    assert captured.ms > 0
+    assert state(session) == before
+
+
+@pytest.mark.parametrize(
+    ("metal", "name", "says"),
+    [
+        (None, "step.gputrace", "This MLX has no Metal"),
+        (FakeMetal(), "step.txt", "Give step.gputrace."),
+        (FakeMetal("[metal] Capture layer is not inserted."), "step.gputrace", "MTL_CAPTURE_ENABLED=1"),
+    ],
+)
+def test_what_metal_can_not_capture_is_one_line(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metal: FakeMetal | None, name: str, says: str
+) -> None:
+    if metal is not None:
+        monkeypatch.setattr(mx, "metal", metal)
+    with pytest.raises(EngineError) as error:
+        capture(opened(zoo, "llama"), tmp_path / name)
+    assert says in str(error.value)

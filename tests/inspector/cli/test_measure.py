@@ -14,7 +14,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import race_parser
 from inspector.cli.writers.measured import as_object, race_writer
-from tests.inspector.cli.scripted import Events, ScriptedRun
+from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun
 from tests.inspector.tools.race.test_report import OPENED, steps
 from tests.inspector.tools.sweeps.test_tables import SWEPT
 
@@ -157,3 +157,9 @@ def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str], event
     profile = found[-3]
     parts = sum(part["ms"] for part in profile["parts"])
     assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])
+
+
+def test_a_capture_of_metal_is_refused_without_metal(complaint: Complaint) -> None:
+    assert complaint("profile", "-m", "1", "--metal-trace", "x.gputrace") == (
+        "This MLX has no Metal: no step can be captured. Capture one on a Mac."
+    )
