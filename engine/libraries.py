@@ -147,6 +147,11 @@ PRIVATE = (
     PrivateName(
         "textual.screen.Screen._layout_widgets", "whether something besides the scrolling changed", "8.2.8"
     ),
+    PrivateName(
+        "textual.screen.Screen._maybe_clear_tooltip",
+        "a tooltip is hidden behind the layout, not within it",
+        "8.2.8",
+    ),
     PrivateName("textual.screen.Screen._on_timer_update", "when a screen is painted", "8.2.8"),
     PrivateName(
         "textual.screen.Screen._refresh_layout", "a screen is laid out once for all that asked", "8.2.8"

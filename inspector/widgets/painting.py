@@ -175,6 +175,11 @@ class LaidOutOnce(Screen[Result]):
             if each.show_vertical_scrollbar or each.show_horizontal_scrollbar
         ]
 
+    def _maybe_clear_tooltip(self, screen: Screen[Any]) -> None:
+        """Hide the tooltip of what is under the mouse no longer, behind the layout that told so: what asks for a layout
+        within one has it."""
+        self.call_later(super()._maybe_clear_tooltip, screen)
+
     def _forward_event(self, event: events.Event) -> None:
         """Take in an event of the terminal. What is under the mouse is known from the last layout: where a widget has
         gone since, as a notice that expired while another screen was on top, lay out first."""

@@ -204,6 +204,37 @@ async def test_a_click_where_a_notice_was_before_another_screen_opened_is_nobody
         assert below.get_widget_at(x, y)[0].is_attached
 
 
+async def test_a_tooltip_goes_with_what_moves_from_under_the_mouse() -> None:
+    """Textual hides it within the layout, which then has to be followed by another one."""
+
+    class Told(LaidOutOnce[None]):
+        def compose(self) -> ComposeResult:
+            yield Static("above", id="above")
+            yield (told := Static("told", id="told"))
+            told.tooltip = "a tip"
+
+    class Application(App[None]):
+        CSS = "#above { height: 2; } #told { height: 1; }"
+        TOOLTIP_DELAY = 0.01
+
+        def get_default_screen(self) -> Screen[None]:
+            return Told()
+
+    app = Application()
+    with painting():
+        async with app.run_test(size=(40, 12), tooltips=True) as pilot:
+            terminal = Terminal(app)
+            await pilot.hover("#told")
+            while "a tip" not in terminal.text:
+                await pilot.pause(0.01)
+            app.screen.query_one("#above").styles.height = 6
+            while terminal.text.splitlines()[6].strip() != "told":
+                await pilot.pause(0.01)
+            await pilot.pause()
+            await pilot.pause()
+            assert "a tip" not in terminal.text
+
+
 def styles(rig: Rig) -> list[tuple[str, RulesMap, dict[str, RulesMap]]]:
     """The values of all widgets on all screens, and of their parts."""
     nodes: list[DOMNode] = [rig.app]
