@@ -324,7 +324,7 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
     before, reader = session.position, session.node_reader
     try:
         pipeline.prepare()
-        step: _PendingStep | None = _launch(session, pipeline, before.node_logits)
+        step = _launch(session, pipeline, before.node_logits)
         while step is not None:
             ends = stop_reached(session, step.node, breaking.most) is not None
             more = not stopped() and not ends and session.can_pipeline and pipeline.prepare()
@@ -347,12 +347,13 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
         pipeline.drop(session.tree[session.node].depth)
 
 
-def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep:
-    """Begin the forward of the token that the sampler picked after a node."""
+def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep | None:
+    """Begin the forward of the token that the sampler picked after a node; None where that failed."""
     stalls = stall_times()
     # before the launch, which waits for most of the forward on the CPU backend
     launched = time.perf_counter()
-    pipeline.launch(node_logits.sampled.picked)
+    if not pipeline.launch(node_logits.sampled.picked):
+        return None
     origin: Origin = "greedy" if node_logits.sampled.draw is None else "sampled"
     node = session.node_reader.add_token(node_logits.node, node_logits.sampled.picked, origin)
     session.mover.record_step(node, pipeline.undo)

@@ -126,6 +126,11 @@ class Runner:
         """What undoes the last single token; None where trimming does it or nothing can."""
 
     @cached_property
+    def begins_by_layer(self) -> bool:
+        """Whether a forward is begun layer by layer: on a CPU. A GPU would get a command buffer for each."""
+        return mx.default_device() == mx.Device(mx.cpu)
+
+    @cached_property
     def stays_lazy(self) -> bool:
         """Whether a forward's graph can be built before its token is known.
 
@@ -179,7 +184,7 @@ class Runner:
         """
         offset = self.kv.offset
         self.undo = None if self.kv.can_step_back() else self.kv.undo_records()
-        outputs = self.build_graph(mx.array([[token]]))
+        outputs = self.build_graph(mx.array([[token]]), begin=self.begins_by_layer)
         try:
             mx.eval(outputs)
         except BaseException:
@@ -248,18 +253,19 @@ class Runner:
             mx.clear_cache()
         return np.array(outputs[0])
 
-    def build_graph(self, tokens: mx.array) -> list[mx.array]:
-        """The unevaluated forward of some tokens, which the cache counts from here on.
+    def build_graph(self, tokens: mx.array, begin: bool = False) -> list[mx.array]:
+        """The forward of some tokens, which the cache counts from here on.
 
         Args:
             tokens: int32 ids, shape (1, n).
+            begin: Whether the device begins with it meanwhile; else nothing is evaluated.
 
         Returns:
             The float32 logits after the last, shape (vocabulary,), and the states that they don't depend on.
         """
         offset = self.kv.offset
         try:
-            logits = self.kv.run(self.compute, tokens)
+            logits = self.kv.run(self.compute, tokens, begin=begin)
         except BaseException:
             self.recover(offset)
             raise
@@ -376,8 +382,9 @@ class PipelinedForward:
 
     mlx_lm feeds the sampled token on unseen, so that the device never waits for the host. So does this where the device
     can guess what the host will pick: once that is known, the forward of another token is taken back. Where nothing
-    guesses, building the graph still costs Python time (half a millisecond for eight small layers): the token's slot in
-    it is an evaluated array whose memory is written once the token is known, before the graph is evaluated.
+    guesses, building the graph still costs Python time (half a millisecond for eight small layers). On a CPU each layer
+    is begun as soon as it is built (`begins_by_layer`). On a GPU the graph is built ahead: the token's slot in it is an
+    evaluated array whose memory is written once the token is known, before the graph is evaluated.
 
     Args:
         runner: The model and its cache.
@@ -397,6 +404,7 @@ class PipelinedForward:
         self._guessed: int | None = None
         """The token that `_ahead` runs; None where its token isn't known yet."""
         self._guesses = self._wrong = 0
+        self._by_layer = runner.begins_by_layer
 
     @property
     def undo(self) -> tuple[Snapshot, ...] | None:
@@ -409,12 +417,16 @@ class PipelinedForward:
         Returns:
             Whether that went well; behind a forward under way an error is left to the step that meets it again.
         """
+        if self._under_way is not None and self._under_way.guess is not None:
+            return self._went_ahead(self._under_way.guess.reshape(1, 1), begin=True)
+        return self._by_layer or self._went_ahead(self._token_slot)
+
+    def _went_ahead(self, token: mx.array, begin: bool = False) -> bool:
+        """Build the forward of a token, and begin it where that is wanted; whether that went well, as above."""
         offset = self._runner.kv.offset
         try:
-            if self._under_way is None or self._under_way.guess is None:
-                self._ahead = self._build(self._token_slot)
-            else:
-                self._ahead = self._build(self._under_way.guess.reshape(1, 1))
+            self._ahead = self._build(token, begin and self._by_layer)
+            if begin:
                 self._ahead.begin()
         except Exception:
             if self._runner.kv.offset > offset:
@@ -424,8 +436,12 @@ class PipelinedForward:
                 raise
         return self._ahead is not None
 
-    def launch(self, token: int) -> None:
-        """Begin the forward of a token (checked by the caller), unless it began for a guess that was right."""
+    def launch(self, token: int) -> bool:
+        """Begin the forward of a token (checked by the caller), unless it began for a guess that was right.
+
+        Returns:
+            Whether that went well, as above.
+        """
         right = self._guessed == token
         if self._guessed is not None:
             self._guesses += 1
@@ -434,13 +450,17 @@ class PipelinedForward:
                 self._wrong += 1
                 if self._guesses < RIGHT_FOR_WRONG * (self._wrong - 1):
                     self._guess = None
-                self._ahead = self._build(self._token_slot)
-        assert self._ahead is not None
-        if not right:
+        if not right and self._by_layer:
+            self._went_ahead(mx.array([[token]]), begin=True)
+        elif not right and (self._ahead is not None or self._went_ahead(self._token_slot)):
+            assert self._ahead is not None
             mx.synchronize()  # states of the forward before may still read its token
             self._token[0, 0] = token
             self._ahead.begin()
+        if self._ahead is None:
+            return False
         self._under_way, self._ahead, self._guessed = self._ahead, None, None
+        return True
 
     def collect(self) -> Row:
         """Wait for the launched forward.
@@ -462,10 +482,10 @@ class PipelinedForward:
             self._take_back(offset)
             mx.eval(kv.state())  # what was written past the end must not stay a graph for the next step
 
-    def _build(self, token: mx.array) -> _Forward:
+    def _build(self, token: mx.array, begin: bool = False) -> _Forward:
         kv = self._runner.kv
         undo = None if kv.can_step_back() else kv.undo_records()
-        row, *states = self._runner.build_graph(token)
+        row, *states = self._runner.build_graph(token, begin)
         return _Forward(row, states, self._guess and self._guess(row, kv.offset), undo)
 
     def _take_back(self, offset: int) -> None:

@@ -124,8 +124,10 @@ class RankedKV(KV):
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
         self._each("reorder", lambda: KV.reorder(self, rows, since), rows=list(rows), since=since)
 
-    def run(self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False) -> mx.array:
-        """See `KV`; the logits and the caches are evaluated."""
+    def run(
+        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
+    ) -> mx.array:
+        """See `KV`; the logits and the caches are evaluated, so that there is nothing to begin."""
         if compute is not self._model:
             raise StepError(
                 "Interventions can't be computed over several processes.", "Run the model in one."
