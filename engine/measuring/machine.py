@@ -33,7 +33,7 @@ def machine(facts: ModelFacts) -> Machine:
 
 
 def _processor() -> str:
-    """What computes, as MLX names it: `Apple M2 Pro`, a GPU, or a CPU; on a Mac `platform` says `arm` of each."""
+    """MLX's name of the device: `Apple M2 Pro`, a GPU's, or a CPU's; on a Mac `platform` says `arm` of each."""
     return str(mx.device_info().get("device_name") or platform.machine())
 
 
@@ -52,7 +52,7 @@ def read_machine(facts: ModelFacts) -> MachineRead:
 
 
 def _reads_a_late_token() -> bool:
-    """Whether a graph reads what numpy wrote into one of its arrays after it was built, as `PipelinedForward` does.
+    """True where a graph reads the token that numpy writes into its array after the build, as `PipelinedForward` does.
 
     The array's memory is that of the device where both share it. Where they don't, a copy is what the graph reads, and
     a run would go on with the token before.

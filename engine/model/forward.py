@@ -127,7 +127,8 @@ class Runner:
 
     @cached_property
     def begins_by_layer(self) -> bool:
-        """Whether a forward is begun layer by layer: on a CPU. A GPU would get a command buffer for each."""
+        """True on a CPU: the device begins each layer while Python builds the next. A GPU would get a command buffer
+        for each."""
         return mx.default_device() == mx.Device(mx.cpu)
 
     @cached_property
@@ -412,7 +413,7 @@ class PipelinedForward:
         return None if self._under_way is None else self._under_way.undo
 
     def prepare(self) -> bool:
-        """Go ahead by one more token, which the cache counts from here on.
+        """Go ahead by one more token, which the cache counts from here on; on a CPU only for a guess of it.
 
         Returns:
             Whether that went well; behind a forward under way an error is left to the step that meets it again.

@@ -371,11 +371,11 @@ class MachineRead(Record):
     product_error: float
     """Of a float32 product of two matrices, as a share of its largest number."""
     product_type: str
-    """What products of float32 are as exact as: `float32`, or `float16`, which has the digits of TF32."""
+    """The type that float32 products are as exact as: `float32`, or `float16`, which has the digits of TF32."""
     nothing_ms: float
     """Of an evaluation with next to nothing to compute: what each waiting for the device costs."""
     late_token: bool
-    """Whether a forward reads the token that was written after its graph was built, as runs need it."""
+    """True where a forward reads the token that the host writes after the build of its graph, as runs on a GPU do."""
 
 
 @frozen

@@ -170,6 +170,7 @@ class AskedEngine:
             CommandFailed: It failed.
         """
         records: list[Record] = []
+        failure: Failure | None = None
         self._backend.send(command)
         while not isinstance(record := self._inbox.get(), Ended) or record.request != command.id:
             if record.request != command.id:
@@ -177,11 +178,10 @@ class AskedEngine:
             records.append(record)
             if isinstance(record, Failure):
                 failure = record
-                while not isinstance(self._inbox.get(), Ended):
-                    pass
-                raise CommandFailed(failure)
             if worth_keeping(record):
                 self.entries.append(Entry(record))
+        if failure is not None:
+            raise CommandFailed(failure)
         return records
 
     def one(self, command: Command, kind: type[Answer]) -> Answer:
@@ -232,6 +232,11 @@ class ModelChecks:
         if facts is None:
             return self._load.dtype
         return f"{facts.dtype}, {facts.quantization}" if facts.quantization else facts.dtype
+
+    @property
+    def stepped(self) -> bool:
+        """Whether there are tokens to compare others with."""
+        return bool(self._steps)
 
     def run(self) -> Iterator[CheckResult]:
         """Make one check after another; what can't be done without the one before is left out."""

@@ -25,7 +25,6 @@ from inspector.state.timeline import STATES
 if TYPE_CHECKING:
     from inspector.session.going_live import GoingLive, LoadedModel
     from inspector.session.player import Player
-    from inspector.session.replay_backend import ReplayBackend
 
 LIVE = "{go_live} goes on live"
 BOUND = "Only to look at here: who leads the session does that"
@@ -274,8 +273,6 @@ class Playback:
         """The recording on show, None while a session is lived through."""
         self.going: GoingLive | None = None
         """The way from it to a live session."""
-        self._replay: ReplayBackend | None = None
-        """What answers in the place of an engine while a recording is on show."""
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -326,14 +323,18 @@ class Playback:
         controller, client = self._controller, self._controller.client
         there = self._loaded_model() if opening.own is None else None
         backend = ReplayBackend(controller, self._emit, self._host.say)
+
+        def from_the_start() -> None:
+            """Show the recording anew, as a lesson's card goes back in it: it is not gone on with from elsewhere."""
+            if self.going is not None:
+                self.going.leave()
+            backend.begin()
+
         try:
-            player = Player(
-                opening.path, backend.show, self._from_the_start, opening.play, follow=opening.follow
-            )
+            player = Player(opening.path, backend.show, from_the_start, opening.play, follow=opening.follow)
         except TraceError as error:
             self._host.announce(visible(str(error)), "Not opened", "error")
             return
-        self._replay = backend
         backend.questions = player.file.questions
         self.recorder.rest()
         self._shown, self.player, client.backend = opening, player, backend
@@ -348,13 +349,6 @@ class Playback:
             player.play()
         client.note_running()
         self._host.say("")
-
-    def _from_the_start(self) -> None:
-        """Show the recording anew, as a lesson's card goes back in it: it is not gone on with from another place."""
-        if self.going is not None:
-            self.going.leave()
-        if self._replay is not None:
-            self._replay.begin()
 
     def _loaded_model(self) -> LoadedModel | None:
         """The model that the live engine has, where it is in use."""

@@ -6,12 +6,13 @@ import json
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from inspector.cli.arguments import load_settings
-from inspector.cli.exit import INTERRUPTED, NOT_SHOWN, OK, output
+from inspector.cli.exit import INTERRUPTED, NOT_SHOWN, OK, leave_at_once, output
 from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, add_load, command_parser
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def run_doctor(args: Namespace) -> int:
         for each in findings(load, report):
             report.take(each)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        leave_at_once(INTERRUPTED)  # a forward may be under way
     report.end()
     if file is not None:
         with replacing(Path(file), args.force) as written:
@@ -76,7 +77,15 @@ def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
     from engine.remote.client import RemoteEngine
     from engine.remote.link import ProcessLink
     from engine.thread import EngineThread
-    from inspector.cli.doctor import AskedEngine, CheckResult, ModelChecks, examined, on_a_screen
+    from inspector.cli.doctor import (
+        AskedEngine,
+        CheckResult,
+        CommandFailed,
+        ModelChecks,
+        WrongAnswer,
+        examined,
+        on_a_screen,
+    )
     from inspector.version import version
 
     computed: set[str] = set()
@@ -90,12 +99,17 @@ def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
                 if examination.computed in computed:
                     break
                 if report.machine is None:
-                    report.tell(asked.one(ReadMachine(), MachineRead))
+                    with suppress(
+                        CommandFailed, WrongAnswer
+                    ):  # what comes of the checks is told all the same
+                        report.tell(asked.one(ReadMachine(), MachineRead))
                 yield found
             if examination.computed in computed:
                 continue
             computed.add(examination.computed)
             report.notes = examination.notes
+            if not examination.stepped:
+                continue
             ranks = AskedEngine(lambda emit: RemoteEngine(emit, ProcessLink(version()), version()))
             try:
                 yield examination.over_ranks(ranks)
