@@ -8,14 +8,37 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
+
+from engine.frozen import frozen
 
 CUDA = ("mlx-cuda-12", "mlx-cuda-13")
 """The distributions that bring MLX's CUDA backend."""
 WIRED_SHARE = 2 / 3
 """Of a Mac's memory, what Metal recommends at most at the least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as
 people report it; not measured here, and MLX gives the figure itself once it runs."""
+MemoryOf = Literal["machine", "gpu", "metal"]
+"""Whose memory arrays take: the machine's, a GPU's own, or of the machine's what Metal recommends to take."""
+
+
+@frozen
+class Room:
+    """How much memory a model may take, and whose."""
+
+    free: int | None
+    """Bytes; None where that isn't known."""
+    of: MemoryOf
+
+
 SECONDS = 5
 """A program that reports memory is given at most."""
+
+
+def memory_of() -> MemoryOf:
+    """Whose memory a model will take, before MLX runs; `engine.model.weights.memory_of_device` says it of what runs."""
+    if any(map(_has, CUDA)):
+        return "gpu"
+    return "metal" if sys.platform == "darwin" else "machine"
 
 
 def memory_available() -> int | None:
@@ -44,10 +67,11 @@ def memory_for_models() -> int | None:
     Where MLX computes on CUDA, what is free on the GPU; on a Mac what is free, and no more than Metal recommends; else
     what is free, and where the system doesn't tell that, what is installed.
     """
-    if any(map(_has, CUDA)):
+    of = memory_of()
+    if of == "gpu":
         return _on_cuda()
     free, installed = memory_available(), memory_installed()
-    if sys.platform == "darwin" and installed is not None:
+    if of == "metal" and installed is not None:
         wired = int(installed * WIRED_SHARE)
         return wired if free is None else min(free, wired)
     return free or installed

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from engine.frozen import frozen
+from engine.memory import MemoryOf
 from engine.protocol import PromptToken, Step
 
 STEPS = 5
@@ -102,6 +103,14 @@ def size(value: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{_short(amount)} {unit}"
+
+
+FREE: Mapping[MemoryOf, str] = {
+    "machine": "free",
+    "gpu": "free on the GPU",
+    "metal": "free of what Metal recommends",
+}
+"""What is free, by whose memory a model takes."""
 
 
 def amount(value: float) -> str:

@@ -21,7 +21,14 @@ from engine.frozen import frozen
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
-from engine.model.weights import bytes_of, dtype_of, free_bytes, parameters_of, quantization_of
+from engine.model.weights import (
+    bytes_of,
+    dtype_of,
+    free_bytes,
+    memory_of_device,
+    parameters_of,
+    quantization_of,
+)
 from engine.protocol import CacheKind, ModelFacts, SpecialToken
 from engine.settings import LoadSettings
 
@@ -121,6 +128,7 @@ def facts_of(
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
         load_ms=load_ms,
         free_bytes=free_bytes(),
+        memory_of=memory_of_device(),
     )
 
 

@@ -12,7 +12,7 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 from mlx_lm.utils import dequantize_model, maybe_set_recommended_wired_limit
 
 from engine.errors import LoadError
-from engine.memory import memory_available, memory_installed
+from engine.memory import MemoryOf, memory_available, memory_installed
 
 SCALING = ("scales", "biases", "global_scale")
 """Arrays that belong to a packed weight and are no parameters of their own."""
@@ -239,6 +239,14 @@ def keep_in_memory() -> None:
     maybe_set_recommended_wired_limit()
 
 
+def memory_of_device() -> MemoryOf:
+    """Whose memory arrays take where MLX computes."""
+    device = mx.device_info()
+    if isinstance(device.get("free_memory"), int):
+        return "gpu"
+    return "metal" if device.get("max_recommended_working_set_size") else "machine"
+
+
 def free_bytes() -> int | None:
     """Bytes that new arrays may take where MLX computes; None where neither the framework nor the system says.
 
@@ -266,7 +274,16 @@ def warning_of(needed: int) -> str:
     free = free_bytes()
     if free is None or needed <= NEAR * free:
         return ""
+    where, then = _SCARCE[memory_of_device()]
     return (
-        f"The weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free: with the KV cache the "
-        "machine will swap, and a step may take minutes. A smaller model, or one of fewer bits, fits."
+        f"The weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB {where} are free: with the KV cache "
+        f"{then}. Open a smaller model, or one of fewer bits."
     )
+
+
+_SCARCE: dict[MemoryOf, tuple[str, str]] = {
+    "machine": ("of the machine's memory", "the machine will swap, and a step may take minutes"),
+    "metal": ("of what Metal recommends to take", "macOS will swap, and a step may take minutes"),
+    "gpu": ("of the GPU's memory", "loading, or a later step, will end for want of it"),
+}
+"""What of it is free, and what happens where it is too little."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal, NewType
 
 from engine.frozen import frozen
+from engine.memory import MemoryOf, Room
 from engine.protocol.base import Record
 
 CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
@@ -74,6 +75,13 @@ class ModelFacts(Record):
     """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
     free_bytes: int | None = None
     """Memory that its caches could take where it computes, once it was loaded; None where that isn't known."""
+    memory_of: MemoryOf = "machine"
+    """Whose memory that is."""
+
+    @property
+    def room(self) -> Room | None:
+        """What memory another model may take beside it; None where that isn't known."""
+        return None if self.free_bytes is None else Room(self.free_bytes, self.memory_of)
 
     @property
     def quantized(self) -> str:

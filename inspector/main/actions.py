@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from textual.worker import get_current_worker
 
 from engine.errors import Cancelled, EngineError
+from engine.memory import Room
 from engine.protocol import Prefill, TakeStep
 from engine.settings import LoadSettings
 from inspector.config.preferences import VIEWS
@@ -415,11 +416,9 @@ class SetupActions(ToolActions):
         facts = None if self.timeline.recorded else facts
         present = Path(facts.path) if facts is not None else None
         # what is open gives its memory back before the next one is read
-        room = (
-            facts.free_bytes + facts.weight_bytes
-            if facts is not None and facts.free_bytes is not None
-            else None
-        )
+        room = None
+        if facts is not None and facts.free_bytes is not None:
+            room = Room(facts.free_bytes + facts.weight_bytes, facts.memory_of)
         connection = self.controller.connection
         elsewhere = connection.now.where if connection is not None and connection.far else ""
         load = self.controller.setup.load

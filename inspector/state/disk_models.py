@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from inspector.display import visible
-from inspector.scales import amount, size, time_left
+from inspector.scales import FREE, amount, size, time_left
 
 if TYPE_CHECKING:
+    from engine.memory import MemoryOf, Room
     from engine.models_on_disk.download import DownloadProgress
     from engine.models_on_disk.facts import DiskModel
 
@@ -47,16 +48,16 @@ def _fits(model: DiskModel, available: int | None) -> str:
     return "all" if tokens == model.context else f"to {amount(tokens)}"
 
 
-def facts(model: DiskModel, available: int | None) -> Iterator[tuple[str, str]]:
+def facts(model: DiskModel, room: Room) -> Iterator[tuple[str, str]]:
     """Name and sentence of each fact of a model, the most wanted first; not yet printable.
 
     Args:
         model: The model.
-        available: Bytes of memory that a program can take, None where that isn't known.
+        room: What memory there is for it.
     """
     if model.problem:
         yield _problem(model)
-    elif fitting := _fitting(model, available):
+    elif fitting := _fitting(model, room):
         yield "memory", fitting
     if model.weights is not None:
         yield "weights", _weights(model)
@@ -95,13 +96,20 @@ def _context(model: DiskModel) -> str:
     return f"{window}; {each}{full}, in the type of the files"
 
 
-def _fitting(model: DiskModel, available: int | None) -> str:
-    tokens = model.fits(available)
-    if available is None or tokens is None:
+_TOO_LARGE: dict[MemoryOf, str] = {
+    "machine": "the machine would swap, or the program be ended",
+    "metal": "macOS would swap, or the program be ended",
+    "gpu": "loading it would end for want of memory",
+}
+
+
+def _fitting(model: DiskModel, room: Room) -> str:
+    tokens = model.fits(room.free)
+    if room.free is None or tokens is None:
         return ""
-    free = f"{size(available)} of memory"
+    free = f"the {size(room.free)} that are {FREE[room.of]}"
     if not tokens:
-        return f"its weights don't fit in {free}: the machine would swap, or the program be ended"
+        return f"its weights don't fit in {free}: {_TOO_LARGE[room.of]}"
     if tokens == model.context:
         return f"fits in {free}, all of its context too (an estimate)"
     return f"{tokens:,} of {model.context:,} tokens of context fit in {free} (an estimate)"

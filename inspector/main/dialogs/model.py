@@ -20,12 +20,12 @@ from engine import confinement
 from engine.errors import PathError
 from engine.files import typed
 from engine.frozen import frozen
-from engine.memory import memory_for_models
+from engine.memory import Room, memory_for_models, memory_of
 from engine.models_on_disk.facts import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
 from inspector.main.actions import MODEL_KEYS, Downloads
-from inspector.scales import size
+from inspector.scales import FREE, size
 from inspector.state.disk_models import COLUMNS, cells, facts, matches
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, fact_rows
@@ -69,7 +69,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         recent: Tells the directories of the models used last; called in a thread.
         downloads: Downloads models; goes on when this is left.
         elsewhere: Where the engine is that opens it, which has its own disk; empty where it is here.
-        room: Bytes of memory that the model may take, as MLX reported them; None where it has not.
+        room: What memory the model may take, as MLX reported it; None where it has not.
         name: What the field begins with.
     """
 
@@ -85,7 +85,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         recent: Callable[[], Sequence[str]],
         downloads: Downloads,
         elsewhere: str = "",
-        room: int | None = None,
+        room: Room | None = None,
         name: str = "",
     ) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._ended = downloads.ended
         """Number of downloads that had ended when the list was read."""
         self._models: list[DiskModel] = []
-        self._available = memory_for_models() if room is None else room
+        self._room = room or Room(memory_for_models(), memory_of())
         self._stop = Event()
         self._read = False
         """Whether the whole list was read."""
@@ -181,7 +181,7 @@ class ModelDialog(PickDialog[LoadSettings]):
             rows.insert(len(offers) if _PLACE.fullmatch(name) else len(rows), name)
         if stay and picks.chosen in rows and (picks.highlighted or not name):
             at = rows.index(picks.chosen)
-        picks.put(rows, at, self._available, self._present)
+        picks.put(rows, at, self._room.free, self._present)
         self._say_how_many(sum(isinstance(row, DiskModel) for row in rows))
 
     def _say_how_many(self, left: int) -> None:
@@ -191,14 +191,14 @@ class ModelDialog(PickDialog[LoadSettings]):
         count = len(self._models)
         many = f"{left:,} of {count:,}" if self.typed else f"{count:,}"
         models = f"{many} {'model' if count == 1 else 'models'}"
-        memory = f", {size(self._available)} of memory" if self._available else ""
+        memory = f", {size(free)} {FREE[self._room.of]}" if (free := self._room.free) else ""
         self.say(f"{models}{memory}. {self.WAYS}" if self._read else f"{models}, reading on … {self.WAYS}")
 
     @on(PickList.RowHighlighted)
     def _tell(self) -> None:
         """The facts of what is highlighted."""
         chosen = self.query_one("#model-list", ModelList).chosen
-        self.query_one("#model-chosen", ChosenModel).tell(chosen, self._available)
+        self.query_one("#model-chosen", ChosenModel).tell(chosen, self._room)
 
     def say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#model-remark", Remark).say(text, wrong)
@@ -361,19 +361,19 @@ class ChosenModel(Canvas):
         super().__init__(id=id)
         self._facts: tuple[tuple[str, str], ...] = ()
 
-    def tell(self, chosen: DiskModel | Offer | str | None, available: int | None) -> None:
+    def tell(self, chosen: DiskModel | Offer | str | None, room: Room) -> None:
         """Show the facts of what is highlighted.
 
         Args:
             chosen: A model, or what was typed, or nothing.
-            available: Bytes of memory that a program can take, None where that isn't known.
+            room: What memory there is for it.
         """
         if isinstance(chosen, str):
             self._facts = (("opens", f"{quoted(chosen)}, {TYPED}"),)
         elif isinstance(chosen, Offer):
             self._facts = chosen.facts
         else:
-            self._facts = tuple(facts(chosen, available)) if chosen else ()
+            self._facts = tuple(facts(chosen, room)) if chosen else ()
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:

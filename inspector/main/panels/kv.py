@@ -17,7 +17,7 @@ from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, St
 from inspector import scales
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.scales import amount, count, percent, size
+from inspector.scales import FREE, amount, count, percent, size
 from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
@@ -163,7 +163,10 @@ def _ahead(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
     per_token, spare = facts.kv_bytes_per_token, facts.free_bytes
     if per_token and spare is not None:
         room = f"room for about {amount(spare // per_token)} tokens"
-        yield "memory", f"{size(spare)} free beside the weights when they were loaded: {room}"
+        yield (
+            "memory",
+            f"{size(spare)} {FREE[facts.memory_of]} beside the weights when they were loaded: {room}",
+        )
 
 
 # ---- branches ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from engine.settings import LoadSettings
 from inspector.main.actions import Downloads
 from inspector.main.dialogs.model import ModelDialog, Offer
 from inspector.recordings.sessions import recent_models
-from inspector.scales import size
+from inspector.scales import FREE, size
 
 BITS = (8, 4)
 GROUP_SIZE = 64
@@ -40,7 +40,7 @@ class SecondModelDialog(ModelDialog):
     def __init__(
         self, load: LoadSettings, facts: ModelFacts | None, downloads: Downloads, elsewhere: str = ""
     ) -> None:
-        room = facts.free_bytes if facts is not None else None
+        room = facts.room if facts is not None else None
         super().__init__(load, None, recent_models, downloads, elsewhere, room)
         self._facts = facts
         self.bits: int | None = None
@@ -91,7 +91,7 @@ _HOW = "Type the adapter's directory: the one that mlx_lm.lora wrote, with adapt
 
 
 def _beside(facts: ModelFacts) -> str:
-    free = f"; {size(facts.free_bytes)} are free" if facts.free_bytes is not None else ""
+    free = f"; {size(facts.free_bytes)} are {FREE[facts.memory_of]}" if facts.free_bytes is not None else ""
     return f"beside the {size(facts.weight_bytes)} of {facts.name}{free} (an estimate)"
 
 

@@ -340,7 +340,7 @@ class SpeculationScreen(ToolScreen[None]):
         load = self.host.controller.setup.load
         drafting = LoadSettings(self.control.drafting_model or load.model)
         facts = self.host.controller.timeline.facts
-        room = facts.free_bytes if facts is not None else None
+        room = facts.room if facts is not None else None
         dialog = DraftModelDialog(drafting, None, recent_models, Downloads(self.host), room=room)
         self.host.open(dialog, self._named)
 

@@ -196,7 +196,38 @@ def test_weights_that_leave_no_room_are_warned_of(
     told = warning_of(int(needed * GIB))
     assert bool(told) == warned
     if warned:
-        assert told.startswith("The weights take 9.1 GiB, and 10.0 GiB are free")
+        assert told.startswith("The weights take 9.1 GiB, and 10.0 GiB of the machine's memory are free")
+
+
+@pytest.mark.parametrize(
+    ("device", "of", "words"),
+    [
+        (
+            CUDA,
+            "gpu",
+            "80.0 GiB of the GPU's memory are free: with the KV cache loading, or a later step, will end",
+        ),
+        (
+            METAL,
+            "metal",
+            "17.0 GiB of what Metal recommends to take are free: with the KV cache macOS will swap",
+        ),
+        (
+            {"device_name": "cpu"},
+            "machine",
+            "30.0 GiB of the machine's memory are free: with the KV cache the machine",
+        ),
+    ],
+)
+def test_whose_memory_it_is_and_what_happens_where_it_is_too_little(
+    monkeypatch: pytest.MonkeyPatch, device: dict[str, str | int], of: str, words: str
+) -> None:
+    monkeypatch.setattr(mx, "device_info", lambda: device)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 3 * GIB)
+    monkeypatch.setattr(mx, "set_wired_limit", lambda limit: None)
+    monkeypatch.setattr(weights, "memory_available", lambda: 30 * GIB)
+    assert words in warning_of(100 * GIB)
+    assert load(LoadSettings()).facts.memory_of == of
 
 
 def test_it_is_told_before_the_first_tensor_is_read_and_stays_in_the_facts(
@@ -247,7 +278,7 @@ def test_on_cuda_what_is_free_is_what_the_gpu_has(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(weights, "memory_available", lambda: GIB)
     assert free_bytes() == 80 * GIB
     assert warning_of(70 * GIB) == ""
-    assert "80.0 GiB are free" in warning_of(75 * GIB)
+    assert "80.0 GiB of the GPU's memory are free" in warning_of(75 * GIB)
     assert load(LoadSettings()).facts.free_bytes == 80 * GIB
 
 

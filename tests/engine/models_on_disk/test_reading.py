@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from engine.errors import LoadError
+from engine.memory import Room
 from engine.models_on_disk import reading
 from engine.models_on_disk.facts import UNTOLD, DiskModel, KVSize
 from engine.models_on_disk.places import listed
@@ -210,7 +211,7 @@ def test_a_broken_model_is_one_line(zoo: Zoo, tmp_path: Path, name: str) -> None
         found = list(listed([str(tmp_path)]))
         assert (found[0].name, found[-1].name) == ("a", "c")
         for each in found:
-            assert all(dict(facts(each, 2**30)).values())
+            assert all(dict(facts(each, Room(2**30, "machine"))).values())
             assert all(cells(each, 2**30).values())
             assert not each.problem or each.problem.endswith(".")
             assert "Traceback" not in each.problem
@@ -260,7 +261,7 @@ def test_no_field_of_a_config_ends_the_list(tmp_path: Path, family: str) -> None
                 put(path, "config.json", {**made_up.LLAMA, **config})
                 found = one(path)
                 assert all(text.isprintable() for text in cells(found, 2**20).values()), config
-                assert all(text for _, text in facts(found, 2**20)), config
+                assert all(text for _, text in facts(found, Room(2**20, "machine"))), config
 
 
 def test_a_tensor_of_no_known_type_is_not_counted(tmp_path: Path) -> None:

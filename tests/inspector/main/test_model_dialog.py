@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine import protocol
 from engine.errors import Cancelled, LoadError
+from engine.memory import MemoryOf
 from engine.models_on_disk import download as downloading
 from engine.models_on_disk import places
 from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.facts import DiskModel
-from inspector.main.dialogs.model import ModelDialog, ModelList
+from inspector.main.dialogs.model import ChosenModel, ModelDialog, ModelList
 from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
@@ -35,6 +37,11 @@ def hub(models: Path) -> Path:
 async def opened(rig: Rig) -> ModelList:
     """Open the dialog, and wait for the whole list."""
     await rig.ready()
+    return await listed(rig)
+
+
+async def listed(rig: Rig) -> ModelList:
+    """The same in a session that is ready."""
     await rig.do("open")
     dialog = rig.app.screen
     assert isinstance(dialog, ModelDialog)
@@ -230,6 +237,28 @@ async def test_the_facts_are_in_sight_before_it_is_loaded(rig: Rig, hub: Path, s
     assert "fits" in text
     for part in ("90.4 k", "179 KiB", "fits in", "2,048 tokens") if size[0] >= 80 else ():
         assert part in text, part
+
+
+@pytest.mark.parametrize(
+    ("of", "free", "fate"),
+    [
+        ("machine", "free", "the machine would swap, or the program be ended"),
+        ("metal", "free of what Metal recommends", "macOS would swap, or the program be ended"),
+        ("gpu", "free on the GPU", "loading it would end for want of memory"),
+    ],
+)
+async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(
+    rig: Rig, hub: Path, of: MemoryOf, free: str, fate: str
+) -> None:
+    await rig.ready()
+    present = rig.app.controller.timeline
+    assert present.facts is not None
+    present.facts = replace(present.facts, weight_bytes=0, free_bytes=1024, memory_of=of)
+    await listed(rig)
+    assert f"1 KiB {free}. Type" in remark(rig)
+    await rig.press("down", "down")
+    chosen = dict(rig.app.screen.query_one(ChosenModel)._facts)
+    assert chosen["memory"] == f"its weights don't fit in the 1 KiB that are {free}: {fate}"
 
 
 async def test_leaving_ends_the_reading(rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,9 @@ def test_the_full_window_is_set_against_weights_and_machine():
     assert told["memory"].startswith(
         "2 GiB free beside the weights when they were loaded: room for about 262 k"
     )
+    for of, where in (("gpu", "free on the GPU"), ("metal", "free of what Metal recommends")):
+        timeline.facts = replace(timeline.facts, memory_of=of)
+        assert facts_of(timeline)["memory"].startswith(f"2 GiB {where} beside the weights")
     timeline.facts = replace(timeline.facts, free_bytes=None)
     assert "memory" not in facts_of(timeline)
     timeline.facts = replace(timeline.facts, context_window=None)
