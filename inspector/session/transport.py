@@ -11,6 +11,7 @@ from engine.protocol import MoveTo, Run, Step, TakeStep
 from engine.settings import LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
+from inspector.scales import time_left
 from inspector.session.client import EngineClient
 from inspector.session.setup import PrefillControl, Runs, Setup, pace_text
 from inspector.session.stops import Caption, Telling
@@ -203,8 +204,9 @@ class LiveTransport(Transport):
                 "another prompt"
             )
         chunks = f" in chunks of {size:,}" if size else ""
+        left = time_left(timeline.prompts.left_ms)
         return (
-            f"Prefill {where}{chunks}. Press esc to stop it, {key_for('faster')} or "
+            f"Prefill {where}{chunks}{left}. Press esc to stop it, {key_for('faster')} or "
             f"{key_for('slower')} for larger or smaller chunks"
         )
 

@@ -12,6 +12,11 @@ from engine.protocol import Failure, KVReading, PrefillChunk, Prefilled, PromptO
 from inspector.state.branches import ROOT
 from inspector.state.session_tree import Item
 
+_PACE = 20
+"""The last chunks of a prefill, whose pace is told: chunks grow slower with the context."""
+_SHORT_MS = 3000.0
+"""Below this the time that is left is not told."""
+
 
 @slotted
 class PromptRead:
@@ -74,6 +79,16 @@ class Prompts:
         ]
         ms = sum(ms for _, ms in warm)
         return sum(tokens for tokens, _ in warm) / ms * 1000 if ms else 0.0
+
+    @property
+    def left_ms(self) -> float | None:
+        """Time until the prefill ends at the pace of its last chunks; None where it is short, or nothing tells it."""
+        latest = self.chunks[-_PACE - 1 :]
+        if not self.reading or len(latest) < 2 or latest[-1].cold:
+            return None
+        ms = sum(chunk.ms for chunk in latest[1:])
+        left = (latest[-1].total - latest[-1].done) * ms / (latest[-1].done - latest[0].done)
+        return left if left >= _SHORT_MS else None
 
     def held(self, tokens: int) -> int:
         """How many tokens of a path the model has run: all but in a prefill.

@@ -337,6 +337,14 @@ async def test_prefill_is_told_and_can_be_stopped(rig: Rig) -> None:
     assert rig.app.main.status.left.startswith("Prefill 3 of 5 tokens in chunks of 2. Press esc to stop it")
 
 
+async def test_a_long_prefill_tells_the_time_that_is_left(rig: Rig) -> None:
+    await rig.push(rig.session.load())
+    await rig.end("Configure")
+    opened = rig.session.begin(["a"] * 100)
+    await rig.push([opened, *(rig.session.chunk(opened, done, 133) for done in (10, 20, 30))])
+    assert rig.status.startswith("Prefill 30 of 100 tokens, about 7 s left. Press esc to stop it")
+
+
 async def test_a_finish_is_told_and_can_be_passed(rig: Rig) -> None:
     await rig.ready()
     await rig.push([rig.session.finish("eos", "<|im_end|>\x1b")])
