@@ -548,9 +548,13 @@ class ComparedFigure:
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     digits: int
-    """Of the difference."""
+    """Of the difference, where that is below 100: larger ones have fewer, and so fit their column."""
     worth: int
     """The least worthy goes first where there is no room."""
+
+
+def _gap(value: float, digits: int) -> str:
+    return scales.signed(value, max(0, digits - max(0, len(f"{abs(value):.0f}") - 2)))
 
 
 def _plain(value: float) -> str:
@@ -608,7 +612,7 @@ class TotalsPanel(Canvas):
         one, other = figure.value(left), figure.value(right)
         texts = ("–" if value is None else figure.format(value) for value in (one, other))
         numbers = "".join(pad(text, cells, True) for text in texts)
-        differs = "" if one is None or other is None else scales.signed(one - other, figure.digits)
+        differs = "" if one is None or other is None else _gap(one - other, figure.digits)
         return [
             Segment(pad(name, named), self.ink("muted")),
             Segment(numbers),

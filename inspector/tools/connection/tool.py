@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector.main.tool import Tool, ToolActions
 from inspector.widgets.actions import Action, dialog_table
 
-HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
+HERE = "The engine is here. inspector --connect ADDRESS uses one elsewhere"
 
 
 class ConnectionActions(ToolActions):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from engine.protocol import Step
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.compare import panels
 from inspector.tools.compare.comparison import (
     LEAST,
     MOST,
@@ -327,3 +328,8 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
     assert shown[-1] == steps - 1
     if steps <= cells:
         assert sorted(set(shown)) == list(range(steps))
+
+
+@given(st.floats(-9999, 9999), st.sampled_from([0, 2]))
+def test_a_difference_leaves_a_space_before_itself_in_its_column(value: float, digits: int) -> None:
+    assert len(panels._gap(value, digits)) < panels._LEAST
