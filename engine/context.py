@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from engine import protocol
 from engine.errors import Cancelled, StepError
 from engine.logits.packing import pack_row, pack_vocabulary
+from engine.memory import trim
 from engine.model.load import Divider, Loaded
 from engine.model.tokens import Tokens
 from engine.protocol import (
@@ -77,25 +77,7 @@ class LogitsRecorder:
 # scans only newer objects. Frozen objects are still freed when nothing refers to them.
 
 EVERY = 500
-"""Steps between two collections; one takes about 5 ms, and to give back the free memory 1 to 4 ms.
-
-The arrays of a KV cache are replaced by longer ones as it grows. The C library fills what they leave with the rows of
-logits that are kept, and so has no room for the next longer ones: after 8,000 steps of the bundled model it held 57 MiB
-that had become free in 2,000 of them."""
-
-
-def _trimmer() -> Callable[[], object]:
-    """The function that gives freed memory back to the system: that of glibc; elsewhere one that does nothing."""
-    try:
-        malloc_trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return lambda: None
-    malloc_trim.argtypes = (ctypes.c_size_t,)
-    return lambda: malloc_trim(0)
-
-
-trim = _trimmer()
-"""Gives freed memory back to the system; all threads may go on."""
+"""Steps between two collections; one takes about 5 ms."""
 
 
 def collect_all() -> None:
@@ -253,7 +235,6 @@ class EngineContext:
         self._steps += 1
         if self._steps % EVERY == 0:
             collect_and_freeze()
-            trim()
         stop = stop_reached(self.session, step.node, most)
         if stop is not None:
             self.emit(stop)

