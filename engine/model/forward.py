@@ -100,7 +100,6 @@ def release_buffers(offset: int) -> None:
     due = offset % CLEAR_EVERY == CLEAR_AT
     if due or (offset % LOOK_EVERY == CLEAR_AT and mx.get_cache_memory() > POOL_BYTES):
         mx.clear_cache()
-    if due:
         trim()
 
 
