@@ -154,6 +154,10 @@ class EngineContext:
         self.answer_asides = answer_asides
         self._waiting = waiting
         self.loaded: Loaded | None = None
+        self.asked: LoadSettings | None = None
+        """What it was asked for by."""
+        self.shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None
+        """A model that another session of the thread has loaded with these settings, if one has."""
         self.opened: Session | None = None
         self.settings = Settings()
         self.change: Change | None = None

@@ -27,6 +27,8 @@ class Task:
     """Set to stop the command at its next chunk or step; a queued one then never begins."""
     closing: Event = field(default_factory=Event, repr=False, compare=False)
     """Set once the engine is about to end: every command then stops as if it were cancelled."""
+    session: int = 0
+    """Which of the sessions in the engine's thread it is for."""
 
     def stopped(self) -> bool:
         """Whether the command should stop at its next chunk or step."""

@@ -13,11 +13,17 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.errors import PathError
 from engine.files import here
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.task import Task
+
+if TYPE_CHECKING:
+    from engine.model.load import Loaded
+    from engine.settings import LoadSettings
 
 QUIET_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -37,13 +43,16 @@ the bundled model, with this 21."""
 
 
 class Inbox:
-    """A queue of tasks, whose first can be inspected without taking it. None means the end."""
+    """A queue of tasks, whose first can be inspected without taking it.
+
+    A number is a session whose commands have come to an end; None means the end of all.
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[Task | None] = deque()
+        self._waiting: deque[Task | int | None] = deque()
         self._arrived = threading.Condition()
 
-    def put(self, task: Task | None) -> None:
+    def put(self, task: Task | int | None) -> None:
         """Add a task."""
         with self._arrived:
             self._waiting.append(task)
@@ -54,7 +63,7 @@ class Inbox:
         """Whether a task waits, or the end."""
         return bool(self._waiting)
 
-    def get(self, meanwhile: Callable[[], bool]) -> Task | None:
+    def get(self, meanwhile: Callable[[], bool]) -> Task | int | None:
         """Wait for the next task.
 
         Args:
@@ -66,11 +75,14 @@ class Inbox:
             self._arrived.wait_for(lambda: self._waiting)
             return self._waiting.popleft()
 
-    def aside(self) -> Task | None:
-        """Take the first task if there is one and it can be answered between two steps; else None."""
+    def aside(self, session: int) -> Task | None:
+        """Take the first task if it is of a session and can be answered between two of its steps; else None."""
         with self._arrived:
             first = self._waiting[0] if self._waiting else None
-            return self._waiting.popleft() if first is not None and first.command.aside else None
+            if not isinstance(first, Task) or not first.command.aside or first.session != session:
+                return None
+            self._waiting.popleft()
+            return first
 
 
 class EngineThread:
@@ -81,7 +93,8 @@ class EngineThread:
     """
 
     def __init__(self, emit: Callable[[Record], None]) -> None:
-        self._receive = emit
+        self._receivers = {0: emit}
+        """What receives the records of each session."""
         self._inbox = Inbox()
         self._closing = threading.Event()
         self._tasks: dict[int, Task] = {}
@@ -93,11 +106,22 @@ class EngineThread:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread.start()
 
-    def send(self, command: Command) -> None:
+    def beside(self, emit: Callable[[Record], None]) -> SessionBeside:
+        """Make a session with a tree of its own beside the thread's first: it shares the models that they load.
+
+        Args:
+            emit: Receives each of its records, as the thread's own does those of the first session.
+        """
+        session = max(self._receivers) + 1
+        self._receivers[session] = emit
+        return SessionBeside(self, session)
+
+    def send(self, command: Command, session: int = 0) -> None:
         """Queue a command, or execute a `Cancel` at once: it overtakes the queue, and its target may still be in it.
 
         Args:
             command: Its records follow in order, with `Ended` as the last; none follow a `Cancel`.
+            session: The one that it is for.
 
         Raises:
             ValueError: A command of the same id has not ended yet.
@@ -106,7 +130,7 @@ class EngineThread:
             if (target := self._tasks.get(command.target)) is not None:
                 target.cancel.set()
             return
-        task = Task(command, closing=self._closing)
+        task = Task(command, closing=self._closing, session=session)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
         self._inbox.put(task)
@@ -130,11 +154,18 @@ class EngineThread:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _emit(self, record: Record) -> None:
+    def end(self, session: int) -> None:
+        """Cancel the commands of a session beside the first, and drop it once they have ended."""
+        for task in list(self._tasks.values()):
+            if task.session == session:
+                task.cancel.set()
+        self._inbox.put(session)
+
+    def _emit(self, record: Record, session: int = 0) -> None:
         """Emit a record. A task is removed before its `Ended` is emitted: no later `Cancel` finds it."""
         if isinstance(record, Ended):
             self._tasks.pop(record.request, None)
-        self._receive(record)
+        self._receivers[session](record)
 
     def _work(self) -> None:
         for name, value in QUIET_ENVIRONMENT.items():
@@ -158,19 +189,63 @@ class EngineThread:
         from engine.worker import Worker
 
         check_private()
-        inbox = self._inbox
-        worker = Worker(self._emit, inbox.aside, lambda: inbox.waiting)
+        inbox, workers = self._inbox, dict[int, Worker]()
+
+        def loaded(settings: LoadSettings) -> Loaded | None:
+            return next(filter(None, (each.holds(settings) for each in workers.values())), None)
+
+        def worker_of(session: int) -> Worker:
+            if session not in workers:
+                emit, aside = partial(self._emit, session=session), partial(inbox.aside, session)
+                workers[session] = Worker(emit, aside, lambda: inbox.waiting, loaded)
+            return workers[session]
+
+        first = worker_of(0)
         try:
-            while not self._closing.is_set() and (task := inbox.get(worker.use_idle_time)) is not None:
-                worker.carry_out(task)
+            while (
+                not self._closing.is_set()
+                and (task := inbox.get(lambda: any(each.use_idle_time() for each in workers.values())))
+                is not None
+            ):
+                if isinstance(task, Task):
+                    worker_of(task.session).carry_out(task)
+                else:
+                    del self._receivers[task]
+                    if (gone := workers.pop(task, None)) is not None:
+                        gone.leave()
         finally:
-            worker.close()
+            first.close()
 
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get(lambda: False)) is not None:
-            kind, id = task.command.kind, task.command.id
-            self._emit(Failure(kind, *_cause(error), request=id))
-            self._emit(Ended(kind, request=id))
+            if isinstance(task, Task):
+                kind, id = task.command.kind, task.command.id
+                self._emit(Failure(kind, *_cause(error), request=id), task.session)
+                self._emit(Ended(kind, request=id), task.session)
+
+
+class SessionBeside:
+    """A session beside the first in an engine's thread: takes commands as the thread itself does.
+
+    Args:
+        thread: Runs the commands, one after another, whatever session they are for.
+        session: Its number there.
+    """
+
+    def __init__(self, thread: EngineThread, session: int) -> None:
+        self._thread, self._session = thread, session
+
+    def start(self) -> None:
+        """The thread was started for the first session."""
+
+    def send(self, command: Command) -> None:
+        """See `EngineThread.send`."""
+        self._thread.send(command, self._session)
+
+    def close(self, timeout: float = 0.0) -> bool:
+        """Cancel its commands, and let its tree go; the thread, the other sessions and the models they use stay."""
+        self._thread.end(self._session)
+        return True
 
 
 def _cause(error: Exception) -> tuple[str, str]:

@@ -15,10 +15,12 @@ from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
 from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
+from engine.model.load import Loaded
 from engine.protocol import Command, Prefill, Record
 from engine.ranks.handlers import RanksCommands
 from engine.ranks.ring import RING
 from engine.session.handlers import SessionCommands
+from engine.settings import LoadSettings
 from engine.task import Stopped, Task
 
 CAPABILITIES = (
@@ -44,6 +46,7 @@ class Worker:
         emit: Receives every record.
         aside: Takes the next task out of the queue if its command is an aside, else returns None.
         waiting: Whether the queue has a task.
+        shared: A model that another session of the thread has loaded with these settings, if one has.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class Worker:
         emit: Callable[[Record], None],
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
+        shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None,
     ) -> None:
         self._receive, self._aside = emit, aside
         self._carried_out = 0
         """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
         self._context = EngineContext(self._emit, self._answer_asides, waiting)
+        self._context.shared = shared
         self._context.capabilities = [make(self._context) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
         for capability in self._context.capabilities:
@@ -84,7 +89,8 @@ class Worker:
             cancelled = True
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
-            self._emit(protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost))
+            name = type(error).__name__
+            self._emit(protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost, error=name))
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             self._emit(unexpected(command, error))
         self._emit(protocol.Ended(command.kind, cancelled))
@@ -103,6 +109,19 @@ class Worker:
                 self._context.opened.unread.clear()
             self._emit(unexpected(Prefill("", False), error))
             return False
+
+    def holds(self, settings: LoadSettings) -> Loaded | None:
+        """The session's model, if it was loaded with these settings."""
+        return self._context.loaded if self._context.asked == settings else None
+
+    def leave(self) -> None:
+        """Let everything of the session go. What refers to each other is taken apart: the collector looks at nothing
+        that was frozen."""
+        context = self._context
+        context.forget(model=True)
+        context.loaded = context.opened = None
+        context.capabilities = ()
+        self._handlers.clear()
 
     def close(self) -> None:
         """End what the capabilities have outside this process; called once, at the end."""

@@ -5,7 +5,8 @@ Layers, heads and positions are counted from 0; `label` counts from 1, as a pers
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import re
+from typing import ClassVar, Literal, cast
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
@@ -43,6 +44,31 @@ class Intervention:
         }
         scale = f" x{self.scale:g}" if self.scale else ""
         return f"L{self.layer + 1}{words.get(self.kind, f' {self.kind}')}{scale}"
+
+
+_UNIT = re.compile(
+    r"L(\d+)(?:\s*h(\d+)|\s+(attention|mlp|recurrence|layer))?(?:\s+x(-?\d*\.?\d+))?", re.IGNORECASE
+)
+
+
+def units_from(text: str) -> tuple[Intervention, ...]:
+    """The interventions that a list of labels names: `L6 h1, L3 mlp, L4, L2 attention x0.5`.
+
+    Raises:
+        ValueError: One of them is no label.
+    """
+    found: list[Intervention] = []
+    for part in text.split(","):
+        named = _UNIT.fullmatch(part.strip())
+        if named is None:
+            raise ValueError(f"{part.strip()!r} is no unit: write L6 h1, L3 mlp or L4")
+        layer, head, kind, scale = named.groups()
+        if 0 in (int(layer), int(head or 1)):
+            raise ValueError(f"{part.strip()!r} is no unit: layers and heads count from 1")
+        number = int(head) - 1 if head else None
+        unit = "head" if head else (kind or "layer").lower()
+        found.append(Intervention(cast("InterventionKind", unit), int(layer) - 1, number, float(scale or 0)))
+    return tuple(found)
 
 
 @frozen

@@ -50,9 +50,11 @@ class SessionCommands(Capability):
             collect_all()
         self._loaded_any = True
         spread = context.spread(command.settings)
-        loaded = load(command.settings, context.emit, task.cancel, spread=spread)
+        loaded = context.shared(command.settings) or load(
+            command.settings, context.emit, task.cancel, spread=spread
+        )
         opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
-        context.loaded, context.opened = loaded, opened
+        context.loaded, context.opened, context.asked = loaded, opened, command.settings
         set_aside()
         context.emit(loaded.facts)
         if spread is not None:

@@ -174,15 +174,44 @@ def test_a_cancelled_command_that_waits_is_not_begun(ready: Engine) -> None:
 
 
 def test_a_cancel_may_come_from_where_records_are_handed_out(ready: Engine) -> None:
-    run, hand_out = protocol.Run(), ready.thread._receive
+    run, hand_out = protocol.Run(), ready.thread._receivers[0]
 
     def cancel(record: Record) -> None:
         hand_out(record)
         if isinstance(record, protocol.Step):
             ready.thread.send(protocol.Cancel(run.id))
 
-    ready.thread._receive = cancel
+    ready.thread._receivers[0] = cancel
     assert ready.do(run)[-1] == protocol.Ended("Run", cancelled=True)
+
+
+def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engine) -> None:
+    def text(found: list[Record]) -> str:
+        return "".join(record.text for record in found if isinstance(record, protocol.Step))
+
+    before = text(ready.do(protocol.TakeStep()))
+    came: SimpleQueue[Record] = SimpleQueue()
+    beside = ready.thread.beside(came.put)
+
+    def do(command: protocol.Command) -> list[Record]:
+        beside.send(command)
+        records = [came.get(timeout=60)]
+        while not isinstance(records[-1], protocol.Ended):
+            records.append(came.get(timeout=60))
+        return records
+
+    loaded = do(protocol.Load(LoadSettings()))
+    assert kinds(loaded) == ["ModelFacts", "Ended"], "nothing is read again"
+    do(protocol.Prefill("The big dog", chat=False))
+    between = text(do(protocol.TakeStep()))
+    after = text(ready.do(protocol.TakeStep()))
+    assert (before, between, after) == (",", " was", " there")
+    (verified,) = (each for each in ready.do(protocol.Verify()) if isinstance(each, protocol.Verified))
+    assert verified.largest_difference <= 1e-3 + verified.rounding
+    assert beside.close()
+    while 1 in ready.thread._receivers:  # it is dropped behind what was sent before
+        ready.do(protocol.TakeStep())
+    assert came.empty()
 
 
 def test_an_id_is_in_use_until_its_command_has_ended(ready: Engine) -> None:

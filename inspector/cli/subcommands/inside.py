@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from engine.errors import PromptError
 from engine.settings import FIELDS
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
 VIEWS = ("attention", "lens", "contributions", "interventions")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
-_UNIT = re.compile(
-    r"L(\d+)(?:\s*h(\d+)|\s+(attention|mlp|recurrence|layer))?(?:\s+x(-?\d*\.?\d+))?", re.IGNORECASE
-)
-"""`L6 h1`, `L3 mlp`, `L4`, `L2 attention x0.5`."""
 LENS = 6
 """Positions of the lens where none are asked for."""
 
@@ -94,20 +89,12 @@ def _views(text: str) -> tuple[str, ...]:
 
 def _units(text: str) -> tuple[Intervention, ...]:
     """The units that a list names."""
-    from engine.protocol import Intervention
+    from engine.protocol import units_from
 
-    found: list[Intervention] = []
-    for part in text.split(","):
-        named = _UNIT.fullmatch(part.strip())
-        if named is None:
-            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no unit: write L6 h1, L3 mlp or L4")
-        layer, head, kind, scale = named.groups()
-        if 0 in (int(layer), int(head or 1)):
-            raise argparse.ArgumentTypeError(f"{part.strip()!r} is no unit: layers and heads count from 1")
-        number = int(head) - 1 if head else None
-        unit = "head" if head else (kind or "layer").lower()
-        found.append(Intervention(cast("Any", unit), int(layer) - 1, number, float(scale or 0)))
-    return tuple(found)
+    try:
+        return units_from(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _columns(text: str) -> int:

@@ -1,0 +1,306 @@
+"""The Python interface: it gives out what the command line does, and leaves every session sound."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mlx_inspector
+from engine.errors import EngineError, LoadError, PromptError, SettingsError, StepError
+from inspector import api
+from inspector.cli.main import main
+from mlx_inspector import Session, Step, compare, open
+
+STORY = "Once upon a time"
+SAMPLED = {"temp": 0.8, "seed": 7}
+
+
+@pytest.fixture
+def story() -> Iterator[Session]:
+    with open("pocket", prompt=STORY, **SAMPLED) as session:
+        yield session
+
+
+def alone(prompt: str, count: int, **settings: float) -> list[int]:
+    """The ids of a run in a session of its own."""
+    with open(prompt=prompt, **settings) as session:
+        return [step.id for step in session.run(count)]
+
+
+# ---- the first lines that one writes ------------------------------------------------------------
+
+
+def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: Path) -> None:
+    s = story
+    seen = [(step.text, step.prob, step.rank, step.entropy_bits, step.top(5)) for step in s.run(20)]
+    assert "".join(text for text, *_ in seen) == s.text
+    b = s.at(12).take(" cat").run(10)
+    assert b.text.startswith("".join(step.text for step in s.steps[:12]) + " cat")
+    assert (len(b.new), len(b.steps), len(s.steps)) == (10, 23, 20)
+    compared = compare(s, b)
+    assert compared.shared == len(s.ids) - 20 + 12
+    assert compared.logprobs == pytest.approx(
+        (sum(each.logprob for each in s.steps[12:]), sum(each.logprob for each in b.steps[12:]))
+    )
+    assert s.at(12).sampler().picked == s.steps[12].id
+    assert s.at(12).sampler(temp=0.0).picked == s.steps[12].top(1)[0].id
+    assert 0 < len(s.what_if(temp=3.0).differing) <= 20
+    attention = s.at(12).attention()
+    assert all(error <= bound for error, bound in attention.check.values())
+    assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
+    with s.off("L6 h1"):
+        changed = s.at(12).run(20)
+    assert [step.id for step in changed.steps[:12]] == [step.id for step in s.steps[:12]]
+    assert len(changed.new) == 20 or changed.finished
+    assert s.save(tmp_path / "x.trace").exists()
+    page = s.to_html(tmp_path / "x.html")
+    assert (tmp_path / "x.html").read_text("utf-8") == page
+    with pytest.raises(StepError, match="no terminal"):
+        s.screen()
+
+
+def test_ids_and_readings_are_those_of_the_command_line(
+    story: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--temp", "0.8", "--seed", "7", "--max-tokens", "40", "--ignore-chat-template", "--jsonl"]
+    assert main(["generate", "-p", STORY, *flags]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = [each for each in events if each["event"] == "step"]
+    made = list(story.run(40))
+    assert [step.id for step in made] == [each["id"] for each in told]
+    assert [step.logprob for step in made] == [each["logprob"] for each in told]
+    assert [step.rank for step in made] == [each["rank"] for each in told]
+
+
+@pytest.mark.parametrize("name", mlx_inspector.__all__)
+def test_each_public_name_is_told_of(name: str) -> None:
+    assert getattr(mlx_inspector, name).__doc__
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_past_a_hundred_tokens_and_ends_with_the_text() -> None:
+    with open(prompt=STORY, temp=1.0, seed=3) as session:
+        run = session.run(400)
+        assert run.finished == "eos" or len(run) == 400
+        assert len(run) > 100 or run.finished
+        if run.finished:
+            assert len(session.run(5)) == 0, "the next story is another one"
+
+
+@pytest.mark.parametrize("seen", [0, 1, 5])
+def test_a_loop_that_is_left_leaves_what_was_seen(story: Session, seen: int) -> None:
+    whole = alone(STORY, 30, **SAMPLED)
+    for count, _ in enumerate(story.run(200), 1):
+        if count >= max(1, seen):
+            break
+    assert [step.id for step in story.steps] == whole[: max(1, seen)]
+    assert [step.id for step in story.run(30 - max(1, seen))] == whole[max(1, seen) :]
+
+
+def test_what_is_asked_inside_a_loop_is_answered_meanwhile(story: Session) -> None:
+    picked = [(step.id, story._line.timeline.steps[step.index].id, step) for step in story.run(15)]
+    assert [one for one, *_ in picked] == [other for _, other, _ in picked]
+    asked = [story.at(step).sampler().picked for *_, step in picked]
+    assert asked == [one for one, *_ in picked]
+    line = story._line
+    assert all(api.Branch(line, step.record.parent).sampler().picked == step.id for step in story.run(15))
+
+
+def test_interrupted_it_is_sound_and_has_what_was_seen(tmp_path: Path) -> None:
+    script = """
+import _thread, threading
+from mlx_inspector import open
+s = open(prompt="Once upon a time", temp=0.8, seed=7)
+seen = []
+try:
+    for step in s.run(100_000):
+        seen.append(step.id)
+        if len(seen) == 10:
+            threading.Timer(0.05, _thread.interrupt_main).start()
+        if step.record.position > 400:
+            raise SystemExit("nothing came")
+except KeyboardInterrupt:
+    print([step.id for step in s.steps] == seen, len(s.run(3)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.returncode) == ("True 3\n", 0), done.stderr
+
+
+async def test_async_loops_get_the_same_steps(story: Session) -> None:
+    assert [step.id async for step in story.run(20)] == alone(STORY, 20, **SAMPLED)
+
+
+# ---- several sessions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", [60, pytest.param(500, marks=pytest.mark.slow)])
+def test_sessions_on_one_model_don_t_disturb_each_other(moves: int) -> None:
+    """Steps, branches and questions in turns by chance: each session is what it is alone."""
+
+    def walk(session: Session, draw: random.Random) -> None:
+        what = draw.random()
+        if session.finished:
+            session._went(session.at(0).node)
+        elif what < 0.6 or not session.steps:
+            session.run(draw.randint(1, 3)).wait()
+        elif what < 0.75:
+            session._went(session.at(draw.randrange(len(session.steps))).node)
+        elif what < 0.9:
+            session.take(draw.choice([" cat", " and", 300])).run(2).wait()
+        else:
+            session.sampler(temp=draw.choice([0.5, 1.5]))
+
+    def walked(count: int, seed: int, session: Session) -> Iterator[list[int]]:
+        draw = random.Random(seed)
+        for _ in range(count):
+            walk(session, draw)
+            yield session.ids
+
+    prompts = {1: STORY, 2: "The big dog"}
+    apart = {}
+    for seed, prompt in prompts.items():
+        with open(prompt=prompt, temp=0.8, seed=seed) as session:
+            apart[seed] = list(walked(moves // 2, seed, session))
+    with open(prompt=STORY, temp=0.8, seed=1) as one, open(prompt="The big dog", temp=0.8, seed=2) as two:
+        turns = {1: walked(moves // 2, 1, one), 2: walked(moves // 2, 2, two)}
+        came: dict[int, list[list[int]]] = {1: [], 2: []}
+        order = [1, 2] * (moves // 2)
+        random.Random(0).shuffle(order)
+        for seed in order:
+            came[seed].append(next(turns[seed]))
+    assert came == apart
+
+
+def test_threads_may_share_a_session(story: Session) -> None:
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            for place in range(10):
+                assert story.at(place).sampler().picked == story.steps[place].id
+        except Exception as error:
+            failed.append(error)
+
+    story.run(10).wait()
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert failed == []
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_sessions_leave_nothing(count: int) -> None:
+    """By hand, at the end of a block, and by the collector; the model stays while one session has it."""
+    from engine.memory import resident
+
+    def use(number: int) -> None:
+        session = open(prompt=STORY, temp=0.8, seed=number)
+        session.run(3).wait()
+        if number % 3 == 0:
+            session.close()
+        elif number % 3 == 1:
+            with session:
+                pass
+
+    with open(prompt=STORY) as held:
+        for number in range(10):
+            use(number)
+        gc.collect()
+        threads, before = threading.active_count(), resident()
+        for number in range(count):
+            use(number)
+        gc.collect()
+        held.run(1).wait()  # behind all that was left
+        assert threading.active_count() == threads
+        assert resident() - before < 24 * 2**20
+        assert len(api._ENGINE._thread._receivers) == 2  # type: ignore[union-attr]
+
+
+# ---- traces and bad input ----------------------------------------------------------------------
+
+
+def test_a_trace_opens_where_mlx_is_not(story: Session, tmp_path: Path) -> None:
+    story.run(12).wait()
+    story.save(tmp_path / "x.trace")
+    script = f"""
+import sys
+sys.modules["mlx"] = sys.modules["mlx.core"] = None
+from mlx_inspector import open, EngineError
+s = open({str(tmp_path / "x.trace")!r})
+try:
+    s.run(1)
+except EngineError as error:
+    print(s.text == {story.text!r}, len(s.at(3).steps), error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.stdout.startswith("True 3 This session is a recording"), done.stderr
+
+
+def run_without(session: Session, units: str) -> None:
+    """Run with parts switched off."""
+    with session.off(units):
+        session.run(1).wait()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        (lambda s: open("no/such-model"), LoadError, "no directory no/such-model"),
+        (lambda s: open(temp=-1), SettingsError, "temperature must be 0, or a number"),
+        (lambda s: open(tempp=1), SettingsError, "no setting tempp. Did you mean temp"),
+        (lambda s: open(kv_bits=7), EngineError, "KV"),
+        (lambda s: s.at(99), StepError, "There is no step 99. There are steps from 0 to 4."),
+        (lambda s: s.at(-6), StepError, "There is no step -6."),
+        (lambda s: s.take(99_999), PromptError, "outside the model's vocabulary"),
+        (lambda s: s.take(""), EngineError, ""),
+        (lambda s: s.run(0), StepError, "Give a number from 1"),
+        (lambda s: s.set(top_p=2), SettingsError, "top-p"),
+        (lambda s: run_without(s, "L99 h1"), EngineError, "99"),
+        (lambda s: s.off("no").__enter__(), StepError, "'no' is no unit: write L6 h1, L3 mlp or L4."),
+        (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
+        (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
+        (lambda s: open().run(1).wait(), EngineError, ""),
+        (lambda s: open(prompt="x", messages=[{"role": "user"}]), EngineError, "content"),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_session_stays(
+    story: Session, wrong: Callable[[Session], object], kind: type[EngineError], words: str
+) -> None:
+    before = [step.id for step in story.run(5)]
+    with pytest.raises(kind) as raised:
+        wrong(story)
+    assert words in str(raised.value)
+    assert [step.id for step in story.steps] == before
+    assert len(story.run(2)) == 2
+
+
+def test_a_closed_session_says_so(story: Session) -> None:
+    story.run(3).wait()
+    story.close()
+    story.close()
+    assert len(story.steps) == 3
+    for use in (lambda: story.run(1), lambda: story.at(1).sampler(), lambda: story.set(temp=1)):
+        with pytest.raises(StepError, match=r"This session is closed\. Open another one\."):
+            use()
+
+
+def test_a_notebook_gets_text_that_is_escaped(story: Session) -> None:
+    story.take("<script>alert(1)</script>")
+    shown = story._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;" in shown
+    assert isinstance(story.steps[0], Step)
+    assert "script" in repr(story)
