@@ -37,7 +37,7 @@ def _apply() -> None:
             delattr(select, name)
     long = f"/tmp/{'folders-of-a-user-on-a-mac'}/qx/0123456789abcdefghijklmnopqrstuv/T"
     os.makedirs(long, exist_ok=True)
-    if os.environ.get("TMPDIR") != long:  # the first of these processes: a test may give its programs another terminal
+    if os.environ.get("TMPDIR") != long:  # the first process: a test may give its programs another terminal
         os.environ.pop("COLORTERM", None)
         os.environ["TERM"] = "xterm-256color"
     os.environ["TMPDIR"] = tempfile.tempdir = long
