@@ -27,7 +27,9 @@ def state() -> Path:
 def log() -> Path:
     """The log of faults."""
     if sys.platform == "darwin":
-        return _known(lambda: Path.home() / "Library" / "Logs" / f"{_NAME}.log")
+        from platformdirs.macos import MacOS
+
+        return _known(lambda: MacOS().user_log_path / f"{_NAME}.log")
     return state() / "inspector.log"
 
 

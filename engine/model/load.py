@@ -55,7 +55,7 @@ wrong config.json leads to: shapes that don't fit are a ValueError."""
 def explain(error: Exception, path: Path) -> LoadError:
     """Put what mlx_lm raised into words; the cases are those observed with broken files."""
     text = first_line(error)
-    if "custom module" in text:
+    if "custom module" in str(error):  # after the path, which may be long
         return LoadError(
             f"{path} needs code of its own to run.", "Read it, and if you trust it use --trust-remote-code."
         )

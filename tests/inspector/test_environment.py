@@ -65,7 +65,8 @@ def test_what_cant_be_kept_is_told_and_nothing_is_lost(broken: Path) -> None:
 
 
 def test_a_log_that_cant_be_written_is_none(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(broken))
+    for name in ("HOME", "XDG_STATE_HOME"):  # macOS has its place for logs in the home directory
+        monkeypatch.setenv(name, str(broken))
     assert log_crash("Step", "trace") is None
 
 
@@ -107,10 +108,12 @@ def test_a_disk_that_is_full_is_told_once_by_each(
 # ---- no home ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
 @pytest.mark.parametrize("home", [None, "", "relative", "~"])
 def test_without_a_home_nothing_is_made_here_and_it_is_told(
-    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: str | None, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sys.platform", platform)
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     if home is not None:

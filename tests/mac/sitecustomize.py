@@ -1,8 +1,9 @@
 """Limits of macOS, emulated on Linux in every Python process that has this directory in PYTHONPATH.
 
 `PYTHONPATH=tests/mac python -m pytest`: no /proc and no epoll, RLIMIT_AS refused, `ru_maxrss` in bytes, the long TMPDIR
-that each user has there, and 256 colours, as Terminal has. Who asks for `sys.platform` is told `darwin`; programs that
-only a Mac has are missing.
+that each user has there, and 256 colours, as Terminal has. Who asks for `sys.platform` is told `darwin`, and who asks
+for the C library, none that is known. `platform.system()` stays Linux, because libraries that ask it load what only a
+Mac has (truststore does). Programs that only a Mac has are missing.
 """
 
 from __future__ import annotations
@@ -17,23 +18,28 @@ def _apply() -> None:
     import resource
     import select
     import shutil  # with the copying that this system has
-    import sysconfig
     import tempfile
     import types
 
     del shutil
-    sysconfig.get_config_vars()  # those of the Python that runs
+    multiarch = getattr(sys.implementation, "_multiarch", "")
+    # sysconfig reads what the Python that runs was built with from a module that is named after the system
+    os.environ["_PYTHON_SYSCONFIGDATA_NAME"] = f"_sysconfigdata_{sys.abiflags}_{sys.platform}_{multiarch}"
     sys.platform = "darwin"
+    import platform
+
+    platform.libc_ver = lambda *_, **__: ("", "")
     proxies = types.ModuleType("_scproxy")  # which asks the system for its proxies
     proxies._get_proxy_settings = proxies._get_proxies = dict
     sys.modules["_scproxy"] = proxies
-    os.environ.pop("COLORTERM", None)
-    os.environ["TERM"] = "xterm-256color"
     for name in ("epoll", "EPOLLIN"):
         if hasattr(select, name):
             delattr(select, name)
     long = f"/tmp/{'folders-of-a-user-on-a-mac'}/qx/0123456789abcdefghijklmnopqrstuv/T"
     os.makedirs(long, exist_ok=True)
+    if os.environ.get("TMPDIR") != long:  # the first process: a test may give its programs another terminal
+        os.environ.pop("COLORTERM", None)
+        os.environ["TERM"] = "xterm-256color"
     os.environ["TMPDIR"] = tempfile.tempdir = long
 
     def hidden(path: object) -> bool:

@@ -204,6 +204,14 @@ def test_a_broken_directory_gets_one_clear_sentence(zoo: Zoo, tmp_path: Path, ca
     assert "\n" not in str(error.value)
 
 
+def test_a_long_path_hides_no_reason(zoo: Zoo, tmp_path: Path) -> None:
+    """mlx_lm's sentence names the path first; the hub's cache on a Mac makes long ones."""
+    path = copied(zoo, tmp_path / ("long" * 50))
+    configured(model_file="evil.py")(path)
+    with pytest.raises(LoadError, match="needs code of its own to run"):
+        load(LoadSettings(model=str(path)))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -313,6 +313,9 @@ def test_a_listing_on_a_mac_counts_what_is_free_and_no_more_than_metal_wires(
 # ---- resident memory ---------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(
+    sys.platform == "darwin", reason="macOS tells the most so far, which an earlier test may have held"
+)
 def test_resident_bytes_grow_with_what_is_held():
     before = resident.resident()
     # pages of its own: what malloc gives may be in memory already, freed by an earlier test
