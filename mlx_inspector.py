@@ -3,8 +3,31 @@
 See `inspector.api` for all that these do.
 """
 
-from engine.errors import EngineError
-from inspector.api import (
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def _check_names() -> None:
+    """A module of somebody's own may have the name of one of our packages, and be found before it.
+
+    Raises:
+        ImportError: One is.
+    """
+    own = Path(__file__).resolve().parent
+    for name in ("engine", "inspector"):
+        spec = find_spec(name)
+        places = [*(spec.submodule_search_locations or ()), spec.origin or ""] if spec is not None else []
+        if own / name not in (Path(place).resolve() for place in places):
+            raise ImportError(
+                f"mlx-inspector has a package named {name}, and Python finds {places[0] if places else 'none'} "
+                "before it. Rename that, or start Python in another directory."
+            )
+
+
+_check_names()
+
+from engine.errors import EngineError  # noqa: E402
+from inspector.api import (  # noqa: E402
     Attention,
     Branch,
     Comparison,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -304,3 +305,33 @@ def test_a_notebook_gets_text_that_is_escaped(story: Session) -> None:
     assert "&lt;" in shown
     assert isinstance(story.steps[0], Step)
     assert "script" in repr(story)
+
+
+@pytest.mark.parametrize(
+    "theirs", ["engine.py", "engine/__init__.py", "inspector/__init__.py", "inspector/x.py"]
+)
+def test_a_module_of_somebodys_own_in_the_way_is_told_in_a_line(tmp_path: Path, theirs: str) -> None:
+    (tmp_path / theirs).parent.mkdir(exist_ok=True)
+    (tmp_path / theirs).write_text("")
+    ask = "import mlx_inspector"
+    done = subprocess.run(
+        [sys.executable, "-c", ask], capture_output=True, text=True, cwd=tmp_path, timeout=100
+    )
+    if theirs == "inspector/x.py":  # a folder that is no package comes behind ours
+        assert done.returncode == 0, done.stderr
+        return
+    last, name = done.stderr.rstrip().rpartition("\n")[2], theirs.partition("/")[0].removesuffix(".py")
+    assert last.startswith(f"ImportError: mlx-inspector has a package named {name}, ")
+    assert str(tmp_path) in last
+
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", Path("inspector/help/python.md").read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_the_examples_of_the_help_run(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "example", "exec"), {})
+    assert capsys.readouterr().out.strip()
