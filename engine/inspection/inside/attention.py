@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.inspection.inside.capture import Capture, capture, tolerance
+from engine.inspection.inside.capture import Capture, capture, largest_difference, tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
@@ -262,8 +262,7 @@ def run_whole_path(
         pieces.learn(len(piece), (time.perf_counter() - start) * 1000)
         rows = [before, after]
         mx.clear_cache()
-    error = float(np.array(mx.abs(rows[0] - rows[1]).max()))
-    forward = Check("forward", error if np.isfinite(error) else float("inf"), 0.0)
+    forward = Check("forward", largest_difference(np.array(rows[1]), np.array(rows[0])), 0.0)
     ms = (time.perf_counter() - begun) * 1000
     yield CaptureFacts(
         (forward, *checks.made()), ms, step_ms, session.facts.family, pieces.note, session.title

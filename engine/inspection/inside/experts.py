@@ -28,6 +28,9 @@ from engine.session.session import Session
 from engine.task import Stopped, never
 
 Vector = npt.NDArray[np.float64]
+MARK = 256.0
+"""What an expert returns in the place of its weight: what a mixture adds without the experts, such as a shared one, is
+small against it, and so is its rounding."""
 
 
 @slotted
@@ -42,6 +45,8 @@ class _MixtureRun:
     """Of the chosen experts, shape (chosen, size)."""
     weights: list[float] = field(default_factory=list)
     error: float | None = None
+    """How far their weighted sum is from what the mixture returned: of each number, as a share of the sizes of those
+    that are added to it; the largest."""
 
 
 @slotted
@@ -103,7 +108,7 @@ class _Switches:
             or not isinstance(hidden(result), mx.array)
         ):
             return
-        marks = mx.zeros((count, outputs.shape[-1])) + mx.eye(count, outputs.shape[-1])
+        marks = MARK * mx.eye(count, outputs.shape[-1])
         whole, rest, marked = (
             hidden(result),
             *(
@@ -114,9 +119,10 @@ class _Switches:
         if whole.size != outputs.shape[-1]:
             return
         made, without, one = (_numbers(each) for each in (whole, rest, marked))
-        weights = (one - without)[:count]
-        sums = weights @ _numbers(outputs).reshape(count, -1) + without
-        choice.error = float(np.abs(sums - made).max() / max(np.abs(made).max(), 1e-9))
+        weights = (one - without)[:count] / MARK
+        terms = [*(weights[:, None] * _numbers(outputs).reshape(count, -1)), without]
+        sizes = np.maximum(np.abs(terms).sum(axis=0), np.abs(made))
+        choice.error = float((np.abs(np.sum(terms, axis=0) - made) / np.maximum(sizes, 1e-9)).max())
         choice.weights = [float(weight) for weight in weights]
 
     def _replaced(self, again: Any, outputs: mx.array) -> Any:

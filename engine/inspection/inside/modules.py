@@ -15,10 +15,10 @@ from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_of
 from engine.frozen import slotted
+from engine.inspection.inside.rounding import unit_of
 from engine.inspection.inside.taps import flat_caches
-from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, joined, mlp_facts, vector
-from engine.model.forward import precision
-from engine.model.layers import Patch, calls, decoder_layers, hidden, patched, role_of
+from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, Vector, joined, mlp_facts, vector
+from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, patched, role_of
 from engine.model.weights import dtype_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
     ExpertFacts,
@@ -61,7 +61,10 @@ class _Reader:
 
     def __init__(self, model: Any, observed: Observed) -> None:
         self._model, self._observed = model, observed
-        self._close = CLOSE if precision(dtype_of(model)) == "float32" else CLOSE_LESS
+        dtype = dtype_of(
+            model
+        )  # one token's products are sums in float32 where those of several rows are TF32, too
+        self._close, self._unit = CLOSE if dtype == "float32" else CLOSE_LESS, unit_of(getattr(mx, dtype))
         self._layers = decoder_layers(model)
         self._numbers = {id(layer): index for index, layer in enumerate(self._layers)}
         self._met: set[int] = set()
@@ -155,12 +158,16 @@ class _Reader:
         seen = self._observed.of(node.module)
         if seen.given is None or seen.returned is None:
             return {}, ()
-        ran = []
+        ran, numbers = [], _Numbers()
+        stream = numbers.of(seen.handed, seen.given)
         for child in node.children:
             run = self._observed.of(child.module)
             if run.given is not None and run.returned is not None and run.given.ndim:
-                ran.append(Ran(_below(child.path, node.path), vector(run.given), vector(run.returned)))
-        return joined(vector(seen.given), vector(seen.returned), ran, self._close)
+                path = _below(child.path, node.path)
+                ran.append(
+                    Ran(path, numbers.of(run.handed, run.given), numbers.of(run.handed_on, run.returned))
+                )
+        return joined(stream, numbers.of(seen.handed_on, seen.returned), ran, self._unit)
 
     # ---- one module -----------------------------------------------------------------------------
 
@@ -226,6 +233,27 @@ class _Reader:
         outputs = [vector(run.returned) for run in runs[:-1]]
         facts = mlp_facts(outputs, vector(last), self._close) if last is not None and last.ndim else None
         return facts if facts is not None and (facts.activation or role == "mlp") else None
+
+
+class _Numbers:
+    """One vector for each array that modules hand on, unless one of them changed it in place."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[mx.array | None, Vector]] = []
+
+    def of(self, array: mx.array | None, then: mx.array) -> Vector:
+        """The vector of an array.
+
+        Args:
+            array: As it was handed on.
+            then: What it held at that time.
+        """
+        found = vector(then)
+        for other, known in self._known:
+            if other is array and np.array_equal(known, found):
+                return known
+        self._known.append((array, found))
+        return found
 
 
 def _completed(layers: list[LayerBlock]) -> list[LayerBlock]:
@@ -312,8 +340,13 @@ class Seen:
     """Of its first call among those of all modules."""
     runs: int = 0
     given: mx.array | None = None
-    """The first array among the arguments of its first call."""
+    """What the first array among the arguments of its first call held then: some modules change one in place."""
     returned: mx.array | None = None
+    """What it returned then."""
+    handed: mx.array | None = None
+    """The array that was given, itself: another part may be given it, too, or may have returned it."""
+    handed_on: mx.array | None = None
+    """The array that was returned, itself."""
     indices: mx.array | None = None
     """The first array of whole numbers after that: a mixture's chosen experts."""
     heads: HeadFacts | None = None
@@ -362,19 +395,21 @@ class Observed:
 
     def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         seen = self._now(module)
+        first = seen.runs == 0
+        seen.runs += 1
+        if first:
+            given = [value for value in (*args, *kwargs.values()) if isinstance(value, mx.array)]
+            seen.handed = given[0] if given else None
+            seen.given = kept(given[0]) if given else None
+            whole = (value for value in given[1:] if mx.issubdtype(value.dtype, mx.integer) and value.ndim)
+            seen.indices = next(whole, None)
         self._stack.append(module)
         try:
             result = original(module, *args, **kwargs)
         finally:
             self._stack.pop()
-        seen.runs += 1
-        if seen.given is None:
-            given = [value for value in (*args, *kwargs.values()) if isinstance(value, mx.array)]
-            seen.given = given[0] if given else None
-            whole = (value for value in given[1:] if mx.issubdtype(value.dtype, mx.integer) and value.ndim)
-            seen.indices = next(whole, None)
-            returned = hidden(result) if result is not None else None
-            seen.returned = returned if isinstance(returned, mx.array) else None
+        if first and result is not None and isinstance(hidden(result), mx.array):
+            seen.handed_on, seen.returned = hidden(result), kept(hidden(result))
         return result
 
     def _now(self, module: Any) -> Seen:

@@ -25,12 +25,10 @@ import numpy as np
 
 from engine.cache.kinds import kind_of
 from engine.frozen import frozen, slotted
+from engine.inspection.inside.rounding import unit_of
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
 
 # ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
-
-_UNIT_ROUNDOFF = {mx.bfloat16: 2.0**-8, mx.float16: 2.0**-11}
-"""By dtype, how far rounding moves a number at most, as a share of it. In float32 the general bound is wider."""
 
 
 @frozen
@@ -58,7 +56,7 @@ class AttentionWeights(NamedTuple):
     sinks: mx.array
     """Each head's share that its sink takes, shape (heads, tokens)."""
     rounding: mx.array
-    """By how much the model's own rounding may have moved a weight, as a share of it; a scalar, 0 in float32."""
+    """By how much the model's own rounding may have moved a weight, as a share of it; a scalar."""
 
 
 def attention_weights(given: AttentionInputs) -> AttentionWeights:
@@ -73,7 +71,7 @@ def attention_weights(given: AttentionInputs) -> AttentionWeights:
     groups, count = keys.shape[1], keys.shape[2]
     grouped = (queries * given.scale).reshape(groups, heads // groups * tokens, size)
     scores = (grouped @ keys[0].swapaxes(-1, -2)).reshape(1, heads, tokens, count)
-    rounding = mx.abs(scores).max() * _UNIT_ROUNDOFF.get(given.queries.dtype, 0.0)
+    rounding = mx.abs(scores).max() * unit_of(given.queries.dtype)
     scores = _masked(scores, given.mask)[0]
     if given.sinks is None:
         return AttentionWeights(softmax(scores, axis=-1), mx.zeros((heads, tokens)), rounding)
@@ -175,7 +173,7 @@ class AttentionRun:
     error: float | None
     """How far the output is from the values under these weights; None where the weights are the model's own."""
     rounding: float
-    """How much of that the rounding of scores in the model's dtype may make; 0 in float32."""
+    """How much of that the rounding of scores in the model's dtype may make."""
     output: mx.array | None
     """Shape (rows, heads, tokens, size); None for the model's own attention."""
     part: int | None

@@ -1,7 +1,7 @@
 """How a layer joins its parts, and what an MLP computes between its matrices: found by computing it again.
 
 Nothing says so but the code of each family. The arrays of one observed forward do: a part that is given the residual
-stream was given just those numbers, and what a layer returned is the stream plus its parts' outputs, or it is not.
+stream was given just that array, and what a layer returned is the stream plus its parts' outputs, or it is not.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.frozen import frozen
+from engine.inspection.inside.rounding import rounding
 from engine.protocol import LayerSum, MlpFacts
 
 Vector = npt.NDArray[np.float64]
 CLOSE = 1e-5
-"""Largest difference of two arrays that are the same, as a share of the largest number, in float32."""
+"""Largest difference of what an activation gives when it is computed again, as a share of the largest number, in
+float32."""
 CLOSE_LESS = 2e-2
-"""The same in fewer bits: a sum of two bfloat16 numbers is rounded to 4e-3."""
+"""The same in fewer bits: in bfloat16 five roundings of 4e-3, one for each operation of an activation."""
 CLEARLY = 4.0
 """So many times nearer than the second best an activation has to be: with small numbers SiLU and GELU are alike."""
 
 
 @frozen
 class Ran:
-    """One part of a layer, as it ran."""
+    """One part of a layer, as it ran; what is one array in the model is one vector here."""
 
     path: str
     given: Vector
@@ -36,7 +38,7 @@ class Ran:
 
 
 def joined(
-    given: Vector, returned: Vector, parts: Sequence[Ran], close: float
+    given: Vector, returned: Vector, parts: Sequence[Ran], unit: float
 ) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
     """What each part of a layer reads, and where outputs are added to the residual stream.
 
@@ -44,7 +46,7 @@ def joined(
         given: The stream before the layer.
         returned: The stream after it.
         parts: Its direct parts in the order in which they ran.
-        close: Largest relative difference of arrays that are the same.
+        unit: How far the model's dtype rounds a number at most, as a share of it.
 
     Returns:
         By path what a part reads, `stream` or another's path; and the sums: none where they don't explain the layer.
@@ -54,8 +56,8 @@ def joined(
     reads: dict[str, str] = {}
     sums: list[LayerSum] = []
     for index, part in enumerate(parts):
-        sources = _sources(part.given, stream, parts[:index], free, close)
-        if not sources and (factors := _factors(stream, part.given, free, close)) is not None:
+        sources = _sources(part.given, stream, parts[:index], free, unit)
+        if not sources and (factors := _factors(stream, part.given, free, unit)) is not None:
             sums.append(LayerSum(last, tuple(each.path for each in free), factors))
             stream, free, sources = part.given, [], ("stream",)
         reads[part.path] = " + ".join(sources)
@@ -63,50 +65,57 @@ def joined(
         if part.returned.shape == stream.shape:
             free.append(part)
         last = part.path
-    if same(returned, stream, close) and not free:
+    if returned is stream and not free:
         return reads, tuple(sums)
-    factors = _factors(stream, returned, free, close)
+    factors = _factors(stream, returned, free, unit)
     if factors is None:
         return reads, ()
     return reads, (*sums, LayerSum(last, tuple(each.path for each in free), factors))
 
 
-def same(one: Vector, other: Vector, close: float) -> bool:
-    """Whether two arrays are the same but for rounding."""
-    return one.shape == other.shape and _relative(one - other, other) <= close
-
-
-def _relative(difference: Vector, to: Vector) -> float:
-    return float(np.abs(difference).max() / max(float(np.abs(to).max()), 1e-12))
-
-
 def _sources(
-    given: Vector, stream: Vector, before: Sequence[Ran], free: Sequence[Ran], close: float
+    given: Vector, stream: Vector, before: Sequence[Ran], free: Sequence[Ran], unit: float
 ) -> tuple[str, ...]:
-    """What a part was given: the stream, what another part returned, or the sum of what several did."""
-    if same(given, stream, close):
+    """What a part was given: the stream, what another part returned, or the sum of what several did.
+
+    The first two are the same array. Equal numbers would not do: in bfloat16 a stream may equal its own norm to the
+    last bit, or its sum with what a small part adds.
+    """
+    if given is stream:
         return ("stream",)
-    alone = next((each.path for each in reversed(before) if same(given, each.returned, close)), "")
-    if alone or len(free) < 2:
+    alone = next((each.path for each in reversed(before) if given is each.returned), "")
+    if alone or len(free) < 2 or any(each.returned.shape != given.shape for each in free):
         return (alone,) if alone else ()
-    together = same(given, sum((each.returned for each in free[1:]), free[0].returned), close)
-    return tuple(each.path for each in free) if together else ()
+    terms = np.stack([each.returned for each in free])
+    wrong, most = np.abs(terms.sum(axis=0) - given), rounding(len(free) - 1, unit) * np.abs(terms).sum(axis=0)
+    return tuple(each.path for each in free) if (wrong <= most).all() else ()
 
 
-def _factors(before: Vector, after: Vector, parts: Sequence[Ran], close: float) -> tuple[float, ...] | None:
-    """What the outputs of parts are multiplied by before they are added; None where the sum is another one."""
+def _factors(before: Vector, after: Vector, parts: Sequence[Ran], unit: float) -> tuple[float, ...] | None:
+    """What the outputs of parts are multiplied by before they are added; None where the sum is another one.
+
+    Each addition rounds a number that is no larger than the sum of all sizes, and so does each multiplication. The
+    factors that fit best leave no more than the true ones, which leave these roundings.
+    """
     if not 0 < len(parts) <= 4 or any(each.shape != after.shape for each in (before, parts[0].returned)):
         return None
     outputs, difference = (
         np.stack([part.returned.ravel() for part in parts], axis=1),
         (after - before).ravel(),
     )
-    if _relative(outputs.sum(axis=1) - difference, after) <= close:
+    start, sizes = np.abs(before).ravel(), np.abs(outputs)
+    most = rounding(len(parts), unit) * (start + sizes.sum(axis=1))
+    if (np.abs(outputs.sum(axis=1) - difference) <= most).all():
         return (1.0,) * len(parts)
     solved = np.linalg.lstsq(outputs, difference, rcond=None)[0]
-    if _relative(outputs @ solved - difference, after) > close:
+    most = rounding(2 * len(parts), unit) * (start + sizes @ np.abs(solved))
+    if np.linalg.norm(outputs @ solved - difference) > np.linalg.norm(most):
         return None
     return tuple(float(f"{factor:.4g}") for factor in solved)
+
+
+def _relative(difference: Vector, to: Vector) -> float:
+    return float(np.abs(difference).max() / max(float(np.abs(to).max()), 1e-12))
 
 
 # ---- MLPs ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -12,12 +14,16 @@ from engine.inspection.inside import experts
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.wiring import Ran, joined, mlp_facts
+from engine.model import synthetic
 from engine.model.layers import calls, patched
 from engine.model.load import load
 from engine.protocol import ExpertsRead, HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
 from engine.settings import LoadSettings
+from tests.emulations import bfloat16
+from tests.engine.inspection.inside.looking import loaded, opened
 from tests.engine.sessions import begun
+from tests.families import FAMILIES
 from tests.zoo import CONFIGS, Zoo
 
 FORMS = (*CONFIGS, "pocket", "llama:4bit", "llama:bfloat16", "mixtral:4bit", "qwen3-next:4bit")
@@ -206,6 +212,28 @@ def test_a_layer_that_does_something_else_is_not_explained() -> None:
     assert joined(X, X + A, [Ran("mlp", C, A)], 1e-6)[0] == {"mlp": ""}
 
 
+def test_what_is_within_rounding_of_the_stream_is_not_taken_for_it() -> None:
+    """In bfloat16 a norm may return the very numbers that it was given, and a part may add a hundredth to them."""
+    unit = 2.0**-8
+    normed, small = X.copy(), 0.01 * A
+    norm, attention = Ran("norm", X, normed), Ran("attention", normed, small)
+    reads, sums = joined(X, X + small, [norm, attention], unit)
+    assert reads == {"norm": "stream", "attention": "norm"}
+    assert [each.parts for each in sums] == [("attention",)]
+    after = X + small
+    reads, sums = joined(X, after + B, [attention, Ran("mlp", after, B)], unit)
+    assert reads["mlp"] == "stream"
+    assert [each.parts for each in sums] == [("attention",), ("mlp",)]
+
+
+@pytest.mark.parametrize("unit", [2.0**-24, 2.0**-8])
+def test_a_sum_that_lacks_more_than_its_roundings_is_not_one(unit: float) -> None:
+    parts = [Ran("attention", X, A), Ran("mlp", X, B)]
+    whole = X + A + B
+    assert joined(X, whole + 2 * unit * np.abs(X), parts, unit)[1][0].factors == (1.0, 1.0)
+    assert joined(X, whole + 40 * unit * np.abs(X), parts, unit)[1] == ()
+
+
 def test_an_activation_that_is_not_known_or_can_not_be_told_has_no_name() -> None:
     odd = mlp_facts([A], np.sin(A), 1e-5)
     assert (odd.gated, odd.activation) == (False, "")
@@ -268,6 +296,20 @@ def test_a_shared_expert_beside_the_chosen_ones_does_not_disturb_the_reading(zoo
     (layer,) = read.layers
     # This router's weights are zeros: of 4 experts each has a share of 1/4, and nothing makes the chosen ones sum to 1.
     assert (layer.layer, layer.weights) == (1, pytest.approx((0.25, 0.25)))
+
+
+def test_weights_of_eight_experts_and_a_shared_one_are_read_in_bfloat16(tmp_path: Path) -> None:
+    """Read beside a shared expert's output a weight had the rounding of that: in some layers they weren't known."""
+    most = {"num_experts": 16, "n_routed_experts": 16, "num_local_experts": 16, "num_experts_per_tok": 8}
+    config = FAMILIES["minimax_m3_vl"]
+    config = {**config, "text_config": {**config["text_config"], **most}}
+    synthetic.write(tmp_path / "eight-2", config, dtype=mx.bfloat16)
+    with bfloat16():
+        session = opened(loaded(tmp_path, "eight", mx.bfloat16), steps=8)
+        read = [read_experts(session, node) for node in session.tree.nodes(session.node)[-8:]]
+    layers = [layer for each in read for layer in each.layers]
+    assert {len(layer.chosen) for layer in layers} == {8}
+    assert all(len(layer.weights) == 8 for layer in layers)
 
 
 def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,149 @@
+"""Views on machines that round otherwise: what is shown here is shown there, and what is wrong is refused there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine.errors import LoadError
+from engine.inspection.inside import attribution, experts, lens, patching, taps
+from engine.session.session import Session
+from tests.emulations import MACHINES
+from tests.engine.inspection.inside.looking import loaded, opened
+from tests.engine.inspection.inside.test_families import METAL
+from tests.engine.inspection.inside.views import View, views_of
+from tests.families import FAMILIES
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models are written."""
+    return tmp_path_factory.mktemp("families")
+
+
+@pytest.mark.wide(8)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_shown_here_is_shown_there(models: Path, family: str, machine: str) -> None:
+    """Nothing but rounding is different: no view is refused, and none shows less or something else."""
+    if family in METAL and not mx.metal.is_available():
+        with pytest.raises(LoadError, match="No Metal back-end"):
+            loaded(models, family)
+        return
+    here = views_of(opened(loaded(models, family)))
+    emulated, dtype = MACHINES[machine]
+    with emulated():
+        there = views_of(opened(loaded(models, family, dtype)))
+    shown = {name: view for name, view in here.items() if not view.refused}
+    assert {name: there[name].refused for name in shown if there[name].refused} == {}
+    assert {name: there[name].parts for name in shown} == {name: view.parts for name, view in shown.items()}
+
+
+def test_activations_are_those_before_the_model_changed_them_in_place(models: Path) -> None:
+    """gemma3n unembeds its streams in the very array that its last layer returned: patching was refused."""
+    assert views_of(opened(loaded(models, "gemma3n")))["patching"].refused == ""
+
+
+def test_logits_of_minus_infinity_are_equal_over_a_whole_path_too(models: Path) -> None:
+    """phi3small bars tokens: the triangle and the scores of its heads were refused."""
+    found = views_of(opened(loaded(models, "phi3small")))
+    assert (found["triangle"].refused, found["scores"].refused) == ("", "")
+
+
+# ---- what is wrong -----------------------------------------------------------------------------
+
+Wrong = Callable[[pytest.MonkeyPatch], None]
+
+
+def _keys_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
+    own = taps.attention_weights
+    patch.setattr(
+        taps, "attention_weights", lambda given: own(replace(given, keys=mx.roll(given.keys, 1, axis=2)))
+    )
+
+
+def _the_stream_before_the_last_layer(patch: pytest.MonkeyPatch) -> None:
+    own = lens.residual_streams
+    patch.setattr(lens, "residual_streams", lambda taken: own(taken)[:-1])
+
+
+def _a_layer_without_its_last_part(patch: pytest.MonkeyPatch) -> None:
+    own = attribution.split_layer
+
+    def split(*given: Any) -> Any:
+        found = own(*given)
+        return replace(found, writers=found.writers[:-1])
+
+    patch.setattr(attribution, "split_layer", split)
+
+
+def _outputs_of_other_experts(patch: pytest.MonkeyPatch) -> None:
+    own = experts._MixtureRun
+
+    def run(layer: int, path: str, count: int, chosen: list[int], outputs: mx.array) -> Any:
+        return own(layer, path, count, chosen, mx.roll(outputs, 1, axis=-2))
+
+    patch.setattr(experts, "_MixtureRun", run)
+
+
+def _rows_of_other_units(patch: pytest.MonkeyPatch) -> None:
+    own = patching.forward_rows
+    patch.setattr(patching, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
+
+
+def _the_last_activation_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
+    own = patching.Kept.layer
+
+    def layer(self: Any, index: int, given: mx.array, result: Any) -> Any:
+        found = own(self, index, given, result)
+        kept = self.states[index, ""]
+        self.states[index, ""] = mx.concatenate([kept[:, :-1], kept[:, -2:-1]], axis=1)
+        return found
+
+    patch.setattr(patching.Kept, "layer", layer)
+
+
+WRONG: dict[str, tuple[Wrong, str]] = {
+    "attention": (_keys_of_the_token_before, "attention "),
+    "triangle": (_keys_of_the_token_before, "attention "),
+    "scores": (_keys_of_the_token_before, "attention "),
+    "lens": (_the_stream_before_the_last_layer, "lens "),
+    "contributions": (_a_layer_without_its_last_part, "parts "),
+    "sweep": (_rows_of_other_units, "single "),
+    "patching": (_the_last_activation_of_the_token_before, "restored "),
+}
+"""By view: what makes it wrong, and the check that refuses it."""
+
+
+@pytest.fixture(params=MACHINES)
+def there(request: pytest.FixtureRequest, models: Path) -> Iterator[Callable[[str], Session]]:
+    """Opens a family's model on a machine."""
+    emulated, dtype = MACHINES[request.param]
+    with emulated():
+        yield lambda family: opened(loaded(models, family, dtype))
+
+
+@pytest.mark.parametrize("view", WRONG)
+def test_a_wrong_view_is_refused_there(
+    there: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    wrong, check = WRONG[view]
+    session = there("llama")
+    wrong(monkeypatch)
+    assert views_of(session)[view].refused.startswith(check)
+
+
+def test_weights_of_other_experts_are_not_shown_there(
+    there: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = there("mixtral")
+    right: View = views_of(session)["experts"]
+    assert right.parts == {"L1 block_sparse_moe.switch_mlp weights", "L2 block_sparse_moe.switch_mlp weights"}
+    _outputs_of_other_experts(monkeypatch)
+    assert views_of(there("mixtral"))["experts"].parts == set()
