@@ -49,6 +49,11 @@ class UndoRecord:
     """`KV.layout` when it was made: in another layout a ring's columns are at other places."""
 
 
+MOST_UNDO = 4096
+"""Undo records that are kept, those of the last tokens. Each takes some 4 KB beside its arrays, which the budget leaves
+out; and over more tokens it is faster to compute the path again, in chunks, than to undo them one by one."""
+
+
 class KVStore:
     """Segments by their last node and undo records by theirs.
 
@@ -60,6 +65,8 @@ class KVStore:
         self.budget = budget
         self.nbytes = 0
         self._entries: OrderedDict[tuple[str, int], tuple[Segment | UndoRecord, int]] = OrderedDict()
+        self._undoable: dict[int, None] = {}
+        """Nodes whose undo records were kept, in that order."""
 
     def keep_segment(self, segment: Segment) -> None:
         """Keep a segment; one that the budget can't hold is not kept."""
@@ -69,6 +76,12 @@ class KVStore:
     def keep_undo(self, node: int, undo: UndoRecord) -> None:
         """Keep the record that undoes a node's token."""
         self._put(("undo", node), undo, _nbytes(undo.records))
+        self._undoable.pop(node, None)
+        self._undoable[node] = None
+        if len(self._undoable) > MOST_UNDO:
+            oldest = next(iter(self._undoable))
+            del self._undoable[oldest]
+            self._drop(("undo", oldest))
 
     def segment(self, node: int) -> Segment | None:
         """The segment that ends at a node, None where it isn't kept."""
@@ -89,14 +102,17 @@ class KVStore:
         self._entries.move_to_end(("segment", segment.node))
 
     def _put(self, key: tuple[str, int], entry: Segment | UndoRecord, size: int) -> None:
-        if (old := self._entries.pop(key, None)) is not None:
-            self.nbytes -= old[1]
+        self._drop(key)
         if size > self.budget:
             return
         self._entries[key] = (entry, size)
         self.nbytes += size
         while self.nbytes > self.budget:
             self.nbytes -= self._entries.popitem(last=False)[1][1]
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        if (old := self._entries.pop(key, None)) is not None:
+            self.nbytes -= old[1]
 
 
 def _nbytes(snapshots: Sequence[Snapshot]) -> int:

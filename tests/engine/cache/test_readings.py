@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mlx_lm.models import cache as caches
 
+from engine.cache import moves
 from engine.cache.live import KV
 from engine.model.forward import Runner
 from engine.protocol import KVReading
@@ -104,6 +105,25 @@ def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: s
     assert (moved.kept, moved.restored, moved.recomputed) == (0, 0, 38)
     assert moved.note == why
     assert session.mover.store.nbytes == 0
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "mamba2"])
+def test_over_more_tokens_than_can_be_undone_it_recomputes(
+    zoo: Zoo, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "MOST_UNDO", 10)
+    session, _ = stepped(zoo, name, steps=20)
+    near = go_back(session, 10)
+    assert near.recomputed == 0
+    for _ in range(12):
+        session.step()
+    store = session.mover.store
+    assert len(store._undoable) == 10
+    assert store.nbytes == sum(size for _, size in store._entries.values())
+    far = go_back(session, 15)
+    assert far.recomputed > 0
+    session.step()
+    assert session.verify().largest_difference < 1e-4
 
 
 @pytest.mark.wide(1)
