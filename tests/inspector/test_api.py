@@ -315,8 +315,9 @@ def test_a_module_of_somebodys_own_in_the_way_is_told_in_a_line(tmp_path: Path, 
     (tmp_path / theirs).parent.mkdir(exist_ok=True)
     (tmp_path / theirs).write_text("")
     ask = "import mlx_inspector"
+    here = {**os.environ, "PYTHONPATH": str(Path(mlx_inspector.__file__).parent)}  # behind the directory
     done = subprocess.run(
-        [sys.executable, "-c", ask], capture_output=True, text=True, cwd=tmp_path, timeout=100
+        [sys.executable, "-c", ask], capture_output=True, text=True, cwd=tmp_path, env=here, timeout=100
     )
     if theirs == "inspector/x.py":  # a folder that is no package comes behind ours
         assert done.returncode == 0, done.stderr
