@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
-from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, SettingsError, StepError
+from engine.errors import COMPUTE_AGAIN, EngineError, PathError, PromptError, SettingsError, StepError
 from engine.protocol import Command, Distribution, Intervention, Message, Record
 from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
@@ -40,6 +40,7 @@ from inspector.display import quoted as quoted_printable
 from inspector.display import visible
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
 from inspector.version import program
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class _Line:
         self._began = time.monotonic()
 
     @property
-    def timeline(self) -> Any:
+    def timeline(self) -> Timeline:
         """What the records came to."""
         return self.client.timeline
 
@@ -509,8 +510,7 @@ class Branch:
     @property
     def finished(self) -> str | None:
         """Why its text has ended, as mlx_lm's finish reasons say it; None while it may go on."""
-        self.node  # noqa: B018  # a run that decides it may be under way
-        found = self._line.timeline.finished.get(self._node)
+        found = self._line.timeline.finished.get(self.node)
         return found.reason if found is not None and found.reason in STOPS else None
 
     def at(self, place: int | Step) -> Branch:
@@ -663,7 +663,12 @@ class Branch:
             recording = line(snapshot(own.timeline, own.settings, own.load, program()), node)
         made = web_page(recording)
         if path is not None:
-            Path(path).write_text(made, "utf-8")
+            try:
+                Path(path).write_text(made, "utf-8")
+            except OSError as error:
+                raise PathError(
+                    f"{path} can't be written: {error.strerror or error}.", "Name another file."
+                ) from error
         return made
 
     def _repr_html_(self) -> str:
@@ -827,7 +832,8 @@ class Session(Branch):
     @property
     def model(self) -> protocol.ModelFacts:
         """The facts about its model."""
-        facts: protocol.ModelFacts = self._line.timeline.facts
+        facts = self._line.timeline.facts
+        assert facts is not None, "there is no session before its model is loaded"
         return facts
 
     def set(self, **settings: Any) -> Session:
@@ -868,7 +874,7 @@ class Session(Branch):
         import subprocess
         import tempfile
 
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
             raise StepError(
                 "There is no terminal here to show the screen in.",
                 "Save the session, s.save('x.trace'), and open it in a terminal: inspector replay x.trace.",
@@ -914,7 +920,7 @@ def open(
     Raises:
         EngineError: The model can't be loaded, the prompt can't be held, or a setting is wrong.
     """
-    if Path(model).is_file():
+    if model != "pocket" and Path(model).is_file():
         if prompt is not None or messages is not None or settings:
             raise PromptError("A trace is opened as it is.", "Open its model for another prompt.")
         return _recorded(Path(model))
