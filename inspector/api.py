@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
@@ -264,6 +264,52 @@ def quoted(text: str) -> str:
     return quoted_printable(visible(text))
 
 
+# ---- in a notebook -----------------------------------------------------------------------------
+# Small, escaped, and with no colours but half-transparent grounds, so that it reads on light and dark pages.
+
+_SHOWN = 500
+"""Tokens of a text."""
+
+
+def _text(spans: Iterable[str]) -> str:
+    return f'<div style="font-family: monospace; white-space: pre-wrap">{"".join(spans)}</div>'
+
+
+def _span(text: str, told: str, share: float) -> str:
+    title = html.escape(told, quote=True).replace("\n", "&#10;")
+    return (
+        f'<span title="{title}" style="background: rgba(220, 90, 30, {share:.2f})">{html.escape(text)}</span>'
+    )
+
+
+def _cell(item: Item) -> str:
+    """One token, the more surprising the darker its ground; one of a prompt is pale."""
+    if not isinstance(item, protocol.Step):
+        return f'<span style="opacity: 0.6">{html.escape(item.text)}</span>'
+    told = "\n".join(f"{quoted(each.text)} {each.prob:.1%}" for each in _top(item.choice, 5))
+    return _span(item.text, told, min(0.6, 0.06 * item.surprisal_bits))
+
+
+class _Markup(str):
+    """A cell that is HTML already."""
+
+
+def _bar(share: float) -> _Markup:
+    return _Markup(
+        f'<span style="display: inline-block; width: {100 * share:.0f}px; height: 0.7em; '
+        f'background: rgba(60, 150, 120, 0.7)"></span> {share:.1%}'
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    def row(cells: Sequence[object], kind: str) -> str:
+        texts = (each if isinstance(each, _Markup) else html.escape(visible(str(each))) for each in cells)
+        inner = "".join(f'<{kind} style="text-align: left">{text}</{kind}>' for text in texts)
+        return f"<tr>{inner}</tr>"
+
+    return f"<table>{row(heads, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"
+
+
 # ---- what is handed out ------------------------------------------------------------------------
 
 
@@ -349,6 +395,11 @@ class Step:
         """
         return _top(self.record.choice, count)
 
+    def _repr_html_(self) -> str:
+        return _table(
+            ("token", "model", "id"), [(each.text, _bar(each.prob), each.id) for each in self.top(8)]
+        )
+
     def __repr__(self) -> str:
         return f"<Step {self.index} {quoted(self.text)} {self.prob:.1%} rank {self.rank}>"
 
@@ -381,6 +432,19 @@ class Sampler:
         """The most probable tokens by the model, best first."""
         return _top(self.record.next, count)
 
+    def _repr_html_(self) -> str:
+        columns, shown = self.record.columns, self.record.next.candidates[:8]
+        heads = ("token", "model", *(f"{each.name}: {each.kept:,} left" for each in columns), "sampler")
+        rows = [
+            (
+                each.text, _bar(each.prob),
+                *(f"{column.values[place]:.4g}" if column.values[place] is not None else "" for column in columns),
+                _bar(each.sampler_prob),
+            )
+            for place, each in enumerate(shown)
+        ]  # fmt: skip
+        return _table(heads, rows)
+
     def __repr__(self) -> str:
         stages = ", ".join(f"{name} leaves {kept:,}" for name, kept in self.stages.items())
         return f"<Sampler {stages or 'without stages'}; picked {self.picked}>"
@@ -407,8 +471,10 @@ class Attention:
     `record` has what the engine read (`engine.protocol.AttentionRead`).
     """
 
-    def __init__(self, record: protocol.AttentionRead) -> None:
+    def __init__(self, record: protocol.AttentionRead, texts: Sequence[str] = ()) -> None:
         self.record = record
+        self.texts = tuple(texts)
+        """Of the tokens of the path."""
 
     @property
     def check(self) -> dict[str, tuple[float, float]]:
@@ -436,6 +502,17 @@ class Attention:
         known = ", ".join(str(each.layer) for each in self.record.layers)
         raise StepError(f"Layer {layer} has no attention to show.", f"These have: {known or 'none'}.")
 
+    def _repr_html_(self) -> str:
+        """The path, the more of the attention a token has on average over all heads the darker its ground."""
+        rows = [
+            read.over(head, self.record.tokens) for read in self.record.layers for head in range(read.heads)
+        ]
+        if not rows:
+            return html.escape(repr(self))
+        means = [sum(weights) / len(rows) for weights in zip(*rows, strict=True)]
+        cells = zip(self.texts[-_SHOWN:], means[-_SHOWN:], strict=True)
+        return _text(_span(text, f"{share:.1%}", min(0.8, 2 * share)) for text, share in cells)
+
     def __repr__(self) -> str:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
 
@@ -456,6 +533,23 @@ class Comparison:
         """The sums of the logprobs of both since they parted."""
         left, right = self.compared.totals
         return left.logprob, right.logprob
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                name,
+                side.tokens,
+                f"{side.logprob:.2f}",
+                "".join(item.text for item in path[self.shared :][:_SHOWN]),
+            )
+            for name, side, path in zip(
+                ("left", "right"),
+                self.compared.totals,
+                (self.compared.left, self.compared.right),
+                strict=True,
+            )
+        ]
+        return _table(("", "tokens apart", "logprob", "text since they parted"), rows)
 
     def __repr__(self) -> str:
         left, right = self.logprobs
@@ -638,7 +732,7 @@ class Branch:
                 f"The attention of {read.facts.family} can't be shown: its check `{failed.name}` is off by "
                 f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
             )
-        return Attention(read)
+        return Attention(read, [item.text for item in self._path()])
 
     # ---- where it goes ----------------------------------------------------------------------
 
@@ -674,29 +768,11 @@ class Branch:
     def _repr_html_(self) -> str:
         """The last tokens as a notebook shows them, the more surprising the darker their ground."""
         items = self._path()
-        shown = [_cell(item) for item in items[-_SHOWN:]]
-        before = "… " if len(items) > _SHOWN else ""
-        return f'<div style="font-family: monospace; white-space: pre-wrap">{before}{"".join(shown)}</div>'
+        return _text(["… "] * (len(items) > _SHOWN) + [_cell(item) for item in items[-_SHOWN:]])
 
     def __repr__(self) -> str:
         text = self.text
         return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(text[-60:])}>"
-
-
-_SHOWN = 500
-"""Tokens in a notebook."""
-
-
-def _cell(item: Item) -> str:
-    """One token: escaped, and readable on light and dark grounds."""
-    text = html.escape(item.text)
-    if not isinstance(item, protocol.Step):
-        return f'<span style="opacity: 0.6">{text}</span>'
-    told = "&#10;".join(
-        html.escape(f"{quoted(each.text)} {each.prob:.1%}", quote=True) for each in _top(item.choice, 5)
-    )
-    ground = f"rgba(220, 90, 30, {min(0.6, 0.06 * item.surprisal_bits):.2f})"
-    return f'<span title="{told}" style="background: {ground}">{text}</span>'
 
 
 class Run(Branch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import html
 import json
 import os
 import random
@@ -20,7 +21,7 @@ import mlx_inspector
 from engine.errors import EngineError, LoadError, PromptError, SettingsError, StepError
 from inspector import api
 from inspector.cli.main import main
-from mlx_inspector import Session, Step, compare, open
+from mlx_inspector import Session, compare, open
 
 STORY = "Once upon a time"
 SAMPLED = {"temp": 0.8, "seed": 7}
@@ -299,12 +300,20 @@ def test_a_closed_session_says_so(story: Session) -> None:
             use()
 
 
-def test_a_notebook_gets_text_that_is_escaped(story: Session) -> None:
+def test_a_notebook_gets_what_is_escaped_and_whole(story: Session) -> None:
     story.take("<script>alert(1)</script>")
-    shown = story._repr_html_()
-    assert "<script" not in shown
-    assert "&lt;" in shown
-    assert isinstance(story.steps[0], Step)
+    other = story.at(2).take("</td><b>").run(3)
+    shown = [
+        story, other, story.steps[0], story.at(1).sampler(top_p=0.9, temp=0.7), story.at(3).attention(),
+        compare(story, other),
+    ]  # fmt: skip
+    for each in shown:
+        made = each._repr_html_()
+        inner = re.sub(r"</?(div|span|table|tr|th|td)( title=\"[^\"]*\")?( style=\"[^\"]*\")?>", "", made)
+        assert "<" not in inner, each
+        assert html.unescape(inner).strip()
+        assert len(made) < 100_000
+    assert "top-p" in shown[3]._repr_html_()
     assert "script" in repr(story)
 
 
