@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.cache.kinds import kind_of
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen, slotted
-from engine.inspection.inside.capture import before_and_cost, tolerance
+from engine.inspection.inside.capture import before_and_cost, tolerance, twice
 from engine.inspection.inside.interventions import (
     GROUND_RUNS,
     Ground,
@@ -510,8 +510,7 @@ def sweep_heads(
         if len(batch) > 1:
             errors.append(_error(at, batch, found))
             run += 1
-    # both are rounded: in bfloat16 the last unit of a logit alone may be 8e-3 of it
-    check = Check("single", max(errors), 2 * tolerance(session), f"{count} rows")
+    check = Check("single", max(errors), twice(session), f"{count} rows")
     yield HeadsSwept(
         node=node,
         token=target.token,
