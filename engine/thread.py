@@ -212,7 +212,7 @@ class EngineThread:
                 else:
                     del self._receivers[task]
                     if (gone := workers.pop(task, None)) is not None:
-                        gone.leave()
+                        gone.leave(last=not any(each.loaded for each in workers.values()))
         finally:
             first.close()
 

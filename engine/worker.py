@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection
 
 from engine import protocol
-from engine.context import EngineContext, Handler
+from engine.context import EngineContext, Handler, collect_all
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
@@ -110,18 +110,29 @@ class Worker:
             self._emit(unexpected(Prefill("", False), error))
             return False
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the session has a model."""
+        return self._context.loaded is not None
+
     def holds(self, settings: LoadSettings) -> Loaded | None:
         """The session's model, if it was loaded with these settings."""
         return self._context.loaded if self._context.asked == settings else None
 
-    def leave(self) -> None:
+    def leave(self, last: bool) -> None:
         """Let everything of the session go. What refers to each other is taken apart: the collector looks at nothing
-        that was frozen."""
+        that was frozen.
+
+        Args:
+            last: Whether no other session has a model: then what is left of this one's is collected.
+        """
         context = self._context
         context.forget(model=True)
         context.loaded = context.opened = None
         context.capabilities = ()
         self._handlers.clear()
+        if last:
+            collect_all()
 
     def close(self) -> None:
         """End what the capabilities have outside this process; called once, at the end."""

@@ -50,12 +50,12 @@ class SessionCommands(Capability):
             collect_all()
         self._loaded_any = True
         spread = context.spread(command.settings)
-        loaded = context.shared(command.settings) or load(
-            command.settings, context.emit, task.cancel, spread=spread
-        )
+        shared = context.shared(command.settings)
+        loaded = shared or load(command.settings, context.emit, task.cancel, spread=spread)
         opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
         context.loaded, context.opened, context.asked = loaded, opened, command.settings
-        set_aside()
+        if shared is None:  # else what a session left that was closed would stay, too
+            set_aside()
         context.emit(loaded.facts)
         if spread is not None:
             context.emit(spread.loaded())
