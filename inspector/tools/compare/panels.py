@@ -224,14 +224,15 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         self.reveal()
 
     def reveal(self) -> None:
-        """Bring the cursor into view, and the shared tokens before it where it is at the parting."""
+        """Bring the cursor into view: a line above it, as the parting, and one below where there is room for both."""
         rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
         if rows <= 0:
             return
-        if line - 1 < top:
-            self.scroll_to(y=max(0, line - 1), animate=False, immediate=True, force=True)
-        elif line >= top + rows - 1:
-            last = min(len(self.lines) - 1, line + 1)
+        above, below = int(rows > 1), int(rows > 2)
+        if line - above < top:
+            self.scroll_to(y=max(0, line - above), animate=False, immediate=True, force=True)
+        elif line + below >= top + rows:
+            last = min(len(self.lines) - 1, line + below)
             self.scroll_to(y=last - rows + 1, animate=False, immediate=True, force=True)
 
     def centre(self) -> None:
