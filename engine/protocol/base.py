@@ -102,7 +102,7 @@ class Failure(Record):
     expected: bool = True
     """False for a bug of the program itself: then `trace` holds the traceback."""
     trace: str = ""
-    error: str = field(default="", compare=False)
+    error: str = field(default="", compare=False, repr=False)
     """The class in `engine.errors` of what was wrong; empty for a bug."""
     lost_rank: int | None = None
     """The process that was lost of those that compute the model: this engine can't compute over ranks any more."""
