@@ -155,7 +155,7 @@ class EngineContext:
         self._waiting = waiting
         self.loaded: Loaded | None = None
         self.asked: LoadSettings | None = None
-        """What it was asked for by."""
+        """The settings with which a person asked for that model."""
         self.shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None
         """A model that another session of the thread has loaded with these settings, if one has."""
         self.opened: Session | None = None

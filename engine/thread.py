@@ -225,7 +225,7 @@ class EngineThread:
 
 
 class SessionBeside:
-    """A session beside the first in an engine's thread: takes commands as the thread itself does.
+    """A session beside the first in an engine's thread: it takes commands as the thread itself does.
 
     Args:
         thread: Runs the commands, one after another, whatever session they are for.

@@ -29,8 +29,8 @@ from engine.task import Stopped, never
 
 Vector = npt.NDArray[np.float64]
 MARK = 256.0
-"""What an expert returns in the place of its weight: what a mixture adds without the experts, such as a shared one, is
-small against it, and so is its rounding."""
+"""The number that an expert returns to have its weight read: the mixture's other parts, such as a shared expert, are
+small against it, and so is their rounding."""
 
 
 @slotted

@@ -61,9 +61,8 @@ class _Reader:
 
     def __init__(self, model: Any, observed: Observed) -> None:
         self._model, self._observed = model, observed
-        dtype = dtype_of(
-            model
-        )  # one token's products are sums in float32 where those of several rows are TF32, too
+        # one token's products are sums in float32 also where those of several rows are TF32
+        dtype = dtype_of(model)
         self._close, self._unit = CLOSE if dtype == "float32" else CLOSE_LESS, unit_of(getattr(mx, dtype))
         self._layers = decoder_layers(model)
         self._numbers = {id(layer): index for index, layer in enumerate(self._layers)}
@@ -340,9 +339,9 @@ class Seen:
     """Of its first call among those of all modules."""
     runs: int = 0
     given: mx.array | None = None
-    """What the first array among the arguments of its first call held then: some modules change one in place."""
+    """The numbers in the first array argument of its first call: some modules change that array later."""
     returned: mx.array | None = None
-    """What it returned then."""
+    """The numbers in the array that this call returned."""
     handed: mx.array | None = None
     """The array that was given, itself: another part may be given it, too, or may have returned it."""
     handed_on: mx.array | None = None

@@ -417,10 +417,8 @@ def _checks(
     """What must be so: nothing before the first difference, and all of it at the last layer's last position."""
     bound = 10 * tolerance(session)  # of a difference of two logits, not of the largest logit
     nothing = finite(np.abs(shares[:, :before]).max(initial=0.0))
-    if alike:
-        bound = (
-            0.0  # forwards of another number of tokens may have other last bits, those of as many have none
-        )
+    if alike:  # forwards of another number of tokens may have other last bits, those of as many have none
+        bound = 0.0
     same = Check("same", nothing, bound, "before the first difference")
     end = Check("restored", finite(abs(shares[-1, -1] - 1)), bound, "the last layer at the last position")
     return (same, end) if kind == "layer" else (same,)

@@ -76,7 +76,7 @@ def joined(
 def _sources(
     given: Vector, stream: Vector, before: Sequence[Ran], free: Sequence[Ran], unit: float
 ) -> tuple[str, ...]:
-    """What a part was given: the stream, what another part returned, or the sum of what several did.
+    """The sources of a part's input: the stream, another part's output, or the sum of several outputs.
 
     The first two are the same array. Equal numbers would not do: in bfloat16 a stream may equal its own norm to the
     last bit, or its sum with what a small part adds.
@@ -92,7 +92,7 @@ def _sources(
 
 
 def _factors(before: Vector, after: Vector, parts: Sequence[Ran], unit: float) -> tuple[float, ...] | None:
-    """What the outputs of parts are multiplied by before they are added; None where the sum is another one.
+    """The factors of the parts' outputs in the sum that the layer makes of them; None where the sum is another one.
 
     Each addition rounds a number that is no larger than the sum of all sizes, and so does each multiplication. The
     factors that fit best leave no more than the true ones, which leave these roundings.
