@@ -39,12 +39,15 @@ from inspector.api import (  # noqa: E402
     compare,
     open,
 )
+from inspector.plugins import ExportPlugin, PanelPlugin  # noqa: E402
 
 __all__ = [
     "Attention",
     "Branch",
     "Comparison",
     "EngineError",
+    "ExportPlugin",
+    "PanelPlugin",
     "Run",
     "Sampler",
     "Session",

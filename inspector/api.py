@@ -22,23 +22,32 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
 from engine.errors import COMPUTE_AGAIN, EngineError, PathError, PromptError, SettingsError, StepError
-from engine.protocol import Command, Distribution, Intervention, Message, Record
+from engine.protocol import Command, Intervention, Message, Record
 from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
-from inspector.display import quoted as quoted_printable
-from inspector.display import visible
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
+from inspector.state.passage import (
+    MOST_SHOWN,
+    Candidate,
+    Passage,
+    Step,
+    bar,
+    coloured,
+    span,
+    table,
+    top,
+)
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.version import program
@@ -51,6 +60,18 @@ if TYPE_CHECKING:
 
     from inspector.tools.compare.comparison import Comparison as Compared
 
+__all__ = [
+    "Attention",
+    "Branch",
+    "Comparison",
+    "Run",
+    "Sampler",
+    "Session",
+    "Step",
+    "WhatIf",
+    "compare",
+    "open",
+]
 Reply = TypeVar("Reply", bound=Record)
 ENDLESS = 10**9
 """Tokens of a completion: a run is bounded by its own number."""
@@ -259,151 +280,6 @@ def _error(failure: protocol.Failure) -> EngineError:
     return made
 
 
-def quoted(text: str) -> str:
-    """A text as it can be shown, whatever is in it."""
-    return quoted_printable(visible(text))
-
-
-# ---- in a notebook -----------------------------------------------------------------------------
-# Small, escaped, and with no colours but half-transparent grounds, so that it reads on light and dark pages.
-
-_SHOWN = 500
-"""Tokens of a text."""
-
-
-def _text(spans: Iterable[str]) -> str:
-    return f'<div style="font-family: monospace; white-space: pre-wrap">{"".join(spans)}</div>'
-
-
-def _span(text: str, told: str, share: float) -> str:
-    title = html.escape(told, quote=True).replace("\n", "&#10;")
-    return (
-        f'<span title="{title}" style="background: rgba(220, 90, 30, {share:.2f})">{html.escape(text)}</span>'
-    )
-
-
-def _cell(item: Item) -> str:
-    """One token, the more surprising the darker its ground; one of a prompt is pale."""
-    if not isinstance(item, protocol.Step):
-        return f'<span style="opacity: 0.6">{html.escape(item.text)}</span>'
-    told = "\n".join(f"{quoted(each.text)} {each.prob:.1%}" for each in _top(item.choice, 5))
-    return _span(item.text, told, min(0.6, 0.06 * item.surprisal_bits))
-
-
-class _Markup(str):
-    """A cell that is HTML already."""
-
-
-def _bar(share: float) -> _Markup:
-    return _Markup(
-        f'<span style="display: inline-block; width: {100 * share:.0f}px; height: 0.7em; '
-        f'background: rgba(60, 150, 120, 0.7)"></span> {share:.1%}'
-    )
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    def row(cells: Sequence[object], kind: str) -> str:
-        texts = (each if isinstance(each, _Markup) else html.escape(visible(str(each))) for each in cells)
-        inner = "".join(f'<{kind} style="text-align: left">{text}</{kind}>' for text in texts)
-        return f"<tr>{inner}</tr>"
-
-    return f"<table>{row(heads, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"
-
-
-# ---- what is handed out ------------------------------------------------------------------------
-
-
-class Candidate(NamedTuple):
-    """A token that could be next."""
-
-    text: str
-    prob: float
-    """By the model."""
-    id: int
-
-
-def _top(distribution: Distribution, count: int) -> list[Candidate]:
-    return [Candidate(each.text, each.prob, each.id) for each in distribution.candidates[:count]]
-
-
-class Step:
-    """A token that was taken, and what was known when it was.
-
-    `record` has all that the engine said of it (`engine.protocol.Step`).
-    """
-
-    __slots__ = ("record",)
-
-    def __init__(self, record: protocol.Step) -> None:
-        self.record = record
-
-    @property
-    def index(self) -> int:
-        """Its place in the completion, from 0."""
-        return self.record.index
-
-    @property
-    def text(self) -> str:
-        """The characters that it finished."""
-        return self.record.text
-
-    @property
-    def id(self) -> int:
-        """Its token id."""
-        return self.record.id
-
-    @property
-    def prob(self) -> float:
-        """The model's probability of it, 0 to 1, before the sampler."""
-        return self.record.prob
-
-    @property
-    def logprob(self) -> float:
-        """The natural logarithm of that."""
-        return self.record.logprob
-
-    @property
-    def rank(self) -> int:
-        """Its rank by the model, from 1."""
-        return self.record.rank
-
-    @property
-    def sampler_prob(self) -> float:
-        """The probability with which the sampler draws it."""
-        return self.record.sampler_prob
-
-    @property
-    def entropy_bits(self) -> float:
-        """The entropy of the model's distribution that it was taken from."""
-        return self.record.choice.entropy_bits
-
-    @property
-    def surprisal_bits(self) -> float:
-        """-log2 of `prob`."""
-        return self.record.surprisal_bits
-
-    @property
-    def ms(self) -> float:
-        """Milliseconds that the step took."""
-        return self.record.ms.total
-
-    def top(self, count: int = 5) -> list[Candidate]:
-        """The most probable tokens in its place, best first.
-
-        Args:
-            count: How many; as many as the setting `candidates` are known.
-        """
-        return _top(self.record.choice, count)
-
-    def _repr_html_(self) -> str:
-        return _table(
-            ("token", "model", "id"), [(each.text, _bar(each.prob), each.id) for each in self.top(8)]
-        )
-
-    def __repr__(self) -> str:
-        return f"<Step {self.index} {quoted(self.text)} {self.prob:.1%} rank {self.rank}>"
-
-
 class Sampler:
     """How the sampler comes to the next token at a place.
 
@@ -430,20 +306,20 @@ class Sampler:
 
     def top(self, count: int = 5) -> list[Candidate]:
         """The most probable tokens by the model, best first."""
-        return _top(self.record.next, count)
+        return top(self.record.next, count)
 
     def _repr_html_(self) -> str:
         columns, shown = self.record.columns, self.record.next.candidates[:8]
         heads = ("token", "model", *(f"{each.name}: {each.kept:,} left" for each in columns), "sampler")
         rows = [
             (
-                each.text, _bar(each.prob),
+                each.text, bar(each.prob),
                 *(f"{column.values[place]:.4g}" if column.values[place] is not None else "" for column in columns),
-                _bar(each.sampler_prob),
+                bar(each.sampler_prob),
             )
             for place, each in enumerate(shown)
         ]  # fmt: skip
-        return _table(heads, rows)
+        return table(heads, rows)
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{name} leaves {kept:,}" for name, kept in self.stages.items())
@@ -510,8 +386,8 @@ class Attention:
         if not rows:
             return html.escape(repr(self))
         means = [sum(weights) / len(rows) for weights in zip(*rows, strict=True)]
-        cells = zip(self.texts[-_SHOWN:], means[-_SHOWN:], strict=True)
-        return _text(_span(text, f"{share:.1%}", min(0.8, 2 * share)) for text, share in cells)
+        cells = zip(self.texts[-MOST_SHOWN:], means[-MOST_SHOWN:], strict=True)
+        return coloured(span(text, f"{share:.1%}", min(0.8, 2 * share)) for text, share in cells)
 
     def __repr__(self) -> str:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
@@ -540,7 +416,7 @@ class Comparison:
                 name,
                 side.tokens,
                 f"{side.logprob:.2f}",
-                "".join(item.text for item in path[self.shared :][:_SHOWN]),
+                "".join(item.text for item in path[self.shared :][:MOST_SHOWN]),
             )
             for name, side, path in zip(
                 ("left", "right"),
@@ -549,7 +425,7 @@ class Comparison:
                 strict=True,
             )
         ]
-        return _table(("", "tokens apart", "logprob", "text since they parted"), rows)
+        return table(("", "tokens apart", "logprob", "text since they parted"), rows)
 
     def __repr__(self) -> str:
         left, right = self.logprobs
@@ -559,13 +435,14 @@ class Comparison:
 # ---- branches ----------------------------------------------------------------------------------
 
 
-class Branch:
+class Branch(Passage):
     """A way through the tree of a session, from the prompt to a token: it is run on, looked into, and branched from.
 
     Nothing moves by making one: the engine goes there when something is done there.
     """
 
     def __init__(self, line: _Line, node: int) -> None:
+        super().__init__(())  # they are read from the tree
         self._line, self._node = line, node
 
     # ---- what is there ----------------------------------------------------------------------
@@ -580,26 +457,6 @@ class Branch:
         with self._line.arrived:
             path: list[Item] = self._line.timeline.tree.path(node)
             return path
-
-    @property
-    def steps(self) -> list[Step]:
-        """Its tokens that were taken, prompts and turns aside."""
-        return [Step(item) for item in self._path() if isinstance(item, protocol.Step)]
-
-    @property
-    def ids(self) -> list[int]:
-        """The ids of all its tokens, the prompt's first."""
-        return [item.id for item in self._path()]
-
-    @property
-    def text(self) -> str:
-        """The completion."""
-        return "".join(step.text for step in self.steps)
-
-    @property
-    def logprob(self) -> float:
-        """The sum of the logprobs of its steps."""
-        return sum(step.logprob for step in self.steps)
 
     @property
     def finished(self) -> str | None:
@@ -764,15 +621,6 @@ class Branch:
                     f"{path} can't be written: {error.strerror or error}.", "Name another file."
                 ) from error
         return made
-
-    def _repr_html_(self) -> str:
-        """The last tokens as a notebook shows them, the more surprising the darker their ground."""
-        items = self._path()
-        return _text(["… "] * (len(items) > _SHOWN) + [_cell(item) for item in items[-_SHOWN:]])
-
-    def __repr__(self) -> str:
-        text = self.text
-        return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(text[-60:])}>"
 
 
 class Run(Branch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,14 +26,15 @@ from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
 from engine.trace.schema import field_names
-from inspector import keys
+from inspector import keys, plugins
 from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
 from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import ControlFilter, TerminalDriver, TerminalGone
 from inspector.keys import key_for
-from inspector.main.ahead import ImportsAhead, packages_of
+from inspector.lessons.catalogue import listed
+from inspector.main.ahead import Garbage, ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import key_table
 from inspector.main.notices import notice
@@ -40,6 +42,7 @@ from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
+from inspector.plugins import PLUGIN, Plugin
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
@@ -94,6 +97,7 @@ class InspectorApp(App[int]):
         cached_text: The prompt that it was made from.
         notes: What to tell the person at the start about the flags: one sentence each.
         speculation: What speculative decoding begins with; None for its defaults.
+        with_plugins: Whether what other packages bring is looked for, once there is nothing else to do.
 
     Raises:
         EngineError: There is no such theme.
@@ -135,6 +139,7 @@ class InspectorApp(App[int]):
         cached_text: str = "",
         notes: Sequence[str] = (),
         speculation: SpeculationSettings | None = None,
+        with_plugins: bool = False,
     ) -> None:
         super().__init__()
         self._own_keys = self._read_keys(tools)
@@ -170,7 +175,10 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._ahead = ImportsAhead(packages_of(tools), (program, field_names))
+        first = (self._look_for_plugins,) if with_plugins else ()
+        self._ahead = ImportsAhead(packages_of(tools), (program, field_names), first)
+        self.garbage = Garbage()
+        """Freezes what stays, where whoever runs the application has the collector call it."""
         self.keys = KeysInOrder(self, self._hand_on)
         self._filter = ControlFilter()
         for each in self._filters:
@@ -180,8 +188,8 @@ class InspectorApp(App[int]):
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> OwnKeys:
         """Have the person's own keys hold, before anything is bound to a key or names one."""
-        places = list(key_table(tools).places)
-        own = own_keys.read(places)
+        places = list(key_table(tools).places())
+        own = own_keys.read(places, without=PLUGIN)  # those of plug-ins are read with them
         keys.use(
             own.keys,
             {id: usual for _, actions in places for id, usual in actions.items() if id not in keys.KEYS},
@@ -284,11 +292,7 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
-        if problems := [*map(visible, self._own_keys.problems)]:
-            most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
-            more = [f"{len(problems) - most} more: `inspector keys` tells all"]
-            text = "\n".join(problems if len(problems) <= most else problems[:most] + more)
-            self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
+        self._tell("Keys", self._own_keys.problems, "`inspector keys` tells all")
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._notes:
@@ -302,6 +306,20 @@ class InspectorApp(App[int]):
                 self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
+    def _tell(self, title: str, problems: Sequence[str], where: str = "") -> None:
+        """Tell of problems, a line each, as far as there is room.
+
+        Args:
+            title: Of the notice.
+            problems: Foreign texts may be in them.
+            where: Says where all of them are told.
+        """
+        if problems:
+            most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
+            more = [f"{len(problems) - most} more{where and f': {where}'}"] if len(problems) > most else []
+            text = "\n".join([*map(visible, problems[:most]), *more])
+            self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
+
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
         self.keys.look()
@@ -310,8 +328,9 @@ class InspectorApp(App[int]):
             self.playback.tick()
             if self.controller.connection is not None:
                 self.controller.connection.tick()
-            waits = self.inbox.waiting or self.keys.busy
-            self._ahead.tick(self.controller.resting and not waits)
+            idle = self.controller.resting and not (self.inbox.waiting or self.keys.busy)
+            self._ahead.tick(idle)
+            self.garbage.tick(idle and len(self.screen_stack) == 1)
 
     @property
     def _takes_records(self) -> bool:
@@ -330,6 +349,31 @@ class InspectorApp(App[int]):
         in_place = (timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)
         if told is not None and not in_place:
             self.announce(told.text, told.title, told.severity)
+
+    # ---- plug-ins ---------------------------------------------------------------------------
+
+    def _look_for_plugins(self) -> None:
+        """Have what other packages bring loaded, beside the screen."""
+
+        def load() -> None:
+            found = plugins.load_all(listed)
+            if found:
+                with suppress(RuntimeError):  # the program was left meanwhile
+                    self.call_from_thread(self._take_plugins, found)
+
+        threading.Thread(target=load, name="plug-ins", daemon=True).start()
+
+    def _take_plugins(self, found: Sequence[Plugin]) -> None:
+        """Add the panels of plug-ins, and name in one line each what is left out."""
+        from inspector.tools.plugins.tool import admit  # where there are plug-ins alone
+
+        admitted = admit(found, self.main.table)
+        for tool in admitted.tools:
+            self.main.add_tool(tool)
+        new = [each for each in admitted.problems if each not in self._own_keys.problems]
+        self._tell("Keys", new, "`inspector keys` tells all")
+        left_out = [each.sentence for each in admitted.plugins if each.problem]
+        self._tell("Plug-ins", left_out, "`inspector plugins` lists them")
 
     # ---- the stage of recordings ------------------------------------------------------------
 

@@ -82,6 +82,8 @@ def add_flags(made: Parser) -> None:
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
     no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
     session.add_argument("--no-save", action="store_true", help=no_save)
+    session.add_argument("--no-plugins", action="store_true",
+                         help="leave out what other packages bring (`inspector plugins`)")  # fmt: skip
     add_theme(session)
 
 
@@ -144,13 +146,14 @@ def run_screen(args: argparse.Namespace) -> int:
         theme=args.theme or "",
         notes=() if trace else request.notes,
         speculation=speculation_from(args),
+        with_plugins=not args.no_plugins,
     )
     return run_app(app)
 
 
 def _begins(args: argparse.Namespace) -> bool:
     """Whether a flag says how a session is to begin, so that none that is there already is shown."""
-    beside = {"connect", "token_file", "unencrypted", "theme", "no_save"}
+    beside = {"connect", "token_file", "unencrypted", "theme", "no_save", "no_plugins"}
     return any(
         value not in (None, False) and name not in beside and not name.startswith("break_")
         for name, value in vars(args).items()
@@ -277,6 +280,7 @@ def run_app(app: InspectorApp) -> int:
         signal.signal(number, lambda received, _: app.end_by(received))
     confinement.begin()  # from here on it is a person's keys that name files
     gc.freeze()  # what was imported stays: looking it through for garbage took 25 ms, just before the first paint
+    gc.callbacks.append(app.garbage)
     try:
         app.run()
     finally:

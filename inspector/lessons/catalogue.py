@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
 from engine.frozen import frozen
-from inspector import places
+from inspector import places, plugins
 from inspector.config.files import alone, write
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def of_recording(trace: Path) -> Listed | None:
 
 def is_name(name: str) -> bool:
     """Whether a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
-    return name.endswith(".md") or _shipped(name) is not None
+    return name.endswith(".md") or _called(name, shipped()) is not None
 
 
 def shipped() -> list[Listed]:
@@ -69,6 +69,16 @@ def shipped() -> list[Listed]:
 
     paths = (FOLDER / f"{id}.md" for id in ORDER)
     return [Listed(number, path, read(path)) for number, path in enumerate(paths, 1)]
+
+
+def all_lessons() -> list[Listed]:
+    """All lessons of the list: those that come with the program, then those of plug-ins that were loaded."""
+    from inspector.lessons.reading import read
+
+    own = shipped()
+    return own + [
+        Listed(number, path, read(path)) for number, path in enumerate(plugins.lessons(), len(own) + 1)
+    ]
 
 
 def listed(path: Path) -> Listed:
@@ -98,20 +108,23 @@ def find(name: str) -> Listed:
     Raises:
         EngineError: There is none.
     """
-    if (each := _shipped(name)) is not None:
+    if (each := _called(name, shipped())) is not None:
         return each
     path = typed(name)
     if path.suffix == ".md":
         return listed(path)
+    plugins.load_all(listed, (plugins.LESSONS,))
+    if (each := _called(name, all_lessons())) is not None:
+        return each
     raise EngineError(
         f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
     )
 
 
-def _shipped(name: str) -> Listed | None:
-    """The lesson that comes with the program and is called so, in capitals or not; None where none is."""
+def _called(name: str, among: Iterable[Listed]) -> Listed | None:
+    """The lesson that is called so, in capitals or not; None where none is."""
     wanted = " ".join(name.casefold().split())
-    names = ((each, (str(each.number), each.lesson.id, each.lesson.title.casefold())) for each in shipped())
+    names = ((each, (str(each.number), each.lesson.id, each.lesson.title.casefold())) for each in among)
     return next((each for each, own in names if wanted in own), None)
 
 

@@ -85,8 +85,9 @@ class Arrangement:
     """
 
     def __init__(self, panels: Sequence[PanelPlace]) -> None:
-        self.panels = tuple(panels)
-        self._places = {panel.id: panel.place for panel in panels}
+        self.panels: tuple[PanelPlace, ...] = ()
+        self._places: dict[str, Place] = {}
+        self.add(*panels)
         self.text = panels[0].id
         self.first = next(panel.id for panel in panels if panel.place is Place.UPPER)
         """The answer that a person begins with, and comes back to."""
@@ -108,6 +109,11 @@ class Arrangement:
     def label(self) -> str:
         """Label of the current panel."""
         return next(panel.label for panel in self.panels if panel.id == self.current)
+
+    def add(self, *panels: PanelPlace) -> None:
+        """Take in more panels."""
+        self.panels += panels
+        self._places |= {panel.id: panel.place for panel in panels}
 
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""

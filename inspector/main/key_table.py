@@ -60,13 +60,11 @@ def key_table(tools: Sequence[Tool]) -> KeyTable:
     return KeyTable((TRANSPORT, BRANCHING, LOOKING, SETTING_UP, *tools, SCREEN_TOOL))
 
 
-def panels_with(tools: Sequence[Tool]) -> tuple[PanelPlace, ...]:
-    """All panels of a main screen with some tools."""
-    own = [(tool, tool.panel) for tool in tools if tool.panel is not None]
-    return (
-        *PANELS,
-        *(PanelPlace(tool.id, panel.name, Place.ANSWER, panel.label, tool.opener) for tool, panel in own),
-    )
+def panels_of(tools: Sequence[Tool]) -> Iterator[PanelPlace]:
+    """The panels of some tools."""
+    for tool in tools:
+        if tool.panel is not None:
+            yield PanelPlace(tool.id, tool.panel.name, Place.ANSWER, tool.panel.label, tool.opener)
 
 
 class KeyTable:
@@ -80,18 +78,32 @@ class KeyTable:
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        self.tools = tools
-        self._holding = {
-            tab: [(tool.id, each) for tool in tools for each in tool.actions if each.holds(tab)]
-            for tab in TABS
-        }
+        self.tools: Sequence[Tool] = ()
+        self._holding: dict[str, list[tuple[str, Action]]] = {tab: [] for tab in TABS}
         """The actions that hold in a tab, by its key, each with the id of its tool."""
+        self._by_id: dict[str, tuple[Tool, Action]] = {}
+        self._by_key: dict[str, dict[str, Action]] = {}
+        self.views: Mapping[str, Sequence[Action]] = {}
+        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; what holds
+        everywhere comes last."""
+        self.add(*tools)
+
+    def add(self, *tools: Tool) -> None:
+        """Take in the actions of more tools.
+
+        Raises:
+            ValueError: Two claim one key, or one id; nothing is taken in then.
+        """
+        holding = {
+            tab: [*held, *((tool.id, each) for tool in tools for each in tool.actions if each.holds(tab))]
+            for tab, held in self._holding.items()
+        }
         for tab, name in TABS.items():
-            refuse_doubles(f"in the tab {name}", self._holding[tab])
-        self._by_id = {each.id: (tool, each) for tool in tools for each in tool.actions}
+            refuse_doubles(f"in the tab {name}", holding[tab])
+        self.tools, self._holding = (*self.tools, *tools), holding
+        self._by_id |= {each.id: (tool, each) for tool in tools for each in tool.actions}
         self._by_key = {
-            tab: {key: each for _, each in holding for key in each.names}
-            for tab, holding in self._holding.items()
+            tab: {key: each for _, each in held for key in each.names} for tab, held in holding.items()
         }
         order = {id: place for place, id in enumerate(KEYS)}
         every = sorted(
@@ -99,17 +111,18 @@ class KeyTable:
             # those of the tab alone come first
             key=lambda each: (not each.tabs, order.get(each.id, len(order))),
         )
-        self.views: Mapping[str, Sequence[Action]] = {
-            tab: [each for each in every if each.view and self._tab(each) == tab] for tab in TABS
-        }
-        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; what holds
-        everywhere comes last."""
+        self.views = {tab: [each for each in every if each.view and self._tab(each) == tab] for tab in TABS}
 
     def __getitem__(self, id: str) -> Action:
         return self._by_id[id][1]
 
     def __contains__(self, id: str) -> bool:
         return id in self._by_id
+
+    def holder(self, action: Action) -> Action | None:
+        """The action that has a key of one that is about to be added, in a tab of that; None where they are free."""
+        found = (self._by_key[tab].get(name) for tab in action.tabs or TABS for name in action.names)
+        return next((each for each in found if each is not None), None)
 
     def get(self, id: str, otherwise: Action) -> Action:
         """An action of the main screen's own; another one where there is none of the id."""
@@ -125,12 +138,16 @@ class KeyTable:
         """Those of the tools' contexts, screens and dialogs."""
         return (table for tool in self.tools for table in (*tool.contexts, *tool.owners))
 
-    @property
-    def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Places where actions hold together, as the end of a sentence, and their usual keys by their ids."""
-        yield "in every tab", {each.id: each.usual for each in self.actions if not each.tabs}
+    def places(self, more: Iterable[Action] = ()) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Places where actions hold together, as the end of a sentence, and their usual keys by their ids.
+
+        Args:
+            more: Actions of the main screen that are about to be added.
+        """
+        actions = (*self.actions, *more)
+        yield "in every tab", {each.id: each.usual for each in actions if not each.tabs}
         for tab, name in TABS.items():
-            yield f"in the tab {name}", {each.id: each.usual for each in self.actions if each.holds(tab)}
+            yield f"in the tab {name}", {each.id: each.usual for each in actions if each.holds(tab)}
         for table in self.tables:
             where = f"{table.title[0].lower()}{table.title[1:]}"
             yield where, {each.id: each.usual for each in table.actions if each.id}

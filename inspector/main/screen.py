@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -26,11 +26,12 @@ from inspector.main.arrangement import MINIMUM, Arrangement, Layout, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
+    PANELS,
     KeyTable,
     available,
     key_table,
     keys_markdown,
-    panels_with,
+    panels_of,
     refusal,
     screen_markdown,
 )
@@ -47,7 +48,7 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tabs import TabLines
-from inspector.main.tool import Tool, ToolActions, ToolMessage
+from inspector.main.tool import PanelSpec, Tool, ToolActions, ToolMessage
 from inspector.main.tool_screen import ToolScreen
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -90,7 +91,7 @@ class MainScreen(KeyedScreen[None]):
         super().__init__()
         self.controller = controller
         self.table = key_table(tools)
-        self.arrangement = Arrangement(panels_with(tools))
+        self.arrangement = Arrangement((*PANELS, *panels_of(tools)))
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
@@ -132,7 +133,7 @@ class MainScreen(KeyedScreen[None]):
             yield KVPanel(id="kv", classes="panel")
             yield TimingPanel(id="timing", classes="panel")
             yield LearnPanel(self.table, id="learn", classes="panel")
-            yield from self._tool_panels()
+            yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
         yield CaptionLine(id="caption")
         yield NarrationCard()
         yield StatusLine(id="status")
@@ -140,13 +141,21 @@ class MainScreen(KeyedScreen[None]):
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
-    def _tool_panels(self) -> Iterable[Widget]:
-        for tool in self.table.tools:
-            if tool.panel is not None:
-                widget = tool.panel.make()
-                widget.id = tool.id
-                widget.add_class("panel", update=False)
-                yield widget
+    def add_tool(self, tool: Tool) -> None:
+        """Take in a tool of a plug-in, once everything is there.
+
+        Raises:
+            ValueError: It claims a key, or an id, that another one has.
+        """
+        self.table.add(tool)
+        self.arrangement.add(*panels_of([tool]))
+        self.actions[tool.id] = tool.make(self.host)
+        if tool.panel is not None:
+            panel = _tool_panel(tool)
+            panel.display = False
+            self.query_one(PanelArea).mount(panel)
+        self._bindings = BindingsMap(self._bound())
+        self.changed()
 
     def _begin_classes(self) -> None:
         """Set the classes that the first layout would bring, each of which has the styles of all widgets computed."""
@@ -554,6 +563,14 @@ class MainScreen(KeyedScreen[None]):
         self.actions[message.tool].hear(message)
 
 
+def _tool_panel(tool: Tool) -> Widget:
+    """The widget of a tool's panel."""
+    widget = cast("PanelSpec", tool.panel).make()
+    widget.id = tool.id
+    widget.add_class("panel", update=False)
+    return widget
+
+
 # ---- what it does for its tools -----------------------------------------------------------------
 
 
@@ -577,9 +594,13 @@ class ScreenHost:
         self.playback = playback
         self.clipboard = Clipboard(screen)
         self._screen, self._table, self._layout = screen, table, layout
-        self.tools = table.tools
         self.room = PanelRoom(layout, self.answer)
         """Hides and sizes the panels."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """All tools, in the order of their keys."""
+        return self._table.tools
 
     @property
     def controller(self) -> Controller:

@@ -57,10 +57,15 @@ def run_learn(args: Namespace) -> int:
     Raises:
         EngineError: There is no such lesson, or no terminal.
     """
-    from inspector.lessons.catalogue import find, shipped
+    from inspector import plugins
+    from inspector.lessons.catalogue import all_lessons, find
+    from inspector.lessons.catalogue import listed as read
 
     if args.lesson is None:
-        for listed in shipped():
+        for plugin in plugins.load_all(read, (plugins.LESSONS,)):
+            if plugin.problem:
+                note(plugin.sentence)
+        for listed in all_lessons():
             own = listed.lesson
             print(f"{listed.number:>2}  {own.title:<24}{own.minutes:>3g} min  {own.about}")
         return OK

@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.files import free, replacing, typed
 from engine.settings import LoadSettings, Settings
 from inspector.cli import screen
-from inspector.cli.exit import OK, output
+from inspector.cli.exit import OK, note, output
 from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, add_theme, command_parser
 from inspector.keys import key_for
 
@@ -232,7 +232,9 @@ def export_parser() -> Parser:
     add("trace", metavar="FILE", nargs="?", help="a trace, or a name that `inspector sessions` lists; or a lesson by "
         "number, name or .md file, with its recording beside it; without one the demonstration")  # fmt: skip
     to = "what to write (default: what the end of OUT says)"
-    add("--to", type=format_name, choices=NAMES, metavar="FORMAT", help=f"{', '.join(NAMES)}: {to}")
+    add(
+        "--to", type=format_name, metavar="FORMAT", help=f"{', '.join(NAMES)}, or what a plug-in brings: {to}"
+    ).completer = lambda **_: NAMES  # type: ignore[attr-defined]
     out = "where; - is standard output (default: FILE's name in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
     node = "look at this node, or where this named branch begins, on a path through it"
@@ -289,7 +291,7 @@ def run_export(args: Namespace) -> int:
 
 
 def _session(args: Namespace, name: str, trace: Path) -> str:
-    from inspector.tools.export.documents import FORMATS
+    from inspector.tools.export.documents import formats
     from inspector.tools.export.recording import line, read
     from inspector.tools.exports import EXPORTS
 
@@ -301,7 +303,7 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
         from inspector.cli.picture import picture
 
         return picture(recording, args.size, args.light)
-    return FORMATS[name].make(recording)
+    return formats()[name].make(recording)
 
 
 def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
@@ -342,12 +344,25 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or format_name(given.suffix.lstrip(".") if given else "")
-    if name not in NAMES:
+    if name not in NAMES and name not in _by_plugins(name):
         what = f"The end of {given} names no format." if given else "What to write was not said."
-        raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
+        what = f"There is no format {name}." if args.to else what
+        raise EngineError(what, f"Add --to: {', '.join((*NAMES, *_by_plugins(name)))}.")
     if args.output == STDOUT:
         return name, None
     return name, given or typed(f"{stem(trace)}.{name}")
+
+
+def _by_plugins(name: str) -> list[str]:
+    """Names of what plug-ins can write; they are looked for where there is a name at all."""
+    from inspector import plugins
+    from inspector.lessons.catalogue import listed
+
+    if name and not list(plugins.exporters()):
+        for each in plugins.load_all(listed, (plugins.EXPORTERS,)):
+            if each.problem:
+                note(each.sentence)
+    return [name for name, _ in plugins.exporters()]
 
 
 def stem(trace: Path | None) -> str:

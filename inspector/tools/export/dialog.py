@@ -12,27 +12,40 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from engine.errors import PathError
+from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.tools.export.documents import FORMATS
+from inspector.tools.export.documents import formats
 from inspector.tools.export.tool import Wanted
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, Ticks
 
-EVIDENCE = tuple(format.name for format in FORMATS.values() if format.evidence)
-"""Kinds with what was looked at."""
 PICTURE = "svg"
 LESSON = "lesson"
 """The web page of a lesson, where its recording is on show."""
-NAMES = (*FORMATS, PICTURE, LESSON)
-"""What can be made: but for the last, the end of a file's name."""
-LABELS = (*(format.label for format in FORMATS.values()), "picture", "lesson's page")
-PURPOSES = (
-    *(format.purpose for format in FORMATS.values()),
-    "the screen as it stands, as SVG",
-    "the whole lesson as a page that asks, shows what was recorded, and needs no program",
-)
+
+
+@frozen
+class Kind:
+    """Something that can be made."""
+
+    name: str
+    """But for a lesson's page, the end of a file's name."""
+    label: str
+    purpose: str
+    evidence: bool = False
+    """Whether what was looked at goes along."""
+
+
+def kinds() -> list[Kind]:
+    """All that can be made, a lesson's page last."""
+    page = "the whole lesson as a page that asks, shows what was recorded, and needs no program"
+    return [
+        *(Kind(each.name, each.label, each.purpose, each.evidence) for each in formats().values()),
+        Kind(PICTURE, "picture", "the screen as it stands, as SVG"),
+        Kind(LESSON, "lesson's page", page),
+    ]
 
 
 class ExportDialog(Dialog[Wanted]):
@@ -68,22 +81,24 @@ class ExportDialog(Dialog[Wanted]):
     ) -> None:
         super().__init__()
         self._looked, self._without, self._nothing = looked, without, nothing
-        self._lesson, self._stem = lesson, stem
-        self._kind = name if lesson or name != LESSON else "html"
+        self._stem = stem
+        self._kinds = [each for each in kinds() if lesson or each.name != LESSON]
+        self._kind = next((each for each in self._kinds if each.name == name), self._kinds[0])
+        """The one that is chosen."""
         self._destination = Destination("Export")
 
     def body(self) -> Iterable[Widget]:
         yield Label("what", classes="field-label", markup=False)
-        labels = LABELS if self._lesson else LABELS[:-1]
-        yield Choice(labels, NAMES.index(self._kind), id="export-what")
-        yield Remark(PURPOSES[NAMES.index(self._kind)], id="export-purpose")
+        labels = [each.label for each in self._kinds]
+        yield Choice(labels, self._kinds.index(self._kind), id="export-what")
+        yield Remark(self._kind.purpose, id="export-purpose")
         unticked = (place for place, name in enumerate(self._looked) if name in self._without)
         with VerticalGroup(id="export-evidence") as group:
-            group.display = self._kind in EVIDENCE
+            group.display = self._kind.evidence
             yield Label("what was looked at", classes="field-label", markup=False)
             yield Ticks(self._looked, unticked, id="export-ticks") if self._looked else Remark(self._nothing)
         yield Label("file", classes="field-label", markup=False)
-        end = _end(self._kind)
+        end = _end(self._kind.name)
         yield SafeInput(f"{self._stem}.{end}", f"session.{end}", id="export-path")
         yield Remark(visible(directory_hint()), id="export-remark")
 
@@ -98,13 +113,13 @@ class ExportDialog(Dialog[Wanted]):
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
         """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
-        name = NAMES[message.choice.chosen]
-        self.query_one("#export-purpose", Remark).say(PURPOSES[message.choice.chosen])
-        self.query_one("#export-evidence").display = name in EVIDENCE
+        self._kind = self._kinds[message.choice.chosen]
+        self.query_one("#export-purpose", Remark).say(self._kind.purpose)
+        self.query_one("#export-evidence").display = self._kind.evidence
         field = self.query_one("#export-path", SafeInput)
         before, dot, end = field.value.rpartition(".")
-        if dot and end in NAMES:
-            field.value = f"{before}.{_end(name)}"
+        if dot and any(end == each.name for each in self._kinds):
+            field.value = f"{before}.{_end(self._kind.name)}"
 
     @on(Input.Changed, "#export-path")
     def _typed(self) -> None:
@@ -113,13 +128,12 @@ class ExportDialog(Dialog[Wanted]):
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
         typed = self.query_one("#export-path", SafeInput).value.strip()
-        name = NAMES[self.query_one("#export-what", Choice).chosen]
         try:
             path, force = self._destination.check(typed)
         except PathError as error:
             self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
         else:
-            self.dismiss(Wanted(name, path, force, frozenset(self._unticked())))
+            self.dismiss(Wanted(self._kind.name, path, force, frozenset(self._unticked())))
 
     @property
     def tick_word(self) -> str:

@@ -26,7 +26,7 @@ class Wanted:
     """The request for a document."""
 
     name: str
-    """One of `NAMES` of the dialog."""
+    """Of one of the dialog's kinds."""
     path: Path
     force: bool
     """Whether an existing file is to be replaced: the dialog warned of it."""
@@ -95,7 +95,7 @@ class ExportActions(ToolActions):
 
     def _make(self, wanted: Wanted) -> None:
         from inspector.tools.export.dialog import LESSON, PICTURE
-        from inspector.tools.export.documents import FORMATS, alone
+        from inspector.tools.export.documents import alone, formats
         from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
 
@@ -119,7 +119,7 @@ class ExportActions(ToolActions):
         recording = snapshot(self.timeline, setup.settings, setup.load, program())
         recording.parts = [part for part in parts if part.name not in wanted.without]
         self.host.answer(f"Writing {visible(str(wanted.path))}")
-        make = FORMATS[wanted.name].make
+        make = formats()[wanted.name].make
         self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._answer)
 
     def _answer(self, written: Written) -> None:

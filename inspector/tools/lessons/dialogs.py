@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, truncate_words, visible
-from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
+from inspector.lessons.catalogue import END, LessonProgress, Listed, all_lessons
 from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
@@ -46,7 +46,7 @@ class LessonsDialog(Dialog[Listed | str]):
     def on_mount(self) -> None:
         """Fill the list."""
         options = self.query_one(SafeOptionList)
-        self._results = [*([END] if self._under_way else []), *shipped()]
+        self._results = [*([END] if self._under_way else []), *all_lessons()]
         options.add_options(Option(self._line(each)) for each in self._results)
         options.highlighted = 0
         options.focus()

@@ -15,7 +15,7 @@ from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import key_for, names_of
-from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
+from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
@@ -343,7 +343,7 @@ class LessonActions(ToolActions):
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons, where no other session's are on show."""
-        for each in shipped():
+        for each in all_lessons():
             lesson = each.lesson
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
                            key_for("all_lessons"), f"lesson, lesson {each.number}, learn", "all_lessons",

@@ -15,7 +15,8 @@ from inspector.lessons.errors import LessonError
 from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.lesson import PANELS, SCREENS
 from inspector.lessons.reading import lesson as lesson_of
-from inspector.main.key_table import key_table, panels_with
+from inspector.main import key_table as tables
+from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 
 GOOD = """\
@@ -254,7 +255,7 @@ def test_a_seed_is_found_that_is_safe() -> None:
 
 def test_what_may_be_shown_is_on_the_screen() -> None:
     """The tables of names are those of the real registry."""
-    assert tuple(PANELS) == tuple(each.id for each in panels_with(TOOLS))
+    assert tuple(PANELS) == tuple(each.id for each in (*tables.PANELS, *tables.panels_of(TOOLS)))
     keys = {action.id for action in key_table(TOOLS).actions}
     assert set(SCREENS) <= keys
 

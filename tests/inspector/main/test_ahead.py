@@ -39,7 +39,7 @@ class Clock:
 
 def test_one_module_at_a_time_and_only_after_a_while_without_work(package: str) -> None:
     clock, called = Clock(), []
-    ahead = ImportsAhead([package], [lambda: called.append("a"), lambda: called.append("b")], clock)
+    ahead = ImportsAhead([package], [lambda: called.append("a"), lambda: called.append("b")], clock=clock)
 
     def come() -> set[str]:
         return {name for name in sys.modules if name.startswith(f"{package}.")}

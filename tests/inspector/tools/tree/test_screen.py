@@ -11,7 +11,7 @@ from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.arrangement import Arrangement, Layout
-from inspector.main.key_table import panels_with
+from inspector.main.key_table import PANELS, panels_of
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.state.beams import BeamHistory
 from inspector.tools.registry import TOOLS
@@ -44,7 +44,7 @@ async def forked(rig: Rig) -> list[int]:
 
 
 def test_the_tree_is_an_answer():
-    arrangement = Arrangement(panels_with(TOOLS))
+    arrangement = Arrangement((*PANELS, *panels_of(TOOLS)))
     arrangement.go("tree", Layout.GRID)
     assert arrangement.answer == "tree"
     below = {"kv", "timing"}

@@ -1,0 +1,218 @@
+"""Tokens in a row as programs, notebooks and plug-ins read them: a passage, its steps, and their HTML in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from engine.protocol import Distribution
+from engine.protocol import Step as StepRecord
+from inspector import display
+from inspector.state.session_tree import Item
+
+
+def quoted(text: str) -> str:
+    """A text as it can be shown, whatever is in it."""
+    return display.quoted(display.visible(text))
+
+
+# ---- in a notebook -----------------------------------------------------------------------------
+# Small, escaped, and with no colours but half-transparent grounds, so that it reads on light and dark pages.
+
+MOST_SHOWN = 500
+"""Tokens of a text."""
+
+
+def coloured(spans: Iterable[str]) -> str:
+    """A text of spans of HTML, with its own blanks and line breaks."""
+    return f'<div style="font-family: monospace; white-space: pre-wrap">{"".join(spans)}</div>'
+
+
+def span(text: str, told: str, share: float) -> str:
+    """A piece of text.
+
+    Args:
+        text: As it is; it is escaped here.
+        told: Shown under the mouse.
+        share: Of its ground's colour, 0 to 1.
+    """
+    title = html.escape(told, quote=True).replace("\n", "&#10;")
+    return (
+        f'<span title="{title}" style="background: rgba(220, 90, 30, {share:.2f})">{html.escape(text)}</span>'
+    )
+
+
+def _cell(item: Item) -> str:
+    """One token, the more surprising the darker its ground; one of a prompt is pale."""
+    if not isinstance(item, StepRecord):
+        return f'<span style="opacity: 0.6">{html.escape(item.text)}</span>'
+    told = "\n".join(f"{quoted(each.text)} {each.prob:.1%}" for each in top(item.choice, 5))
+    return span(item.text, told, min(0.6, 0.06 * item.surprisal_bits))
+
+
+class Markup(str):
+    """A cell that is HTML already."""
+
+
+def bar(share: float) -> Markup:
+    """A share of 1 as a bar and a percentage."""
+    return Markup(
+        f'<span style="display: inline-block; width: {100 * share:.0f}px; height: 0.7em; '
+        f'background: rgba(60, 150, 120, 0.7)"></span> {share:.1%}'
+    )
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; its cells are escaped, but for `Markup`."""
+
+    def row(cells: Sequence[object], kind: str) -> str:
+        texts = (
+            each if isinstance(each, Markup) else html.escape(display.visible(str(each))) for each in cells
+        )
+        inner = "".join(f'<{kind} style="text-align: left">{text}</{kind}>' for text in texts)
+        return f"<tr>{inner}</tr>"
+
+    return f"<table>{row(heads, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"
+
+
+# ---- tokens in a row ---------------------------------------------------------------------------
+
+
+class Candidate(NamedTuple):
+    """A token that could be next."""
+
+    text: str
+    prob: float
+    """By the model."""
+    id: int
+
+
+def top(distribution: Distribution, count: int) -> list[Candidate]:
+    """The first candidates of a distribution."""
+    return [Candidate(each.text, each.prob, each.id) for each in distribution.candidates[:count]]
+
+
+class Step:
+    """A token that was taken, and what was known when it was.
+
+    `record` has all that the engine said of it (`engine.protocol.Step`).
+    """
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: StepRecord) -> None:
+        self.record = record
+
+    @property
+    def index(self) -> int:
+        """Its place in the completion, from 0."""
+        return self.record.index
+
+    @property
+    def text(self) -> str:
+        """The characters that it finished."""
+        return self.record.text
+
+    @property
+    def id(self) -> int:
+        """Its token id."""
+        return self.record.id
+
+    @property
+    def prob(self) -> float:
+        """The model's probability of it, 0 to 1, before the sampler."""
+        return self.record.prob
+
+    @property
+    def logprob(self) -> float:
+        """The natural logarithm of that."""
+        return self.record.logprob
+
+    @property
+    def rank(self) -> int:
+        """Its rank by the model, from 1."""
+        return self.record.rank
+
+    @property
+    def sampler_prob(self) -> float:
+        """The probability with which the sampler draws it."""
+        return self.record.sampler_prob
+
+    @property
+    def entropy_bits(self) -> float:
+        """The entropy of the model's distribution that it was taken from."""
+        return self.record.choice.entropy_bits
+
+    @property
+    def surprisal_bits(self) -> float:
+        """-log2 of `prob`."""
+        return self.record.surprisal_bits
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds that the step took."""
+        return self.record.ms.total
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and other.record is self.record
+
+    def __hash__(self) -> int:
+        return hash(self.record.node)
+
+    def top(self, count: int = 5) -> list[Candidate]:
+        """The most probable tokens in its place, best first.
+
+        Args:
+            count: How many; as many as the setting `candidates` are known.
+        """
+        return top(self.record.choice, count)
+
+    def _repr_html_(self) -> str:
+        return table(("token", "model", "id"), [(each.text, bar(each.prob), each.id) for each in self.top(8)])
+
+    def __repr__(self) -> str:
+        return f"<Step {self.index} {quoted(self.text)} {self.prob:.1%} rank {self.rank}>"
+
+
+class Passage:
+    """Tokens in a row: those of a prompt, and those that were taken.
+
+    Args:
+        items: All of them.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+
+    def _path(self) -> Sequence[Item]:
+        return self._items
+
+    @property
+    def steps(self) -> list[Step]:
+        """Its tokens that were taken, prompts and turns aside."""
+        return [Step(item) for item in self._path() if isinstance(item, StepRecord)]
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of all its tokens, the prompt's first."""
+        return [item.id for item in self._path()]
+
+    @property
+    def text(self) -> str:
+        """The completion."""
+        return "".join(step.text for step in self.steps)
+
+    @property
+    def logprob(self) -> float:
+        """The sum of the logprobs of its steps."""
+        return sum(step.logprob for step in self.steps)
+
+    def _repr_html_(self) -> str:
+        """The last tokens as a notebook shows them, the more surprising the darker their ground."""
+        items = self._path()
+        return coloured(["… "] * (len(items) > MOST_SHOWN) + [_cell(item) for item in items[-MOST_SHOWN:]])
+
+    def __repr__(self) -> str:
+        text = self.text
+        return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(text[-60:])}>"

@@ -1,0 +1,1 @@
+"""Panels of plug-ins as tools."""

@@ -1,0 +1,207 @@
+"""The panel of a plug-in as a tool: its key, and the widget of ours in which the plug-in's function draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.content import Content
+from textual.message import Message
+
+from inspector import keys
+from inspector.config import own_keys
+from inspector.display import visible
+from inspector.keys import TABS
+from inspector.main.key_table import KeyTable
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.plugins import DRAW_SECONDS, PLUGIN, Drawing, PanelPlugin, Plugin, Shown
+from inspector.state.timeline import Timeline
+from inspector.widgets.actions import Action
+from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.inks import panel_css
+
+NO_STYLE = Style()
+
+
+def rows_of(made: object, width: int, height: int) -> list[Row]:
+    """What a plug-in drew, as rows of a panel: nothing in it is obeyed, and what has no room is left out.
+
+    Args:
+        made: Its text.
+        width: Cells of a row.
+        height: Rows.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if not isinstance(made, str | Text):
+        raise TypeError(f"draw returned {type(made).__name__}, no str or rich.text.Text")
+    text = Text(made[: 8 * width * height]) if isinstance(made, str) else made
+    rows: list[Row] = []
+    console = Console(width=width, file=None, force_terminal=False)
+    for line in text.split("\n")[:height]:
+        cut = line[: 4 * width]
+        cut.end = ""
+        pieces = (each for each in cut.render(console) if each.text)
+        rows.append([Segment(visible(each.text), _ink(each.style)) for each in pieces])
+    return rows
+
+
+def _ink(style: Style | None) -> Style:
+    """A style's colours and attributes, without its links and actions."""
+    return style.without_color + Style(color=style.color, bgcolor=style.bgcolor) if style else NO_STYLE
+
+
+class PluginPanel(Canvas, can_focus=True):
+    """Shows what the function of a plug-in drew last.
+
+    Args:
+        plugin: Whose panel.
+        failed: Called with the reason, once it is switched off.
+    """
+
+    DEFAULT_CSS = panel_css("PluginPanel")
+
+    class Drawn(Message):
+        """There is something else to show."""
+
+    def __init__(self, plugin: PanelPlugin, failed: Callable[[str], None]) -> None:
+        super().__init__()
+        self._plugin, self._failed = plugin, failed
+        self._drawing = Drawing(plugin, self._take)
+        self._rows: list[Row] = []
+        self._asked: object = None
+        """What was drawn last, or is being drawn."""
+        self._told = False
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        """The branch, the place in it, and the model."""
+        return timeline.tip, timeline.slot, len(timeline.items), timeline.facts
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        """What was drawn last; what is to be seen now is drawn meanwhile."""
+        self.title(Content(self._plugin.title))
+        if self._drawing.problem:
+            texts = (
+                ("This plug-in is switched off:", self.ink("muted")),
+                (self._drawing.problem, self.ink("bad")),
+            )
+            return centred(texts, width, height)
+        timeline = self.timeline
+        asked = (self.reads(timeline), width, height) if timeline is not None else None
+        if timeline is not None and asked != self._asked:
+            self._asked = asked
+            model = timeline.facts.name if timeline.facts is not None else ""
+            self._drawing.ask(Shown(tuple(timeline.items), timeline.slot, model), width, height)
+            self.set_timer(DRAW_SECONDS + 0.1, self._look)
+        return self._rows[:height]
+
+    def _take(self, made: object) -> None:
+        """Take in what was drawn; called in the plug-in's thread."""
+        if not self._drawing.problem:
+            self._rows = rows_of(made, max(1, self.size.width), max(1, self.size.height))
+        self.post_message(self.Drawn())
+
+    def on_plugin_panel_drawn(self) -> None:
+        """Show it."""
+        self._look()
+
+    def _look(self) -> None:
+        self._drawing.look()
+        if self._drawing.problem and not self._told:
+            self._told = True
+            self._failed(self._drawing.problem)
+        self.redraw()
+
+
+def tool_of(plugin: Plugin, value: PanelPlugin) -> Tool:
+    """The tool of a plug-in's panel.
+
+    Args:
+        plugin: Its entry point.
+        value: What that names.
+    """
+    id = f"plugin-{plugin.name}"
+
+    class PluginActions(ToolActions):
+        """Shows the panel."""
+
+        def __init__(self, host: Host) -> None:
+            super().__init__(host)
+            self.panel = PluginPanel(value, self._failed)
+
+        def open(self) -> None:
+            """Show the panel, or go back where it is on show."""
+            arrangement = self.host.arrangement
+            if arrangement.answer == id and arrangement.current == id:
+                arrangement.close()
+                self.host.answer()
+            else:
+                self.host.go_to(id)
+
+        def show(self) -> None:
+            """Show what the timeline has come to."""
+            if id in self.host.shown:
+                self.panel.show(self.timeline)
+
+        def _failed(self, problem: str) -> None:
+            self.host.announce(problem, f"Plug-in {plugin.name} is switched off", "error")
+
+    return Tool(
+        id, value.title, PluginActions,
+        actions=(
+            Action(f"{PLUGIN}{plugin.name}", value.title, value.help or f"Show {value.title}.", PluginActions.open,
+                   looks=True, synonyms="plug-in, plugin", view=value.title.lower(), keys=value.key, tab=value.tab),
+        ),
+    )  # fmt: skip
+
+
+class Admitted(NamedTuple):
+    """What came of plug-ins."""
+
+    plugins: list[Plugin]
+    """All of them: those that are left out with the reason."""
+    tools: list[Tool]
+    """Those of their panels; their keys hold from now on, once they are added."""
+    problems: tuple[str, ...]
+    """What is wrong in the person's own keys, once those of plug-ins are known."""
+
+
+def admit(found: Sequence[Plugin], table: KeyTable) -> Admitted:
+    """Make tools of panels, but of those whose key another action has.
+
+    Args:
+        found: All plug-ins.
+        table: The keys that there are.
+    """
+    made = {each.name: tool_of(each, each.value) for each in found if isinstance(each.value, PanelPlugin)}
+    actions = [tool.actions[0] for tool in made.values()]
+    own = own_keys.read(list(table.places(actions)))
+    keys.use(own.keys, {each.id: each.usual for each in actions})
+    taken: dict[tuple[str, str], Action] = {}
+    plugins: list[Plugin] = []
+    for plugin in found:
+        if isinstance(plugin.value, PanelPlugin):
+            action = made[plugin.name].actions[0]
+            places = [(action.tab, name) for name in action.names]
+            holder = table.holder(action) or next((taken[each] for each in places if each in taken), None)
+            if holder is not None:
+                del made[plugin.name]
+                plugins.append(replace(plugin, value=None, problem=_key_taken(action, holder)))
+                continue
+            taken |= dict.fromkeys(places, action)
+        plugins.append(plugin)
+    return Admitted(plugins, list(made.values()), own.problems)
+
+
+def _key_taken(action: Action, holder: Action) -> str:
+    """Why a panel is left out whose key another action has."""
+    return (
+        f"its key {action.shown} is that of {holder.label} in the tab {TABS[action.tab]}; another one can be given in "
+        f'keys.toml: "{action.id}" = "f2"'
+    )
