@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
 from engine.errors import COMPUTE_AGAIN, EngineError, PathError, PromptError, SettingsError, StepError
+from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Record
 from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
@@ -68,6 +69,7 @@ __all__ = [
     "Sampler",
     "Session",
     "Step",
+    "Tree",
     "WhatIf",
     "compare",
     "open",
@@ -623,6 +625,76 @@ class Branch(Passage):
         return made
 
 
+class Tree(list[Branch]):
+    """The branches of a session, each from the prompt to its end."""
+
+    def _repr_html_(self) -> str:
+        """A row for each: where it leaves those before it, and its text from there on."""
+        met: set[int] = set()
+        rows: list[tuple[object, ...]] = []
+        for branch in self:
+            items = branch._path()
+            own = [item for item in items if item.node not in met]
+            met.update(item.node for item in own)
+            first = next((item for item in own if isinstance(item, protocol.Step)), None)
+            text = "".join(item.text for item in own if isinstance(item, protocol.Step))
+            begins = first.index if first is not None else ""
+            rows.append((begins, len(branch.steps), f"{branch.logprob:.2f}", text[:MOST_SHOWN]))
+        return table(("from step", "tokens", "logprob", "text from there on"), rows)
+
+    def __repr__(self) -> str:
+        return f"<Tree of {len(self)} branches>"
+
+
+class _Progress:
+    """A line that says how far a run is: in a notebook, or else on the terminal, if standard error is one.
+
+    Args:
+        total: Tokens that the run takes at most.
+    """
+
+    OFTEN = 0.1
+    """Seconds between two changes of it."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._began = self._told = time.monotonic()
+        shell = sys.modules.get("IPython")  # where it isn't imported there is no notebook
+        self._display: Any = None
+        if shell is not None and shell.get_ipython() is not None:
+            self._display = shell.display.display(self._html, display_id=True)
+
+    @property
+    def _text(self) -> str:
+        seconds = max(1e-9, time.monotonic() - self._began)
+        return f"{self._done:,} of {self._total:,} tokens, {self._done / seconds:.0f} a second"
+
+    @property
+    def _html(self) -> Any:
+        bar = f'<progress value="{self._done}" max="{self._total}"></progress> {self._text}'
+        return sys.modules["IPython"].display.HTML(bar)
+
+    def tell(self, done: int) -> None:
+        """Say that so many tokens are there."""
+        self._done = done
+        if time.monotonic() - self._told >= self.OFTEN:
+            self._show()
+
+    def _show(self, end: str = "") -> None:
+        self._told = time.monotonic()
+        if self._display is not None:
+            self._display.update(self._html)
+        elif sys.stderr is not None and sys.stderr.isatty():
+            sys.stderr.write(f"\r{self._text}\x1b[K{end}")
+            sys.stderr.flush()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._show("\n")
+
+
 class Run(Branch):
     """A run: the branch that ends where it ends, which hands its steps out as they come.
 
@@ -637,10 +709,11 @@ class Run(Branch):
         self._owner = owner
         self._request: Request[Any] | None = None
         self._came: list[protocol.Step] = []
+        self._count = 0
 
     def begin(self, count: int) -> None:
         """Have the engine run."""
-        line = self._line
+        line, self._count = self._line, count
         self._request = line.send(protocol.Run(until=Breakpoints(tokens=count)), self._take)
         line.pending = self
 
@@ -654,12 +727,19 @@ class Run(Branch):
         self.wait()
         return self._node
 
-    def wait(self) -> Run:
+    def wait(self, progress: bool = False) -> Run:
         """Wait for the end of the run.
+
+        Args:
+            progress: Whether to show how far it is, in a notebook or on the terminal.
 
         Raises:
             EngineError: It failed.
         """
+        if progress:
+            with _Progress(self._count) as shown:
+                for step in self:
+                    shown.tell(step.index - self._came[0].index + 1)
         with self._line.lock:
             if self._request is not None and self._line.pending is self:
                 try:
@@ -749,6 +829,17 @@ class Session(Branch):
         self._node = node
 
     @property
+    def tree(self) -> Tree:
+        """All branches that were made, each to its end, the oldest first."""
+        with self._line.lock:
+            self._line.settle()
+        with self._line.arrived:
+            children = self._line.timeline.tree.children
+            nodes = {node for own in children.values() for node in own}
+            ends = sorted(node for node in nodes if not children.get(node))
+        return Tree(Branch(self._line, node) for node in ends)
+
+    @property
     def settings(self) -> Settings:
         """Of the sampler, in force."""
         return self._line.settings
@@ -805,7 +896,8 @@ class Session(Branch):
             )
         with tempfile.TemporaryDirectory() as directory:
             path = self.save(Path(directory) / "session.trace")
-            subprocess.run([sys.executable, "-m", "inspector", "replay", str(path)], check=False)
+            begin = "from inspector.__main__ import main; sys.exit(main())"
+            subprocess.run([*python_command(begin), "replay", str(path)], check=False)
 
     def close(self) -> None:
         """Stop what is under way, and let the tree go; closing again does nothing."""

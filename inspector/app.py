@@ -358,13 +358,14 @@ class InspectorApp(App[int]):
         def load() -> None:
             found = plugins.load_all(listed)
             if found:
-                with suppress(RuntimeError):  # the program was left meanwhile
-                    self.call_from_thread(self._take_plugins, found)
+                self.call_later(self._take_plugins, found)
 
         threading.Thread(target=load, name="plug-ins", daemon=True).start()
 
     def _take_plugins(self, found: Sequence[Plugin]) -> None:
         """Add the panels of plug-ins, and name in one line each what is left out."""
+        if not self._takes_records:
+            return
         from inspector.tools.plugins.tool import admit  # where there are plug-ins alone
 
         admitted = admit(found, self.main.table)

@@ -284,6 +284,7 @@ def run_app(app: InspectorApp) -> int:
     try:
         app.run()
     finally:
+        gc.callbacks.remove(app.garbage)
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
     if app.saved is not None:

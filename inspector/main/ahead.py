@@ -103,11 +103,14 @@ class Garbage:
     while none is open.
     """
 
-    NOTICEABLE = 0.03
-    """Seconds; some 60,000 objects."""
+    NOTICEABLE, MANY = 0.03, 50_000
+    """Seconds of a collection, and objects that stay: so many take as long. What mostly ends is not frozen."""
+    QUIET = 0.2
+    """Seconds for which nothing must be open: a screen is gone some time after it was left."""
 
     def __init__(self) -> None:
         self._began = 0.0
+        self._idle_since: float | None = None
         self._noticeable = False
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
@@ -125,7 +128,12 @@ class Garbage:
         Args:
             idle: Whether nobody waits, and nothing is open but the main screen.
         """
-        if idle and self._noticeable:
+        if not (idle and self._noticeable):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time.perf_counter()
+        elif time.perf_counter() - self._idle_since >= self.QUIET:
             gc.collect()
-            gc.freeze()
+            if len(gc.get_objects()) >= self.MANY:
+                gc.freeze()
             self._noticeable = False

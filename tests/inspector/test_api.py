@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import html
+import io
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -338,7 +340,9 @@ def test_a_module_of_somebodys_own_in_the_way_is_told_in_a_line(tmp_path: Path, 
     assert str(tmp_path) in last
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", Path("inspector/help/python.md").read_text("utf-8"), re.DOTALL)
+PAGE = Path("inspector/help/python.md").read_text("utf-8")
+EXAMPLES = [each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "Plugin" not in each]
+"""That of a plug-in is a file of its own (tests/inspector/test_plugins.py)."""
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
@@ -348,3 +352,55 @@ def test_the_examples_of_the_help_run(
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "example", "exec"), {})
     assert capsys.readouterr().out.strip()
+
+
+def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:
+    story.run(12).wait()
+    other = story.at(5).take(" zebra").run(4)
+    first, second = story.tree
+    assert (first.ids, second.ids) == (story.at(0).run(12).ids, other.ids)
+    rows = story.tree._repr_html_()
+    assert rows.count("<tr>") == 3
+    assert "zebra" in rows
+
+
+def test_a_run_says_how_far_it_is(story: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            told.append(text)
+            return len(text)
+
+    with patch.object(sys, "stderr", Terminal()):
+        run = story.run(30).wait(progress=True)
+    assert len(run) == 30
+    assert told[-1].startswith("\r30 of 30 tokens, ")
+    assert told[-1].endswith("\n")
+    story.run(3).wait(progress=True)  # a file: nothing is written into it
+    assert capsys.readouterr().err == ""
+
+
+def test_the_screen_of_a_session_is_the_program_of_this_process(
+    story: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever modules of somebody's own stand in the directory by then."""
+    (tmp_path / "inspector").mkdir()
+    (tmp_path / "inspector" / "__init__.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def run(command: list[str], **rest: object) -> None:
+        done.append(real([*command[:-2], "--version"], capture_output=True, text=True, timeout=60))
+
+    real = subprocess.run
+    story.run(2).wait()
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
+    with patch.object(subprocess, "run", run):
+        story.screen()
+    assert (done[0].returncode, done[0].stderr) == (0, "")
+    assert done[0].stdout.startswith("inspector ")

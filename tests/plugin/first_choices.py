@@ -6,13 +6,13 @@ from mlx_inspector import ExportPlugin, PanelPlugin
 
 
 def draw(shown, width, height):
-    """A line for each run of first choices, the last ones in sight."""
-    runs, run = [], 0
+    """A line for each token that was another choice, the last ones in sight."""
+    others, run = [], 0
     for step in shown.steps:
         run = run + 1 if step.rank == 1 else 0
-        runs += [] if run else [step]
-    text = Text(f"now {run} in a row; {len(runs)} of {len(shown.steps)} were other choices\n\n")
-    for step in runs[-(height - 2) :]:
+        others += [] if run else [step]
+    text = Text(f"now {run} in a row; {len(others)} of {len(shown.steps)} were other choices\n\n")
+    for step in others[-max(1, height - 2) :]:
         text.append(f"{step.index + 1:>5}  ", "dim")
         text.append(f"{step.text!r:14}", "bold reverse" if shown.selected == step else "bold")
         text.append(f"  rank {step.rank}, {step.prob:.1%}\n")

@@ -27,7 +27,7 @@ LESSON = "lesson"
 
 
 @frozen
-class Kind:
+class Exportable:
     """Something that can be made."""
 
     name: str
@@ -38,13 +38,13 @@ class Kind:
     """Whether what was looked at goes along."""
 
 
-def kinds() -> list[Kind]:
+def kinds() -> list[Exportable]:
     """All that can be made, a lesson's page last."""
     page = "the whole lesson as a page that asks, shows what was recorded, and needs no program"
     return [
-        *(Kind(each.name, each.label, each.purpose, each.evidence) for each in formats().values()),
-        Kind(PICTURE, "picture", "the screen as it stands, as SVG"),
-        Kind(LESSON, "lesson's page", page),
+        *(Exportable(each.name, each.label, each.purpose, each.evidence) for each in formats().values()),
+        Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
+        Exportable(LESSON, "lesson's page", page),
     ]
 
 

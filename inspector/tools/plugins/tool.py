@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from inspector.config import own_keys
 from inspector.display import visible
 from inspector.keys import TABS
 from inspector.main.key_table import KeyTable
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import PanelSpec, Tool, ToolActions
 from inspector.plugins import DRAW_SECONDS, PLUGIN, Drawing, PanelPlugin, Plugin, Shown
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action
@@ -54,15 +54,18 @@ def rows_of(made: object, width: int, height: int) -> list[Row]:
 
 def _ink(style: Style | None) -> Style:
     """A style's colours and attributes, without its links and actions."""
-    return style.without_color + Style(color=style.color, bgcolor=style.bgcolor) if style else NO_STYLE
+    if style is None:
+        return NO_STYLE
+    names = ("color", "bgcolor", "bold", "dim", "italic", "underline", "strike", "reverse")
+    return Style(**{name: getattr(style, name) for name in names})
 
 
 class PluginPanel(Canvas, can_focus=True):
     """Shows what the function of a plug-in drew last.
 
     Args:
+        name: Of the plug-in.
         plugin: Whose panel.
-        failed: Called with the reason, once it is switched off.
     """
 
     DEFAULT_CSS = panel_css("PluginPanel")
@@ -70,9 +73,9 @@ class PluginPanel(Canvas, can_focus=True):
     class Drawn(Message):
         """There is something else to show."""
 
-    def __init__(self, plugin: PanelPlugin, failed: Callable[[str], None]) -> None:
+    def __init__(self, name: str, plugin: PanelPlugin) -> None:
         super().__init__()
-        self._plugin, self._failed = plugin, failed
+        self._called, self._plugin = name, plugin
         self._drawing = Drawing(plugin, self._take)
         self._rows: list[Row] = []
         self._asked: object = None
@@ -115,25 +118,27 @@ class PluginPanel(Canvas, can_focus=True):
         self._drawing.look()
         if self._drawing.problem and not self._told:
             self._told = True
-            self._failed(self._drawing.problem)
+            title = f"Plug-in {self._called} is switched off"
+            self.app.notify(self._drawing.problem, title=title, severity="error", timeout=8, markup=False)
         self.redraw()
 
 
-def tool_of(plugin: Plugin, value: PanelPlugin) -> Tool:
+def tool_of(name: str, value: PanelPlugin) -> Tool:
     """The tool of a plug-in's panel.
 
     Args:
-        plugin: Its entry point.
-        value: What that names.
+        name: Of the plug-in.
+        value: Its panel; the keys may be several, as `inspector.keys.KEYS` has them.
     """
-    id = f"plugin-{plugin.name}"
+    id = f"plugin-{name}"
+    panels: list[PluginPanel] = []
+
+    def make() -> PluginPanel:
+        panels.append(PluginPanel(name, value))
+        return panels[0]
 
     class PluginActions(ToolActions):
         """Shows the panel."""
-
-        def __init__(self, host: Host) -> None:
-            super().__init__(host)
-            self.panel = PluginPanel(value, self._failed)
 
         def open(self) -> None:
             """Show the panel, or go back where it is on show."""
@@ -147,17 +152,15 @@ def tool_of(plugin: Plugin, value: PanelPlugin) -> Tool:
         def show(self) -> None:
             """Show what the timeline has come to."""
             if id in self.host.shown:
-                self.panel.show(self.timeline)
-
-        def _failed(self, problem: str) -> None:
-            self.host.announce(problem, f"Plug-in {plugin.name} is switched off", "error")
+                panels[0].show(self.timeline)
 
     return Tool(
         id, value.title, PluginActions,
         actions=(
-            Action(f"{PLUGIN}{plugin.name}", value.title, value.help or f"Show {value.title}.", PluginActions.open,
+            Action(f"{PLUGIN}{name}", value.title, value.help or f"Show {value.title}.", PluginActions.open,
                    looks=True, synonyms="plug-in, plugin", view=value.title.lower(), keys=value.key, tab=value.tab),
         ),
+        panel=PanelSpec(make, value.title, value.title),
     )  # fmt: skip
 
 
@@ -179,10 +182,13 @@ def admit(found: Sequence[Plugin], table: KeyTable) -> Admitted:
         found: All plug-ins.
         table: The keys that there are.
     """
-    made = {each.name: tool_of(each, each.value) for each in found if isinstance(each.value, PanelPlugin)}
-    actions = [tool.actions[0] for tool in made.values()]
-    own = own_keys.read(list(table.places(actions)))
-    keys.use(own.keys, {each.id: each.usual for each in actions})
+    values = {each.name: each.value for each in found if isinstance(each.value, PanelPlugin)}
+    made = {name: tool_of(name, value) for name, value in values.items()}
+    own = own_keys.read(list(table.places(tool.actions[0] for tool in made.values())))
+    for name, value in values.items():
+        if (given := own.keys.get(f"{PLUGIN}{name}")) is not None:
+            made[name] = tool_of(name, replace(value, key=" ".join(given)))
+    keys.use(own.keys, {tool.actions[0].id: tool.actions[0].usual for tool in made.values()})
     taken: dict[tuple[str, str], Action] = {}
     plugins: list[Plugin] = []
     for plugin in found:

@@ -24,6 +24,7 @@ from inspector.cli import arguments, screen
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
+from inspector.main.ahead import Garbage
 from inspector.recordings import sessions
 from tests.inspector.cli.scripted import Complaint
 
@@ -235,6 +236,7 @@ def open_screen(
         closed_in_time = in_time
         ended_by = None
         saved = saved_as
+        garbage = Garbage()
 
         def __init__(self, **given: object) -> None:
             noted.update(given)

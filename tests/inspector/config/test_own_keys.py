@@ -11,7 +11,7 @@ from inspector.config.own_keys import LIMIT, OwnKeys, can_be_sent, read
 from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 
-PLACES = list(key_table(TOOLS).places)
+PLACES = list(key_table(TOOLS).places())
 
 
 def reading(path: Path, text: str) -> OwnKeys:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from inspector.main.ahead import QUIET, ImportsAhead, packages_of
+from inspector.main.ahead import QUIET, Garbage, ImportsAhead, packages_of
 from inspector.tools.registry import TOOLS
 from tests.inspector.rig import Rig, run
 
@@ -84,7 +88,7 @@ def test_the_packages_are_those_of_the_tools() -> None:
     folder = Path(__file__, "../../../../inspector/tools").resolve()
     assert {name.rpartition(".")[2] for name in packages} == {
         "dialogs", *(each.parent.name for each in folder.glob("*/tool.py"))
-    }  # fmt: skip
+    } - {"plugins"}  # fmt: skip
 
 
 def test_a_session_that_rests_imports_all_that_can_be_opened() -> None:
@@ -118,3 +122,68 @@ def test_the_application_is_imported_without_what_the_first_screen_does_not_show
     assert "inspector.tools.registry" in known
     assert LATER.isdisjoint(every)
     assert [name for name in known if name.endswith(("screen", "dialog", "dialogs", "page", "html"))] == []
+
+
+def test_what_is_first_comes_before_the_imports(package: str) -> None:
+    called: list[str] = []
+    clock = Clock()
+    ahead = ImportsAhead([package], [lambda: called.append("last")], [lambda: called.append("first")], clock)
+    while not ahead.done:
+        ahead.tick(True)
+        clock.now += 1
+        if not called:
+            assert not any(name.startswith(package) for name in sys.modules)
+    assert called == ["first", "last"]
+
+
+class Knot:
+    """Something that refers to itself, so that only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_stays_is_frozen_once_a_collection_was_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not while something is open, nor right after it was left: it would end in the frozen objects."""
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    garbage = Garbage()
+    monkeypatch.setattr(Garbage, "MANY", 10)
+
+    def collected(seconds: float, generation: int = 2) -> None:
+        info = {"generation": generation}
+        garbage("start", info)
+        clock.now += seconds
+        garbage("stop", info)
+
+    def wait(seconds: float, idle: bool = True) -> None:
+        garbage.tick(idle)
+        clock.now += seconds
+        garbage.tick(idle)
+
+    before = gc.get_freeze_count()
+    try:
+        collected(0.001)
+        collected(5.0, generation=1)
+        wait(1)
+        assert gc.get_freeze_count() == before, "nobody noticed"
+        collected(0.05)
+        wait(0.1)
+        wait(5, idle=False)
+        wait(0.1)
+        assert gc.get_freeze_count() == before, "something was open, or had just been"
+        knot: Any = Knot()
+        gone = weakref.ref(knot)
+        del knot
+        wait(0.3)
+        assert gone() is None
+        assert gc.get_freeze_count() > before
+        frozen = gc.get_freeze_count()
+        wait(1)
+        assert gc.get_freeze_count() == frozen, "once"
+        monkeypatch.setattr(Garbage, "MANY", 10**9)
+        collected(0.05)
+        wait(1)
+        assert gc.get_freeze_count() == frozen, "few objects stay"
+    finally:
+        gc.unfreeze()

@@ -323,7 +323,7 @@ def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
         asked = (
             "from inspector import places; from inspector.config import own_keys; "
             "from inspector.main.key_table import key_table; from inspector.tools.registry import TOOLS; "
-            "print(places.config(), *own_keys.read(list(key_table(TOOLS).places)).keys.get('step', ()), sep='\\n')"
+            "print(places.config(), *own_keys.read(list(key_table(TOOLS).places())).keys.get('step', ()), sep='\\n')"
         )
         done = subprocess.run(
             [sys.executable, "-P", "-c", asked],
