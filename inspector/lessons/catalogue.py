@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,10 +76,11 @@ def all_lessons() -> list[Listed]:
     """All lessons of the list: those that come with the program, then those of plug-ins that were loaded."""
     from inspector.lessons.reading import read
 
-    own = shipped()
-    return own + [
-        Listed(number, path, read(path)) for number, path in enumerate(plugins.lessons(), len(own) + 1)
-    ]
+    made = shipped()
+    for path in plugins.lessons():
+        with suppress(EngineError):  # it was changed since it was loaded
+            made.append(Listed(len(made) + 1, path, read(path)))
+    return made
 
 
 def listed(path: Path) -> Listed:
