@@ -103,7 +103,7 @@ class Garbage:
     while none is open.
     """
 
-    NOTICEABLE, MANY = 0.03, 50_000
+    NOTICEABLE, MANY = 0.05, 100_000
     """Seconds of a collection, and objects that stay: so many take as long. What mostly ends is not frozen."""
     QUIET = 0.2
     """Seconds for which nothing must be open: a screen is gone some time after it was left."""

@@ -111,7 +111,7 @@ class MainScreen(KeyedScreen[None]):
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(self._bound())
-        self._stale = self._expects = False
+        self._stale = self._expects = self._highlights = False
         self._shown_at = 0.0
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
@@ -259,10 +259,7 @@ class MainScreen(KeyedScreen[None]):
             actions.show()
         caption = "" if timeline.conceals("captions") else self.host.caption
         self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
-        said = with_keys(self._tool.situation) if self._tool else ""
-        narrated = told.situation if told is not None else ""
-        candidate = self.panel(CandidatesPanel).candidate
-        self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
+        self._show_status(told)
         self._silent = self._silenced(told)
         self._follow_view()
         self.query_one(KeyLine).show()
@@ -273,6 +270,24 @@ class MainScreen(KeyedScreen[None]):
         opened = self.tool_screen
         if opened is not None:
             opened.changed()
+
+    def _show_status(self, told: Narration | None) -> None:
+        """Show the status line, which says what the highlighted candidate is taken by."""
+        said = with_keys(self._tool.situation) if self._tool else ""
+        narrated = told.situation if told is not None else ""
+        candidate = self.panel(CandidatesPanel).candidate
+        self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
+
+    def _show_highlighted(self) -> None:
+        """Show what follows the highlighted candidate: the status line, and the tools' panels."""
+        self._highlights = False
+        if self._stale or self._pruning or not self.is_attached:
+            return  # everything is shown soon, or nothing any more
+        self._show_status(self.narrator.narration() if self.narrator is not None else None)
+        for actions in self.actions.values():
+            actions.show()
+        for actions in self.actions.values():
+            actions.shown()
 
     def replayed(self) -> None:
         """Show what a recording showed, and go where its caption points."""
@@ -555,8 +570,10 @@ class MainScreen(KeyedScreen[None]):
 
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
-        """The status line says what enter takes."""
-        self.changed()
+        """The status line says what enter takes, and panels follow it: once, however often this comes before."""
+        if not (self._stale or self._highlights):
+            self._highlights = True
+            self.call_next(self._show_highlighted)
 
     @on(ToolMessage)
     def _tool_message(self, message: ToolMessage) -> None:

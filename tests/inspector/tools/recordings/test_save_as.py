@@ -23,6 +23,7 @@ from engine.trace import load
 from inspector.cli import main as cli
 from inspector.cli import screen
 from inspector.demo import DEMONSTRATION
+from inspector.main.ahead import Garbage
 from inspector.recordings import sessions
 from inspector.tools.recordings.dialogs import SaveAsDialog, SessionsDialog, line
 from inspector.widgets.dialog import Remark
@@ -302,6 +303,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     class App:
         return_code, closed_in_time, ended_by, saved = 0, True, None, None
+        garbage = Garbage()
 
         def __init__(self, *rest: object, **given: object) -> None:
             noted.update(given)
