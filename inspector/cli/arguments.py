@@ -6,7 +6,7 @@ Standard library alone, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-import secrets
+import random
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,11 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    own = {"seed": secrets.randbelow(2**32), **_preset(values.get("preset")), **known(Settings, values)}
+    own = {
+        "seed": random.SystemRandom().randrange(2**32),
+        **_preset(values.get("preset")),
+        **known(Settings, values),
+    }
     if "stop" in values:
         own["stop"] = tuple(unescaped(text) for text in values["stop"])
     own["logit_bias"] = tuple(own.get("logit_bias", ()))

@@ -123,11 +123,11 @@ def run_screen(args: argparse.Namespace) -> int:
             "--resume goes on with the session's own model, so --against has no first model yet.",
             f"Leave it out; {key_for('lockstep')} compares with the same model in fewer bits.",
         )
-    from inspector.app import InspectorApp
+    make = application()
     from inspector.recordings import sessions
     from inspector.tools.registry import TOOLS, with_against
 
-    app = InspectorApp(
+    app = make(
         load=request.load,
         settings=request.settings,
         prompt=request.prompt,
@@ -149,6 +149,17 @@ def run_screen(args: argparse.Namespace) -> int:
         with_plugins=not args.no_plugins,
     )
     return run_app(app)
+
+
+def application() -> type[InspectorApp]:
+    """The class of the application. What importing it makes stays: to look for garbage meanwhile takes 10 ms."""
+    gc.disable()
+    try:
+        from inspector.app import InspectorApp
+    finally:
+        gc.freeze()
+        gc.enable()
+    return InspectorApp
 
 
 def _begins(args: argparse.Namespace) -> bool:

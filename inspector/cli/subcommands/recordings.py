@@ -94,7 +94,6 @@ def run_replay(args: Namespace) -> int:
     path, shipped = named(args.trace)
     path = checked(path)
     screen.check_terminal(instead="Without one, use inspector export.")
-    from inspector.app import InspectorApp
     from inspector.lessons.catalogue import listed
     from inspector.tools.registry import TOOLS, with_lesson
 
@@ -102,7 +101,9 @@ def run_replay(args: Namespace) -> int:
     save = None if args.no_save else sessions.folder()
     tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
     load, settings, theme = LoadSettings(), Settings(), args.theme or ""
-    return screen.run_app(InspectorApp(load, settings, save=save, trace=opening, theme=theme, tools=tools))
+    return screen.run_app(
+        screen.application()(load, settings, save=save, trace=opening, theme=theme, tools=tools)
+    )
 
 
 def _follow(args: Namespace) -> int:
@@ -115,13 +116,14 @@ def _follow(args: Namespace) -> int:
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
     path = checked(sessions.find_growing(args.trace or ""))
     screen.check_terminal(instead="Without one, use inspector export.")
-    from inspector.app import InspectorApp
     from inspector.config.preferences import SavedPreferences
     from inspector.tools.registry import FOLLOWING
 
     look = SavedPreferences().read().values
     opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
-    app = InspectorApp(LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING)
+    app = screen.application()(
+        LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING
+    )
     return screen.run_app(app)
 
 
