@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_an_interrupt_while_a_trace_is_read_ends_it_at_once(tmp_path: Path) -> N
         str(tmp_path / "out.md"),
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as export:
-        while not any(os.path.exists(link) and os.path.samefile(link, long) for link in _open(export.pid)):
+        while str(long) not in _open(export.pid):
             assert export.poll() is None
             time.sleep(0.01)
         export.send_signal(signal.SIGINT)
@@ -91,6 +92,9 @@ def test_an_interrupt_while_a_trace_is_read_ends_it_at_once(tmp_path: Path) -> N
 
 
 def _open(process: int) -> list[str]:
-    """The files that a process has open."""
-    directory = f"/proc/{process}/fd"
-    return [f"{directory}/{name}" for name in os.listdir(directory)] if os.path.isdir(directory) else []
+    """The files that a process has open; one may be closed while they are looked at."""
+    directory, found = Path(f"/proc/{process}/fd"), []
+    for name in os.listdir(directory) if directory.is_dir() else []:
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(directory / name))
+    return found
