@@ -111,7 +111,7 @@ class Navigation:
     def branch(self, by: int) -> str:
         """Go to the end of a neighbouring branch, and keep the place where they part selected."""
         timeline = self._timeline
-        if timeline.following and timeline.tree.latest.get(timeline.tip) is not None:
+        if timeline.following and timeline.tree.latest(timeline.tip) is not None:
             return self._go(timeline.tip, None)  # what was taken back
         slot, nodes = self._fork()
         if not nodes:

@@ -145,10 +145,11 @@ class Marks:
         siblings = tree.children.get(parent, [])
         if node not in siblings:
             return
+        if tree.latest(parent) == node:
+            self._displaced.setdefault(parent, node)
+            tree.followed.pop(parent, None)
         siblings.remove(node)
         deletion.children.add(node)
-        if tree.latest.get(parent) == node:
-            self._displaced.setdefault(parent, node)
         self._settle(parent, tree)
 
     def _show(self, token: Token, tree: SessionTree) -> None:
@@ -156,7 +157,10 @@ class Marks:
         deletion.tokens.pop(token.node, None)
         tree.branches.add(token)
         if token.node in deletion.children:
-            insort(tree.children.setdefault(token.parent, []), token.node)
+            latest = tree.latest(token.parent)
+            tree.attach(token.parent, token.node)
+            if latest is not None:
+                tree.follow(token.parent, latest)
             self._settle(token.parent, tree)
 
     def _settle(self, parent: int, tree: SessionTree) -> None:
@@ -165,11 +169,11 @@ class Marks:
             return
         siblings, latest = tree.children.get(parent), self._displaced[parent]
         if siblings and latest in siblings:
-            tree.latest[parent] = self._displaced.pop(parent)
+            tree.follow(parent, self._displaced.pop(parent))
         elif siblings:
-            tree.latest[parent] = siblings[-1]
+            tree.follow(parent, siblings[-1])
         else:
-            tree.latest.pop(parent, None)
+            tree.followed.pop(parent, None)
             tree.children.pop(parent, None)
 
 
@@ -191,8 +195,8 @@ class SessionTree:
     parent: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
     """Nodes after a node, oldest first; deleted ones are not among them."""
-    latest: dict[int, int] = field(default_factory=dict)
-    """The child visited last, by node; where that is deleted, the newest that isn't."""
+    followed: dict[int, int] = field(default_factory=dict)
+    """The child visited last, by node, where that isn't the newest one."""
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of what was left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
@@ -213,9 +217,30 @@ class SessionTree:
         """A token and its siblings, oldest first."""
         return self.children.get(self.parent[node], [])
 
+    def latest(self, node: int) -> int | None:
+        """The child of a node that was visited last; where that is deleted, the newest that isn't; None for none."""
+        if (followed := self.followed.get(node)) is not None:
+            return followed
+        children = self.children.get(node)
+        return children[-1] if children else None
+
+    def follow(self, parent: int, child: int) -> None:
+        """Make a child of a node the one that was visited last."""
+        if self.children[parent][-1] == child:  # as most: a long session has no entry for them
+            self.followed.pop(parent, None)
+        else:
+            self.followed[parent] = child
+
+    def attach(self, parent: int, node: int) -> None:
+        """Put a node among the children of another one."""
+        if (children := self.children.get(parent)) is None:
+            self.children[parent] = [node]
+        else:
+            insort(children, node)
+
     def leaf(self, node: int) -> int:
         """The end of the branch last followed from a node."""
-        while (child := self.latest.get(node)) is not None:
+        while (child := self.latest(node)) is not None:
             node = child
         return node
 
@@ -253,7 +278,7 @@ class SessionTree:
         self.marks.reveal(node, self)
         if node not in self.nodes:
             self.parent[node] = parent
-            insort(self.children.setdefault(parent, []), node)
+            self.attach(parent, node)
             if parent in self.held:
                 self.held[node] = self.held[parent]
         self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
@@ -281,7 +306,7 @@ class SessionTree:
     def visit(self, node: int) -> None:
         """Make a node its parent's latest child."""
         parent = self.parent[node]
-        self.latest[parent] = node
+        self.follow(parent, node)
         self.marks.visited(parent)
 
     def go(self, before: list[Item], path: list[Item]) -> None:

@@ -136,7 +136,7 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     """
     held = copy.copy(timeline)
     tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
-    tree.nodes, tree.parent, tree.latest = dict(tree.nodes), dict(tree.parent), dict(tree.latest)
+    tree.nodes, tree.parent, tree.followed = dict(tree.nodes), dict(tree.parent), dict(tree.followed)
     tree.held, tree.interventions = dict(tree.held), dict(tree.interventions)
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}

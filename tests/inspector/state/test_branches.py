@@ -25,6 +25,8 @@ class Grown(SessionTree):
     def __init__(self) -> None:
         super().__init__()
         self.all: dict[int, Token] = {}
+        self.visited: dict[int, int] = {}
+        """The child that was visited last, by its parent, whatever is deleted."""
 
     def grow(self, parent: int, logprob: float | None, made: str = "sampled") -> None:
         one = Token(len(self.all) + 1, parent, f" {len(self.all)}", b"", logprob, made)
@@ -34,13 +36,15 @@ class Grown(SessionTree):
         self.stand(one.node)
 
     def stand(self, node: int) -> None:
-        self.latest[self.all[node].parent] = node
-        self.marks.visited(self.all[node].parent)
+        parent = self.all[node].parent
+        self.visited[parent] = node
+        self.follow(parent, node)
+        self.marks.visited(parent)
 
     def picture(self) -> object:
         """All that is on show."""
         children = {parent: list(nodes) for parent, nodes in self.children.items() if nodes}
-        return runs(self.branches), children, dict(self.latest)
+        return runs(self.branches), children, {parent: self.latest(parent) for parent in children}
 
 
 def runs(branches: Branches) -> list[tuple[list[int], int | None]]:
@@ -143,8 +147,9 @@ def test_whatever_is_deleted_stepped_on_and_undone_in_any_order_paths_stay_whole
         for shown in (one for one in grown.all if one in grown.branches):
             assert grown.all[shown].parent in (ROOT, *grown.all)
             assert grown.all[shown].parent == ROOT or grown.all[shown].parent in grown.branches
-        for parent, latest in grown.latest.items():
-            assert latest in grown.children[parent]
+        for parent, children in grown.children.items():
+            visited = grown.visited[parent]
+            assert grown.latest(parent) == (visited if visited in children else children[-1])
     while (deletion := grown.marks.last) is not None:
         grown.marks.apply(Undeleted(deletion.node), grown)
     assert len(grown.branches) == len(grown.all)
@@ -210,7 +215,7 @@ def test_deleted_branches_are_neither_siblings_nor_children_nor_latest():
     assert third not in timeline.tree.children.get(second, [])
     timeline.apply(Undeleted(second))
     assert timeline.siblings(slot)[0] == second
-    assert timeline.tree.latest[second] == third
+    assert timeline.tree.latest(second) == third
     assert timeline.tree.leaf(first) == tip, "the branch stood on stays the latest"
 
 
@@ -221,10 +226,10 @@ def test_a_deleted_token_that_is_stepped_on_comes_back_alone():
     assert second in timeline.tree.branches
     assert third not in timeline.tree.branches
     assert timeline.tip == second
-    assert timeline.tree.latest.get(second) is None
+    assert timeline.tree.latest(second) is None
     assert timeline.tree.marks.hidden == 1
     timeline.apply(Undeleted(second))
-    assert timeline.tree.latest[second] == third
+    assert timeline.tree.latest(second) == third
     assert timeline.tree.marks.last is None
 
 

@@ -176,7 +176,7 @@ def test_a_branch_names_its_own_settings_and_not_those_at_the_end_of_the_session
     save_as(tmp_path / "a.jsonl", [Entry(value, 0.1) for value in case.session.records], "test 1")
     recording = read(tmp_path / "a.jsonl")
     recording.timeline.visit(fork)
-    recording.timeline.tree.latest.pop(fork)
+    recording.timeline.tree.children.pop(fork)
     assert "| temperature | 0.8 |" in FORMATS["md"].make(line(recording, fork))
 
 
