@@ -82,9 +82,14 @@ def add_flags(made: Parser) -> None:
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
     no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
     session.add_argument("--no-save", action="store_true", help=no_save)
-    session.add_argument("--no-plugins", action="store_true",
-                         help="leave out what other packages bring (`inspector plugins`)")  # fmt: skip
+    add_no_plugins(session)
     add_theme(session)
+
+
+def add_no_plugins(group: argparse._ActionsContainer) -> None:
+    """The flag that leaves plug-ins out."""
+    group.add_argument("--no-plugins", action="store_true",
+                       help="leave out what other packages bring (`inspector plugins`)")  # fmt: skip
 
 
 class Version(argparse.Action):

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from engine import confinement
 from engine.errors import EngineError
 from inspector import keys, plugins
+from inspector.cli import screen
 from inspector.cli.main import main
 from inspector.lessons import catalogue
 from inspector.lessons.catalogue import listed
@@ -136,6 +138,34 @@ async def test_who_asks_for_none_gets_none(rig: Rig) -> None:
     await rig.until(lambda: rig.app._ahead.done)
     assert "plugin.first_choices" not in rig.app.main.table
     assert "first_choices" not in sys.modules
+
+
+@pytest.mark.usefixtures("sample")
+@pytest.mark.screen(plugins=True)
+async def test_a_visitor_gets_none(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "confined", lambda: True)
+    await rig.ready(2)
+    await rig.until(lambda: rig.app._ahead.done)
+    assert "first_choices" not in sys.modules
+
+
+@pytest.mark.usefixtures("sample")
+@pytest.mark.parametrize(("flags", "wanted"), [([], True), (["--no-plugins"], False)])
+@pytest.mark.parametrize("command", [[], ["replay"]], ids=["inspector", "replay"])
+def test_the_screen_looks_for_them_unless_told_not_to(
+    command: list[str], flags: list[str], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+
+    class App:
+        def __init__(self, *args: object, with_plugins: bool, **rest: object) -> None:
+            given.append(with_plugins)
+
+    monkeypatch.setattr(screen, "application", lambda: App)
+    monkeypatch.setattr(screen, "check_terminal", lambda *args, **rest: None)
+    monkeypatch.setattr(screen, "run_app", lambda app: 0)
+    assert main([*command, *flags]) == 0
+    assert given == [wanted]
 
 
 @pytest.mark.usefixtures("sample")

@@ -45,6 +45,7 @@ def replay_parser() -> Parser:
     follow = "show what a program appends to it, as a session that runs does; nothing but looking around is possible"
     add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="save nothing when it is gone on with live")
+    screen.add_no_plugins(made)
     add_theme(made)
     return made
 
@@ -100,10 +101,16 @@ def run_replay(args: Namespace) -> int:
     opening = Opening(path, play=args.play or shipped, speed=args.speed)
     save = None if args.no_save else sessions.folder()
     tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
-    load, settings, theme = LoadSettings(), Settings(), args.theme or ""
-    return screen.run_app(
-        screen.application()(load, settings, save=save, trace=opening, theme=theme, tools=tools)
+    app = screen.application()(
+        LoadSettings(),
+        Settings(),
+        save=save,
+        trace=opening,
+        theme=args.theme or "",
+        tools=tools,
+        with_plugins=not args.no_plugins,
     )
+    return screen.run_app(app)
 
 
 def _follow(args: Namespace) -> int:
@@ -122,8 +129,9 @@ def _follow(args: Namespace) -> int:
     look = SavedPreferences().read().values
     opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
     app = screen.application()(
-        LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING
-    )
+        LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING,
+        with_plugins=not args.no_plugins,
+    )  # fmt: skip
     return screen.run_app(app)
 
 
