@@ -283,7 +283,7 @@ def _error(failure: protocol.Failure) -> EngineError:
 
 
 class Sampler:
-    """How the sampler comes to the next token at a place.
+    """The sampler's way to the next token at a place, stage by stage.
 
     `record` has each candidate after each stage (`engine.protocol.Explained`).
     """
@@ -329,7 +329,7 @@ class Sampler:
 
 
 class WhatIf:
-    """What the same draws would have picked under other settings, each step after the unchanged path before it."""
+    """The picks of the same draws under other settings, each step after the unchanged path before it."""
 
     def __init__(self, record: protocol.WhatIfAnswered) -> None:
         self.record = record
@@ -344,7 +344,7 @@ class WhatIf:
 
 
 class Attention:
-    """Where each head of each layer looks from the last token of a place.
+    """The attention of each head of each layer from the last token of a place.
 
     `record` has what the engine read (`engine.protocol.AttentionRead`).
     """
@@ -356,7 +356,7 @@ class Attention:
 
     @property
     def check(self) -> dict[str, tuple[float, float]]:
-        """What was compared with what the model itself computes: the largest error, and what is allowed."""
+        """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
         return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
 
     def weights(self, layer: int) -> npt.NDArray[np.float32]:
@@ -462,7 +462,7 @@ class Branch(Passage):
 
     @property
     def finished(self) -> str | None:
-        """Why its text has ended, as mlx_lm's finish reasons say it; None while it may go on."""
+        """The reason that its text has ended, in the words of mlx_lm; None while it may go on."""
         found = self._line.timeline.finished.get(self.node)
         return found.reason if found is not None and found.reason in STOPS else None
 
@@ -558,7 +558,7 @@ class Branch(Passage):
     # ---- what is asked ----------------------------------------------------------------------
 
     def sampler(self, **settings: Any) -> Sampler:
-        """How the sampler comes to the next token here.
+        """Explain how the sampler comes to the next token here.
 
         Args:
             settings: Other settings to try with the same draw; without them those that were used.
@@ -571,7 +571,7 @@ class Branch(Passage):
         return Sampler(self._line.ask(protocol.Explain(node, other), protocol.Explained, node))
 
     def what_if(self, **settings: Any) -> WhatIf:
-        """Which steps up to here other settings would have made other ones.
+        """Tell which steps up to here other settings would have made other ones.
 
         Raises:
             EngineError: A setting is out of range.
@@ -580,7 +580,7 @@ class Branch(Passage):
         return WhatIf(self._line.do(protocol.WhatIf(other, node)).answer(protocol.WhatIfAnswered))
 
     def attention(self) -> Attention:
-        """Where each head looks from the last token here.
+        """Read where each head looks from the last token here.
 
         Raises:
             StepError: What was read is not what the model computes, or the model has nothing to read.

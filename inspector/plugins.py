@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Done = TypeVar("Done")
 TOOLS, LESSONS, EXPORTERS = "mlx_inspector.tools", "mlx_inspector.lessons", "mlx_inspector.exporters"
 KINDS = {TOOLS: "panel", LESSONS: "lesson", EXPORTERS: "exporter"}
-"""What each group's entry points are, as a message names them."""
+"""The kind of each group's entry points, as a message names it."""
 PLUGIN = "plugin."
 """The beginning of the ids of their actions."""
 LOAD_SECONDS, DRAW_SECONDS, WRITE_SECONDS = 5.0, 2.0, 60.0
@@ -49,7 +49,7 @@ _OURS = frozenset(("html", "md", "csv", "txt", "svg", "lesson"))
 
 
 class Shown(Passage):
-    """What a panel draws: the tokens of the branch on the screen."""
+    """The tokens of the branch on the screen, which a panel draws."""
 
     def __init__(self, items: Sequence[Item], slot: int, model: str) -> None:
         super().__init__(items)
@@ -108,12 +108,12 @@ class Plugin:
 
     @property
     def kind(self) -> str:
-        """What it is, in a word."""
+        """Its kind, in a word."""
         return KINDS[self.group]
 
     @property
     def what(self) -> str:
-        """What it brings, as the program names it; empty where it is left out."""
+        """The name of its panel, document or lesson; empty where it is left out."""
         match self.value:
             case PanelPlugin(title=title):
                 return title
@@ -125,7 +125,7 @@ class Plugin:
 
     @property
     def sentence(self) -> str:
-        """What is told of one that is left out."""
+        """The notice of one that is left out."""
         return f"Plug-in {visible(self.name)} ({self.package}) is left out: {self.problem}."
 
 
@@ -136,7 +136,7 @@ _loaded: list[Plugin] = []
 
 
 def load_all(read_lesson: Callable[[Path], object], groups: Iterable[str] = tuple(KINDS)) -> list[Plugin]:
-    """Load what installed packages bring. It may take seconds, and imports foreign modules.
+    """Load the plug-ins of all installed packages. It may take seconds, and imports foreign modules.
 
     Args:
         read_lesson: Reads the file of a lesson; raises where it is none.
@@ -264,7 +264,7 @@ def bounded(call: Callable[[], Done], seconds: float, what: str) -> Done:
 
 
 def why(error: BaseException) -> str:
-    """What foreign code raised, as a sentence; printable, on one line."""
+    """An exception of foreign code as a sentence; printable, on one line."""
     if isinstance(error, EngineError):
         return visible(str(error))
     try:
@@ -280,16 +280,10 @@ class Drawing:
     Args:
         plugin: Whose panel.
         drawn: Called in such a thread with what was drawn.
-        clock: Seconds.
     """
 
-    def __init__(
-        self,
-        plugin: PanelPlugin,
-        drawn: Callable[[object], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._plugin, self._drawn, self._clock = plugin, drawn, clock
+    def __init__(self, plugin: PanelPlugin, drawn: Callable[[object], None]) -> None:
+        self._plugin, self._drawn = plugin, drawn
         self._lock = threading.Lock()
         self._wanted: tuple[Shown, int, int] | None = None
         self._since: float | None = None
@@ -301,19 +295,14 @@ class Drawing:
         with self._lock:
             self._wanted = (shown, width, height)
             if self._since is None and not self.problem:
-                self._since = self._clock()
+                self._since = time.monotonic()
                 threading.Thread(target=self._run, name="plug-in", daemon=True).start()
 
     def look(self) -> None:
         """Switch it off where it has been at one drawing for too long; called once in a while."""
         with self._lock:
-            if self._since is not None and self._clock() - self._since > DRAW_SECONDS and not self.problem:
+            if self._since is not None and time.monotonic() - self._since > DRAW_SECONDS and not self.problem:
                 self.problem = f"drawing takes longer than {DRAW_SECONDS:g} s."
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is being drawn."""
-        return self._since is not None
 
     def _run(self) -> None:
         while True:
@@ -322,7 +311,7 @@ class Drawing:
                 if wanted is None or self.problem:
                     self._since = None
                     return
-                self._since = self._clock()
+                self._since = time.monotonic()
             try:
                 self._drawn(self._plugin.draw(*wanted))
             except BaseException as error:  # SystemExit, too

@@ -1,4 +1,4 @@
-"""What is done while nobody waits: modules are imported that a person may need next, objects that stay are frozen."""
+"""Work for when nobody waits: modules are imported that a person may need next, and objects that stay are frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`inspector plugins`: what other installed packages bring, and why something of it is left out."""
+"""`inspector plugins`: the panels, lessons and exporters of other packages, and the reasons for those left out."""
 
 from __future__ import annotations
 

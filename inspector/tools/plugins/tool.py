@@ -29,7 +29,7 @@ NO_STYLE = Style()
 
 
 def rows_of(made: object, width: int, height: int) -> list[Row]:
-    """What a plug-in drew, as rows of a panel: nothing in it is obeyed, and what has no room is left out.
+    """The text that a plug-in drew, as rows of a panel: nothing in it is obeyed, and what has no room is left out.
 
     Args:
         made: Its text.
@@ -79,7 +79,7 @@ class PluginPanel(Canvas, can_focus=True):
         self._drawing = Drawing(plugin, self._take)
         self._rows: list[Row] = []
         self._asked: object = None
-        """What was drawn last, or is being drawn."""
+        """The tokens and the size of the last drawing, which may be under way."""
         self._told = False
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
@@ -87,7 +87,7 @@ class PluginPanel(Canvas, can_focus=True):
         return timeline.tip, timeline.slot, len(timeline.items), timeline.facts
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """What was drawn last; what is to be seen now is drawn meanwhile."""
+        """The rows that were drawn last; those of the present tokens are drawn meanwhile."""
         self.title(Content(self._plugin.title))
         if self._drawing.problem:
             texts = (
@@ -165,14 +165,14 @@ def tool_of(name: str, value: PanelPlugin) -> Tool:
 
 
 class Admitted(NamedTuple):
-    """What came of plug-ins."""
+    """The outcome for some plug-ins."""
 
     plugins: list[Plugin]
     """All of them: those that are left out with the reason."""
     tools: list[Tool]
     """Those of their panels; their keys hold from now on, once they are added."""
     problems: tuple[str, ...]
-    """What is wrong in the person's own keys, once those of plug-ins are known."""
+    """Faults in the person's own keys, once those of plug-ins are known."""
 
 
 def admit(found: Sequence[Plugin], table: KeyTable) -> Admitted:
@@ -206,7 +206,7 @@ def admit(found: Sequence[Plugin], table: KeyTable) -> Admitted:
 
 
 def _key_taken(action: Action, holder: Action) -> str:
-    """Why a panel is left out whose key another action has."""
+    """The reason for leaving a panel out whose key another action has."""
     return (
         f"its key {action.shown} is that of {holder.label} in the tab {TABS[action.tab]}; another one can be given in "
         f'keys.toml: "{action.id}" = "f2"'
