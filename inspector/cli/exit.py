@@ -10,6 +10,8 @@ from typing import NoReturn, TextIO
 from engine.errors import EngineError
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
+BROKEN, UNDECIDED = 3, 4
+"""Of a gate: a bound is broken, or within two standard errors of the figure."""
 LONGEST_LINE = 1000
 
 

@@ -36,6 +36,9 @@ OPEN_ANYWAY = (
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports a fault as one line and raises instead of leaving."""
 
+    intermixed = False
+    """Whether arguments without a flag may stand on both sides of flags."""
+
     def error(self, message: str) -> NoReturn:
         """Raise what `argparse` would print with the usage."""
         flag, _, fault = message.removeprefix("argument ").partition(": ")
@@ -327,7 +330,8 @@ def parsed(
     unknown = [flag] if flag else []
     if not unknown:
         with flag_errors():
-            args, left = parser.parse_known_args(_joined(parser, argv))
+            parse = parser.parse_known_intermixed_args if parser.intermixed else parser.parse_known_args
+            args, left = parse(_joined(parser, argv))
         unknown = [argument for argument in left if argument != "--"]
     if not unknown:
         return args

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -150,31 +151,68 @@ def diff_parser() -> Parser:
         "KL is KL(first||second), in bits (llama.cpp prints nats, 0.693 of them a bit). Models with different "
         "tokenizers are compared between common borders of "
         "the text, by logprob. A text longer than a context window is read in windows that overlap by half. "
-        f"{EXIT_STATUS}",
+        f"{EXIT_STATUS} With a gate: 3 a bound is broken, 4 within two standard errors of a bound, 2 a figure is not "
+        "there.",
     )
+    made.intermixed = True  # B may come after flags
     made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
     made.add_argument("second", metavar="B", nargs="?", help="the second; without one, A with what follows")
     add_against(made.add_argument_group("second model"), "")
     text = made.add_argument_group("text")
-    text.add_argument("--text", "-t", metavar="FILE", help="a UTF-8 text; - reads standard input")
+    file = "a UTF-8 text; - reads standard input; may be repeated: the figures are of all texts together"
+    text.add_argument("--text", "-t", metavar="FILE", action="append", help=file)
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
     window = "tokens of a window (default: as many as fit both models)"
     text.add_argument("--window", type=whole, metavar="N", help=window)
+    gate = made.add_argument_group(
+        "gate", "what the second model must hold; the exit status says whether it does"
+    )
+    gate.add_argument(
+        "--max-kld", type=share(math.inf), metavar="BITS", help="mean KL divergence a token at most"
+    )
+    gate.add_argument("--min-same-top", type=share(1.0), metavar="SHARE",
+                      help="share of places with the same most probable token at least, 0 to 1")  # fmt: skip
+    ratio = "PPL(Q)/PPL(base) at most, and at least its inverse; from 1"
+    gate.add_argument("--max-ppl-ratio", type=share(math.inf, 1.0), metavar="X", help=ratio)
     out = made.add_argument_group("output")
     add_jsonl(out, "figures, which come last", "one JSON object a token")
-    add_load(made.add_argument_group("both models and their caches"))
+    both = "both models and their caches; --adapter-path is of the first alone, --adapter of the second"
+    add_load(made.add_argument_group(both))
     return made
+
+
+def share(most: float, least: float = 0.0) -> Callable[[str], float]:
+    """Reads a bound of a gate.
+
+    Args:
+        most: It may have.
+        least: It may have.
+    """
+
+    def read(typed: str) -> float:
+        try:
+            value = float(typed)
+        except ValueError:
+            value = math.nan
+        if not (least <= value <= most and math.isfinite(value)):
+            upper = f" to {most:g}" if math.isfinite(most) else " up"
+            raise ArgumentTypeError(f"must be a number from {least:g}{upper}, not {typed!r}")
+        return value
+
+    return read
 
 
 def run_diff(args: Namespace) -> int:
     """Run `inspector diff`.
 
     Raises:
-        EngineError: A value is out of range, no second model is named, or the text can't be read or is empty.
+        EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
     from engine.protocol import DiffText
     from inspector.cli.driver import run
+    from inspector.cli.writers.diff import DiffReading
     from inspector.cli.writers.diff import writer as diff_writer
+    from inspector.state.lockstep import Bounds
 
     if args.model is not None:
         raise EngineError("The first model was named twice: as A and with --model.", "Leave --model out.")
@@ -184,11 +222,17 @@ def run_diff(args: Namespace) -> int:
     if against is None:
         hint = "Name one after the first, or give --bits or --adapter."
         raise EngineError("There is no second model.", hint)
-    text = given_text(args.text, args.prompt, "inspector diff A B", "compare", "--text")
+    if (args.text or []).count(STDIN) > 1:
+        raise PromptError("Standard input can be read once.", "Name it once with --text.")
+    texts = [
+        given_text(file, args.prompt, "inspector diff A B", "compare", "--text")
+        for file in args.text or [None]
+    ]
     request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
-    read = DiffText(text, args.window, CANDIDATES if args.jsonl else 0)
-    writer = diff_writer(request, output(), sys.stderr)
-    return run(args, request, writer, [against, read], told=_of_text)
+    reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
+    reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
+    writer = diff_writer(request, output(), sys.stderr, reading)
+    return run(args, request, writer, [against, *reads], told=_of_text) or reading.status
 
 
 DIFF = Subcommand("diff", diff_parser, run_diff, "two models over one text: KL, perplexity, equal top tokens")

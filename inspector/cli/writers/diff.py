@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from engine import protocol
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
+from inspector.cli.exit import BAD_INPUT, BROKEN, OK, UNDECIDED
 from inspector.cli.writers.generation import JsonLines, PlainText, candidate, figures, model
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
-from inspector.state.lockstep import PERCENTILES, Divergences, Mean, mean, percentile
+from inspector.state.lockstep import PERCENTILES, Bounds, Divergences, Judged, Mean, judge, mean, percentile
 from inspector.state.record_json import Json, number, pick, plain
 
 FIGURES = ("model",)
@@ -24,16 +25,23 @@ AROUND = 6
 Line = tuple[str, str]
 
 
-def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request asks for."""
-    return DiffLines(out, request) if request.jsonl else DiffTable(out, err, request)
+def writer(request: CliRequest, out: TextIO, err: TextIO | None, reading: DiffReading) -> Writer:
+    """The writer that a request asks for; the records are taken in by `reading`, which judges them."""
+    return DiffLines(out, request, reading) if request.jsonl else DiffTable(out, err, request, reading)
 
 
 class DiffReading:
-    """What the records of a comparison came to."""
+    """The figures of a comparison so far.
 
-    def __init__(self) -> None:
+    Args:
+        texts: How many are read.
+        bounds: What they must hold.
+    """
+
+    def __init__(self, texts: int = 1, bounds: Bounds | None = None) -> None:
         self.figures = Divergences()
+        self._texts, self._read = texts, 0
+        self._bounds = bounds or Bounds()
         self.memory: LockstepMemory | None = None
         self.opened: LockstepOpened | None = None
         self.ended: LockstepEnded | None = None
@@ -48,7 +56,8 @@ class DiffReading:
             case LockstepOpened():
                 self.opened = record
             case LockstepEnded():
-                self.ended = record
+                self._read += 1
+                self.ended = record if self._read == self._texts else None
             case LockstepRead():
                 self.figures.add(record.spans)
                 self.total = record.total
@@ -57,6 +66,18 @@ class DiffReading:
                 return record.spans
         return ()
 
+    @property
+    def judged(self) -> list[Judged]:
+        """The figures that are bounded, each against its bound."""
+        return judge(self._bounds, self.figures, self.ended is not None)
+
+    @property
+    def status(self) -> int:
+        """The exit status: a bound that is broken comes first, then a figure that there is not."""
+        verdicts = {each.verdict for each in self.judged}
+        found = {"broken": BROKEN, "unknown": BAD_INPUT, "undecided": UNDECIDED}
+        return next((status for verdict, status in found.items() if verdict in verdicts), OK)
+
 
 # ---- JSON lines -------------------------------------------------------------------------------
 
@@ -64,9 +85,9 @@ class DiffReading:
 class DiffLines(JsonLines):
     """Writes the events `model`, `against`, a `span` for each token or piece, and `diff`."""
 
-    def __init__(self, out: TextIO, request: CliRequest) -> None:
+    def __init__(self, out: TextIO, request: CliRequest, reading: DiffReading) -> None:
         super().__init__(out, request)
-        self._reading = DiffReading()
+        self._reading = reading
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
@@ -126,7 +147,22 @@ def figures_json(reading: DiffReading) -> Json:
         event["kl_bits"] = {
             "mean": _pair(mean(made.kl)), "min": number(ordered[0]), **shares, "max": number(ordered[-1]),
         }  # fmt: skip
+    if judged := reading.judged:
+        event["gate"] = [
+            {"name": each.name, "bound": each.bound, "value": _pair(each.value) if each.value else None,
+             "verdict": each.verdict} for each in judged
+        ]  # fmt: skip
+        event["worst"] = [_place(made.spans, place) for place in worst_places(made)]
     return event
+
+
+def _place(spans: Sequence[LockstepSpan], place: int) -> Json:
+    """A place where both differ most, with the text before it."""
+    span = spans[place]
+    return {
+        **pick(span, "position", "text", "kl_bits", "rank", "other_rank"),
+        "before": _before(spans, place),
+    }
 
 
 def _pair(of: Mean) -> list[float | None]:
@@ -139,9 +175,9 @@ def _pair(of: Mean) -> list[float | None]:
 class DiffTable(PlainText):
     """Writes the figures once the text is read, or as far as it was; what both need and took to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, reading: DiffReading) -> None:
         super().__init__(out, err, request)
-        self._reading = DiffReading()
+        self._reading = reading
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Take in a record, and show how far it is."""
@@ -164,7 +200,7 @@ class DiffTable(PlainText):
         self._show("")
         reading = self._reading
         if reading.total:
-            lines = list(report(reading))
+            lines = [*report(reading), *gate(reading)]
             width = max(len(name) for name, value in lines if value)
             self._out.write("".join(_line(name, value, width) for name, value in lines))
             self._out.flush()
@@ -207,6 +243,26 @@ def report(reading: DiffReading) -> Iterator[Line]:
     yield "", ""
     yield "====== Where they differ most ======", ""
     yield from _worst(made)
+
+
+def gate(reading: DiffReading) -> Iterator[Line]:
+    """The bounds, and whether they hold, where some were given."""
+    if judged := reading.judged:
+        yield "", ""
+        yield "====== Gate ======", ""
+        yield from map(_verdict, judged)
+
+
+def _verdict(judged: Judged) -> Line:
+    """One bound, and whether it holds."""
+    known = _with_error(judged.value).strip() if judged.value is not None else "no figure"
+    bound = {"same top": "at least"}.get(judged.name, "at most")
+    either = " or its inverse" if judged.name == "PPL ratio" else ""
+    words = {
+        "holds": "holds", "broken": "BROKEN", "unknown": "can't be told",
+        "undecided": "within two standard errors: a longer text decides",
+    }  # fmt: skip
+    return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"
 
 
 def _perplexity(made: Divergences) -> Iterator[Line]:
@@ -254,7 +310,7 @@ def _tokens(made: Divergences) -> Iterator[Line]:
     yield "Same top p", f"{100 * same.value:6.3f} ± {100 * same.error:.3f} %"
 
 
-def _worst(made: Divergences) -> Iterator[Line]:
+def worst_places(made: Divergences) -> list[int]:
     """The places with the largest divergence; without one, with the largest change of logprob a byte."""
     spans = made.spans
 
@@ -264,8 +320,19 @@ def _worst(made: Divergences) -> Iterator[Line]:
             return span.kl_bits
         return abs(span.logprob_change or 0.0) / max(1, len(span.raw)) if not made.kl else 0.0
 
-    for place in sorted(range(len(spans)), key=apart, reverse=True)[:WORST]:
-        span, before = spans[place], "".join(each.text for each in spans[max(0, place - AROUND) : place])
+    return sorted(range(len(spans)), key=apart, reverse=True)[:WORST]
+
+
+def _before(spans: Sequence[LockstepSpan], place: int) -> str:
+    """The text before a place; none of another text."""
+    around = spans[max(0, place - AROUND) : place]
+    return "".join(each.text for each in around if each.position < spans[place].position)
+
+
+def _worst(made: Divergences) -> Iterator[Line]:
+    spans = made.spans
+    for place in worst_places(made):
+        span, before = spans[place], _before(spans, place)
         label = token_label(span.text, span.raw)
         if span.kl_bits is not None:
             value = f"KLD {span.kl_bits:.4f}, rank {span.rank} → {span.other_rank}"

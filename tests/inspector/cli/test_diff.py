@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import statistics
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +30,97 @@ def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None
 @pytest.fixture
 def events(events: Events) -> Events:
     return partial(events, "diff", "--json")
+
+
+# ---- the gate ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "told"),
+    [
+        (["--max-kld", "0.5"], 0, "holds"),
+        (["--max-kld", "0.0001"], 3, "BROKEN"),
+        (["--min-same-top", "1"], 3, "BROKEN"),
+        (["--max-ppl-ratio", "1.001"], 4, "within two standard errors: a longer text decides"),
+        (["--max-kld", "0.5", "--max-ppl-ratio", "1.001"], 4, "holds"),
+        (["--max-kld", "0.0001", "--max-ppl-ratio", "1.001"], 3, "BROKEN"),
+    ],
+)
+def test_the_exit_status_is_the_gate_s(
+    flags: list[str], status: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TEXT + " One day, she went to the park and saw a big dog. The dog was very happy to see her."
+    assert cli.main(["diff", "pocket", "--bits", "3", "-p", text, *flags]) == status
+    gate = capsys.readouterr().out.partition("====== Gate ======")[2]
+    assert told in gate
+    assert len(gate.strip().splitlines()) == len(flags) // 2
+
+
+def test_a_figure_that_there_is_not_holds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "pocket", "pocket", "-p", "a", "--max-kld", "1"]) == 2
+    assert "no figure: can't be told" in capsys.readouterr().out
+
+
+def test_the_last_event_has_the_verdicts_and_the_worst_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    given = [
+        "diff",
+        "pocket",
+        "--bits",
+        "3",
+        "-p",
+        TEXT,
+        "--json",
+        "--max-kld",
+        "0.0001",
+        "--max-ppl-ratio",
+        "9",
+    ]
+    assert cli.main(given) == 3
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kld, ratio = found[-1]["gate"]
+    assert (kld["name"], kld["bound"], kld["verdict"]) == ("mean KLD", 0.0001, "broken")
+    assert kld["value"] == found[-1]["kl_bits"]["mean"]
+    assert (ratio["verdict"], ratio["value"]) == ("holds", found[-1]["ratio"])
+    spans = [each for each in found if each["event"] == "span"]
+    worst = max(spans[1:], key=lambda each: each["kl_bits"])
+    told = found[-1]["worst"][0]
+    assert (told["position"], told["text"], told["kl_bits"]) == (
+        worst["position"],
+        worst["text"],
+        worst["kl_bits"],
+    )
+    assert TEXT.startswith(told["before"]) or told["before"] in TEXT
+
+
+def test_several_texts_are_one_comparison(events: Events, tmp_path: Path) -> None:
+    texts = [TEXT, "Tom saw a big red ball. He was very happy."]
+    flags = []
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+        flags += ["--text", str(tmp_path / f"{number}.txt")]
+    apart = [
+        [span["kl_bits"] for span in events("pocket", "--bits", "4", "-p", text) if span["event"] == "span"][
+            1:
+        ]
+        for text in texts
+    ]
+    last = events("pocket", "--bits", "4", *flags)[-1]
+    assert last["complete"]
+    assert last["scored"][0] == len(apart[0]) + len(apart[1])
+    assert last["kl_bits"]["mean"][0] == pytest.approx(statistics.fmean([*apart[0], *apart[1]]))
+
+
+@pytest.mark.parametrize("flags", [["--max-kld", "-1"], ["--min-same-top", "95"], ["--max-ppl-ratio", "0.9"],
+                                   ["--max-kld", "nan"], ["--max-kld", "inf"]])  # fmt: skip
+def test_bounds_that_mean_nothing_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "pocket", "pocket", "-p", TEXT, *flags]) == 2
+    assert f"{flags[0]}: must be a number from " in capsys.readouterr().err
+
+
+def test_the_second_model_may_come_after_flags() -> None:
+    args = parsed(diff_parser(), ["pocket", "--kv-bits", "8", "other", "-p", "x"])
+    assert (args.first, args.second, args.kv_bits) == ("pocket", "other", 8)
+    assert parsed(diff_parser(), ["--kv-bits", "8", "pocket"]).second is None
 
 
 def test_flags_make_the_second_model() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.protocol import LockstepSpan
-from inspector.state.lockstep import Divergences, mean, percentile
+from inspector.state.lockstep import Bounds, Divergences, judge, mean, percentile
 
 
 def span(logprob: float | None, other: float | None, kl: float | None, same: bool = True) -> LockstepSpan:
@@ -85,3 +88,61 @@ def test_equal_models_have_no_spread_to_divide_by() -> None:
     made.add([span(-1.0, -1.0, 0.0)] * 3)
     assert (made.correlation, made.rms_change.value, made.rms_change.error) == (None, 0, 0)
     assert (made.ratio.value, made.ratio.error, made.perplexity_change.error) == (1, 0, 0)
+
+
+# ---- the gate ---------------------------------------------------------------------------------
+
+
+def figures_of(kl: list[float], tops: list[bool], logprobs: list[tuple[float, float]]) -> Divergences:
+    made = Divergences()
+    made.kl, made.tops = kl, tops
+    made.logprobs, made.other_logprobs = [a for a, _ in logprobs], [b for _, b in logprobs]
+    made.changes = [math.exp(b) - math.exp(a) for a, b in logprobs]
+    return made
+
+
+@given(
+    st.lists(st.floats(0, 5), min_size=2, max_size=30),
+    st.floats(0, 5),
+)
+def test_a_verdict_is_the_sign_of_the_distance_in_standard_errors(kl: list[float], bound: float) -> None:
+    (judged,) = judge(Bounds(max_kld=bound), figures_of(kl, [], []), complete=True)
+    middle = statistics.fmean(kl)
+    error = statistics.stdev(kl) / math.sqrt(len(kl))
+    assert judged.value is not None
+    assert judged.value.value == pytest.approx(middle)
+    distance = bound - middle
+    if abs(abs(distance) - 2 * error) > 1e-9 and abs(distance) > 1e-12:  # else rounding decides
+        wanted = "undecided" if abs(distance) < 2 * error else "holds" if distance >= 0 else "broken"
+        assert judged.verdict == wanted
+
+
+@given(
+    st.lists(st.tuples(st.floats(-9, -0.1), st.floats(-9, -0.1)), min_size=2, max_size=30), st.floats(1, 4)
+)
+def test_the_ratio_is_bounded_both_ways(logprobs: list[tuple[float, float]], bound: float) -> None:
+    swapped = [(b, a) for a, b in logprobs]
+    (one,) = judge(Bounds(max_ppl_ratio=bound), figures_of([], [], logprobs), complete=True)
+    (other,) = judge(Bounds(max_ppl_ratio=bound), figures_of([], [], swapped), complete=True)
+    assert one.verdict == other.verdict
+    assert one.value is not None
+    assert other.value is not None
+    assert one.value.value * other.value.value == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kl", [[], [math.nan, 0.1]])
+def test_what_is_no_number_is_not_known(kl: list[float]) -> None:
+    (judged,) = judge(Bounds(max_kld=1.0), figures_of(kl, [], []), complete=True)
+    assert judged.verdict == "unknown"
+
+
+def test_an_infinite_divergence_breaks_every_bound() -> None:
+    (judged,) = judge(Bounds(max_kld=1e300), figures_of([0.1, math.inf], [], []), complete=True)
+    assert judged.verdict == "broken"
+
+
+def test_of_a_part_of_the_text_nothing_is_known() -> None:
+    judged = judge(Bounds(1.0, 0.5, 2.0), figures_of([0.1], [True], [(-1.0, -1.0)]), complete=False)
+    assert [each.verdict for each in judged] == ["unknown"] * 3
+    judged = judge(Bounds(1.0, 0.5, 2.0), figures_of([0.1], [True], [(-1.0, -1.0)]), complete=True)
+    assert [each.verdict for each in judged] == ["holds"] * 3
