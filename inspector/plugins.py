@@ -223,9 +223,14 @@ def _check(entry: EntryPoint, value: object) -> None:
             raise EngineError("a document of the program has its name.")
 
 
+_MARKS = frozenset("{}|`*")
+"""Signs that mean something in the sentences of the help."""
+
+
 def _check_text(what: str, text: object, most: int = _TITLE) -> None:
-    if not (isinstance(text, str) and text.strip() and len(text) <= most and text == visible(text)):
-        raise EngineError(f"its {what} must be 1 to {most} printable characters.")
+    sound = isinstance(text, str) and text.strip() and len(text) <= most and text == visible(text)
+    if not sound or not _MARKS.isdisjoint(str(text)):
+        raise EngineError(f"its {what} must be 1 to {most} printable characters, without {{ }} | ` and *.")
 
 
 # ---- calling foreign code -----------------------------------------------------------------------

@@ -310,6 +310,7 @@ def test_a_notebook_gets_what_is_escaped_and_whole(story: Session) -> None:
     shown = [
         story, other, story.steps[0], story.at(1).sampler(top_p=0.9, temp=0.7), story.at(3).attention(),
         compare(story, other),
+        story.tree,
     ]  # fmt: skip
     for each in shown:
         made = each._repr_html_()

@@ -132,6 +132,25 @@ async def test_a_panel_is_one_more_answer_of_its_tab(rig: Rig) -> None:
     await rig.until(lambda: "Show which tokens were not the model's first choice." in rig.screen_text())
 
 
+@pytest.mark.screen(plugins=True)
+async def test_a_hostile_help_is_text(install: Install, rig: Rig) -> None:
+    hostile = "[/b] [@click=app.quit]no[/] <b> & \\ ↵ %s {{ #1"
+    text = (
+        panel(DRAWS)
+        .replace("'A panel'", "'[red]A[/]'")
+        .replace("'y'", f"'y', help={hostile.replace('{{', '')!r}")
+    )
+    install("odd", text, {TOOLS: {"odd": "odd:PANEL"}})
+    await rig.ready(6)
+    await rig.until(lambda: "plugin.odd" in rig.app.main.table)
+    await rig.press("y")
+    await rig.until(lambda: "[red]A[/]" in rig.answer_text())
+    await rig.press("question_mark", "slash", *"click")
+    await rig.until(lambda: "[@click=app.quit]no[/] <b> &" in rig.screen_text())
+    await rig.press("escape", "escape")
+    await rig.from_finder("[red]", "[red]A[/]")
+
+
 @pytest.mark.usefixtures("sample")
 async def test_who_asks_for_none_gets_none(rig: Rig) -> None:
     await rig.ready(2)
@@ -228,6 +247,10 @@ def test_the_list_of_nothing(install: Install, capsys: pytest.CaptureFixture[str
         (panel(DRAWS, "ctrl+q"), "its key ctrl+q means the same everywhere"),
         (panel(DRAWS, tab="7"), "its tab must be one of 1, 2, 3, 4, 5, 6"),
         (panel(DRAWS, help="a\x1b[2J"), "its help must be 1 to 300 printable characters"),
+        (
+            panel(DRAWS, help="Press {nothing}."),
+            "its help must be 1 to 300 printable characters, without { } | ` and *",
+        ),
         ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "E"),
         ("raise ValueError('\\x1b[2J' + 'x' * 5000)", "ValueError: ␛[2Jxxx"),
     ],
