@@ -45,6 +45,10 @@ class FirstUses:
 
 CHUNK_MS = 100.0
 """Target time of a chunk, so that a cancel takes effect within about 150 ms."""
+LEAST_CHUNK, MOST_CHUNK_MS = 64, 1000.0
+"""Tokens that a chunk has anyway, where they take no longer than this. Each chunk reads all weights: 0.6 B parameters in
+float32 take 160 ms for one token and 1,100 for 64, so that chunks of 100 ms had 8 tokens each, and a prefill took two
+and a half times as long."""
 FIXED_CHUNK = 2048
 """mlx_lm's default chunk, used where the cut into chunks changes the numbers."""
 CLEAR_EVERY = 256
@@ -68,7 +72,7 @@ Changed = tuple[int, Compute]
 
 
 class ChunkSizer:
-    """The number of tokens in a forward of prefill: fixed, or as many as take about 100 ms.
+    """The number of tokens in a forward of prefill: fixed, or as many as take about 100 ms, but 64 of a large model.
 
     Args:
         fixed: Tokens a chunk, None to adapt.
@@ -84,6 +88,8 @@ class ChunkSizer:
         """Adapt to the time of a chunk; the next grows at most fourfold."""
         if self._adapts and ms > 0:
             wanted = int(tokens * CHUNK_MS / ms) // 16 * 16
+            if wanted < LEAST_CHUNK:
+                wanted = min(LEAST_CHUNK, int(tokens * MOST_CHUNK_MS / ms) // 8 * 8)
             self.size = max(8, min(wanted, 4 * self.size, self._limit))
 
 

@@ -36,7 +36,7 @@ _NEAR = 24
 _SAME = 12
 """Characters that must go on equally after white space."""
 _DATED = re.compile(
-    r"\d{1,4}[-/.:]\d{1,2}|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d|\b\d{1,2} "
+    r"\d{1,4}(?:[-/.:]\d{1,2})+|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d|\b\d{1,2} "
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
 )
 

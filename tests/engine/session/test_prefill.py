@@ -195,9 +195,13 @@ def test_chunks_adapt_to_the_time_they_take() -> None:
     assert chunks.size == 32
     chunks.learn(32, 10)
     assert chunks.size == 128  # at most fourfold
-    chunks.learn(128, 400)
-    assert chunks.size == 32
-    chunks.learn(32, 10_000)
+    chunks.learn(128, 160)
+    assert chunks.size == 80
+    chunks.learn(80, 400)
+    assert chunks.size == 64  # each chunk reads all weights: smaller ones would take longer together
+    chunks.learn(64, 1_300)
+    assert chunks.size == 48
+    chunks.learn(48, 10_000)
     assert chunks.size == 8
     fixed = ChunkSizer(100, 100)
     fixed.learn(100, 10_000)
