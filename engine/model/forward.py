@@ -46,9 +46,9 @@ class FirstUses:
 CHUNK_MS = 100.0
 """Target time of a chunk, so that a cancel takes effect within about 150 ms."""
 LEAST_CHUNK, MOST_CHUNK_MS = 64, 1000.0
-"""Tokens that a chunk has anyway, where they take no longer than this. Each chunk reads all weights: 0.6 B parameters in
-float32 take 160 ms for one token and 1,100 for 64, so that chunks of 100 ms had 8 tokens each, and a prefill took two
-and a half times as long."""
+"""Tokens that a chunk has anyway, where they take no longer than this. Each chunk reads all weights: 0.6 B parameters
+in float32 take 160 ms for one token and 1,100 for 64, so that chunks of 100 ms had 8 tokens each, and a prefill took
+two and a half times as long."""
 FIXED_CHUNK = 2048
 """mlx_lm's default chunk, used where the cut into chunks changes the numbers."""
 CLEAR_EVERY = 256

@@ -279,10 +279,11 @@ class MainScreen(KeyedScreen[None]):
         self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
 
     def _show_highlighted(self) -> None:
-        """Show what follows the highlighted candidate: the status line, and the tools' panels."""
+        """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
         self._highlights = False
         if self._stale or self._pruning or not self.is_attached:
             return  # everything is shown soon, or nothing any more
+        self.panel(CandidatesPanel).show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
         for actions in self.actions.values():
             actions.show()

@@ -42,7 +42,7 @@ _DATED = re.compile(
 
 
 @frozen
-class Request:
+class SentPrompt:
     """One request as its prompt was made."""
 
     messages: Sequence[Message]
@@ -79,7 +79,7 @@ class Parting:
     the template, or the encoding, that makes the difference."""
 
 
-def parting_of(one: Request, other: Request) -> Parting:
+def parting_of(one: SentPrompt, other: SentPrompt) -> Parting:
     """Find where two prompts stop being the same.
 
     Args:
@@ -108,7 +108,7 @@ def _message(one: Sequence[Message], other: Sequence[Message]) -> int | None:
     return next((place for place, (mine, theirs) in pairs if mine != theirs), None)
 
 
-def _cause(one: Request, other: Request, shared: int, before: str, rest: str, others: str) -> Cause:
+def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: str, others: str) -> Cause:
     """The cause, the most certain one first."""
     first = (one.pieces[shared], other.pieces[shared])
     longer = max(len(each.raw) for each in first)

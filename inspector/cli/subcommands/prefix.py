@@ -17,7 +17,7 @@ from inspector.cli.inputs import STDIN, Chat, chat_from
 if TYPE_CHECKING:
     from engine import protocol
     from inspector.cli.driver import Summary
-    from inspector.state.prefixes import Parting, Request
+    from inspector.state.prefixes import Parting, SentPrompt
 
 _BEFORE, _AFTER = 40, 40
 """Characters of the text that are told before and after the place."""
@@ -82,16 +82,16 @@ class PrefixWriter:
 
     def __init__(self, chats: list[Chat], out: TextIO, err: TextIO | None, jsonl: bool) -> None:
         self._chats, self._out, self._err, self._jsonl = chats, out, err, jsonl
-        self._requests: list[Request] = []
+        self._requests: list[SentPrompt] = []
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Take in a prompt that was cut."""
         from engine.protocol import Tokenized
-        from inspector.state.prefixes import Request
+        from inspector.state.prefixes import SentPrompt
 
         if isinstance(record, Tokenized):
             chat = self._chats[len(self._requests)]
-            self._requests.append(Request(chat.messages, chat.options, record.pieces))
+            self._requests.append(SentPrompt(chat.messages, chat.options, record.pieces))
 
     def end(self, summary: Summary) -> None:
         """Write what both came to."""
@@ -121,7 +121,7 @@ def _event(found: Parting) -> dict[str, object]:
     }
 
 
-def _lines(found: Parting, requests: list[Request]) -> Iterator[str]:
+def _lines(found: Parting, requests: list[SentPrompt]) -> Iterator[str]:
     from inspector.display import visible
     from inspector.state.prefixes import SENTENCES
 

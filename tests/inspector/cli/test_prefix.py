@@ -15,7 +15,7 @@ from engine import pocket
 from engine.protocol import ChatOptions
 from engine.protocol.tokens import Piece
 from inspector.cli.main import main
-from inspector.state.prefixes import Request, parting_of
+from inspector.state.prefixes import SentPrompt, parting_of
 
 TEMPLATE = """
 {%- if tools %}<|im_start|>system
@@ -140,10 +140,10 @@ def test_what_is_no_request_is_refused(
 # ---- pieces -------------------------------------------------------------------------------------
 
 
-def request(*texts: str) -> Request:
+def request(*texts: str) -> SentPrompt:
     """A prompt of tokens, whose ids are those of their texts."""
     pieces = [Piece(sum(map(ord, text)) + 1000 * len(text), text, text.encode(), False) for text in texts]
-    return Request((), ChatOptions(), pieces)
+    return SentPrompt((), ChatOptions(), pieces)
 
 
 def test_text_that_is_encoded_anew() -> None:

@@ -167,7 +167,7 @@ def test_what_stays_is_frozen_once_a_collection_was_noticed(monkeypatch: pytest.
     collected(5.0, generation=1)
     wait(1)
     assert frozen == [], "nobody noticed"
-    collected(0.05)
+    collected(0.1)
     wait(0.1)
     wait(5, idle=False)
     wait(0.1)
@@ -181,6 +181,6 @@ def test_what_stays_is_frozen_once_a_collection_was_noticed(monkeypatch: pytest.
     wait(1)
     assert len(frozen) == 1
     monkeypatch.setattr(Garbage, "MANY", 10**9)
-    collected(0.05)
+    collected(0.1)
     wait(1)
     assert len(frozen) == 1, "few objects stay"

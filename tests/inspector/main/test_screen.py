@@ -621,9 +621,15 @@ async def test_another_candidate_has_the_candidates_drawn_alone(rig: Rig) -> Non
     for panel in (rig.app.main, *map(rig.app.main.query_one, (KVPanel, TimingPanel, CandidatesPanel))):
         name = "show" if panel is rig.app.main else "draw"
         counted(panel, name, drawn)
+
+    def marked() -> list[int]:
+        return [place for place, line in enumerate(rig.screen_text().splitlines()) if "││ ▌" in line]
+
+    before, [row] = rig.status, marked()
     await rig.press("down")
     assert drawn == ["CandidatesPanel"]
-    assert rig.timeline.candidates[1].text.strip() in rig.status
+    assert rig.status != before
+    assert marked() == [row + 1]
     drawn.clear()
     await rig.push([rig.session.step()])
     assert {"KVPanel", "TimingPanel"} <= set(drawn)
