@@ -34,13 +34,13 @@ from inspector.api import (  # noqa: E402
     Run,
     Sampler,
     Session,
-    Step,
     Tree,
     WhatIf,
     compare,
     open,
 )
 from inspector.plugins import ExportPlugin, PanelPlugin  # noqa: E402
+from inspector.state.passage import Step  # noqa: E402
 
 __all__ = [
     "Attention",

@@ -112,7 +112,7 @@ class Worker:
 
     @property
     def loaded(self) -> bool:
-        """Whether the session has a model."""
+        """True while the session has a model."""
         return self._context.loaded is not None
 
     def holds(self, settings: LoadSettings) -> Loaded | None:

@@ -61,19 +61,6 @@ if TYPE_CHECKING:
 
     from inspector.tools.compare.comparison import Comparison as Compared
 
-__all__ = [
-    "Attention",
-    "Branch",
-    "Comparison",
-    "Run",
-    "Sampler",
-    "Session",
-    "Step",
-    "Tree",
-    "WhatIf",
-    "compare",
-    "open",
-]
 Reply = TypeVar("Reply", bound=Record)
 ENDLESS = 10**9
 """Tokens of a completion: a run is bounded by its own number."""
@@ -834,9 +821,7 @@ class Session(Branch):
         with self._line.lock:
             self._line.settle()
         with self._line.arrived:
-            children = self._line.timeline.tree.children
-            nodes = {node for own in children.values() for node in own}
-            ends = sorted(node for node in nodes if not children.get(node))
+            ends = self._line.timeline.tree.leaves()
         return Tree(Branch(self._line, node) for node in ends)
 
     @property

@@ -39,6 +39,8 @@ PLUGIN = "plugin."
 """The beginning of the ids of their actions."""
 LOAD_SECONDS, DRAW_SECONDS, WRITE_SECONDS = 5.0, 2.0, 60.0
 """After which a plug-in is left out, its panel is switched off, and its document is given up."""
+_REST, _LONGEST_REST = 3.0, 0.5
+"""Times what a drawing took that its thread rests, and seconds that it rests at most."""
 _TITLE, _WHY = 24, 200
 """Characters of a title, and of a reason, at most."""
 _OURS = frozenset(("html", "md", "csv", "txt", "svg", "lesson"))
@@ -132,7 +134,7 @@ class Plugin:
 # ---- finding and loading them -------------------------------------------------------------------
 
 _loaded: list[Plugin] = []
-"""Those of this process that can be used."""
+"""The plug-ins of this process that can be used."""
 
 
 def load_all(read_lesson: Callable[[Path], object], groups: Iterable[str] = tuple(KINDS)) -> list[Plugin]:
@@ -303,11 +305,12 @@ class Drawing:
                 self._since = time.monotonic()
                 threading.Thread(target=self._run, name="plug-in", daemon=True).start()
 
-    def look(self) -> None:
-        """Switch it off where it has been at one drawing for too long; called once in a while."""
+    def look(self) -> bool:
+        """Switch it off where one drawing has taken too long; returns True while one is under way."""
         with self._lock:
             if self._since is not None and time.monotonic() - self._since > DRAW_SECONDS and not self.problem:
                 self.problem = f"drawing takes longer than {DRAW_SECONDS:g} s."
+            return self._since is not None and not self.problem
 
     def _run(self) -> None:
         while True:
@@ -322,3 +325,5 @@ class Drawing:
             except BaseException as error:  # SystemExit, too
                 self.problem = self.problem or why(error)
                 self._drawn("")
+            # a run goes on meanwhile: at 20,000 tokens a drawing of 11 ms, one after another, would take a third of it
+            time.sleep(min(_LONGEST_REST, _REST * (time.monotonic() - self._since)))

@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports a fault as one line and raises instead of leaving."""
 
     intermixed = False
-    """Whether arguments without a flag may stand on both sides of flags."""
+    """True where arguments without a flag may stand on both sides of flags."""
 
     def error(self, message: str) -> NoReturn:
         """Raise what `argparse` would print with the usage."""

@@ -165,7 +165,7 @@ Verdict = Literal["holds", "undecided", "broken", "unknown"]
 
 @frozen
 class Bounds:
-    """What the second model must hold beside the first; None where a figure is not bounded."""
+    """Bounds that the second model must hold beside the first; None where a figure is not bounded."""
 
     max_kld: float | None = None
     """Mean KL divergence, in bits a token."""

@@ -133,6 +133,6 @@ def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: s
 
 
 def _touches(found: re.Match[str], text: str, at: int, before: str) -> bool:
-    """Whether a date stands at the place where the texts part."""
+    """Tell whether a date stands at the place where the texts part."""
     place = min(_NEAR, len(before)) + at
     return found.start() - 1 <= place <= found.end() + 1

@@ -238,6 +238,11 @@ class SessionTree:
         else:
             insort(children, node)
 
+    def leaves(self) -> list[int]:
+        """The ends of all branches, without what is deleted, the oldest first."""
+        shown = (node for children in self.children.values() for node in children)
+        return sorted(node for node in shown if not self.children.get(node))
+
     def leaf(self, node: int) -> int:
         """The end of the branch last followed from a node."""
         while (child := self.latest(node)) is not None:

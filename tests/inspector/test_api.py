@@ -359,6 +359,8 @@ def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:
     story.run(12).wait()
     other = story.at(5).take(" zebra").run(4)
     first, second = story.tree
+    assert first.steps[0] == second.steps[0], "the same token"
+    assert first.steps[6] != second.steps[6]
     assert (first.ids, second.ids) == (story.at(0).run(12).ids, other.ids)
     rows = story.tree._repr_html_()
     assert rows.count("<tr>") == 3

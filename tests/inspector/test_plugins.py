@@ -431,11 +431,19 @@ def test_an_exporter_that_fails(install: Install, capsys: pytest.CaptureFixture[
     told = capsys.readouterr().err
     assert "The plug-in fails made no document: ZeroDivisionError: division by zero." in told
     assert "Plug-in html (bad 1.0) is left out: a document of the program has its name." in told
+    assert main(["export", "--to", "other", "-o", "-"]) == 2
+    assert "svg, fails, none." in capsys.readouterr().err
     assert main(["export", "--to", "none", "-o", "-"]) == 2
     assert "The plug-in none made no text, but NoneType." in capsys.readouterr().err
 
 
 # ---- lessons ------------------------------------------------------------------------------------
+
+
+def test_one_that_is_left_out_is_named_once(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("bad", "1 / 0", {EXPORTERS: {"bad": "bad:NONE"}})
+    assert main(["export", "--to", "other", "-o", "-"]) == 2
+    assert capsys.readouterr().err.count("Plug-in bad") == 1
 
 
 def test_a_lesson(install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -354,10 +354,10 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or format_name(given.suffix.lstrip(".") if given else "")
-    if name not in NAMES and name not in _by_plugins(name):
+    if name not in NAMES and name not in (others := _by_plugins(name)):
         what = f"The end of {given} names no format." if given else "What to write was not said."
         what = f"There is no format {name}." if args.to else what
-        raise EngineError(what, f"Add --to: {', '.join((*NAMES, *_by_plugins(name)))}.")
+        raise EngineError(what, f"Add --to: {', '.join((*NAMES, *others))}.")
     if args.output == STDOUT:
         return name, None
     return name, given or typed(f"{stem(trace)}.{name}")

@@ -35,7 +35,7 @@ class Exportable:
     label: str
     purpose: str
     evidence: bool = False
-    """Whether what was looked at goes along."""
+    """True where the views that were looked at go along."""
 
 
 def kinds() -> list[Exportable]:

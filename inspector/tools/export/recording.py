@@ -240,7 +240,7 @@ class TreePath:
 def paths(recording: Recording) -> list[TreePath]:
     """All paths that were stepped and are not deleted: the exported one first, then by age. See `TREE`."""
     timeline, current = recording.timeline, recording.items
-    ends = [] if left_out(timeline) else sorted(_ends(timeline))
+    ends = [] if left_out(timeline) else timeline.tree.leaves()
     others = [timeline.tree.path(node) for node in ends if not current or node != current[-1].node]
     met = {item.node for item in current}
     listed = [_path(recording, current, 0, "current")]
@@ -255,18 +255,6 @@ def left_out(timeline: Timeline) -> bool:
     """Whether branches are left out."""
     forks = any(len(nodes) > 1 for nodes in timeline.tree.children.values())
     return len(timeline.tree.nodes) > TREE and forks
-
-
-def _ends(timeline: Timeline) -> Iterator[int]:
-    """Leaves of the tree, without what is deleted."""
-    waiting = list(timeline.tree.children.get(ROOT, ()))
-    while waiting:
-        node = waiting.pop()
-        following = timeline.tree.children.get(node)
-        if following:
-            waiting += following
-        else:
-            yield node
 
 
 def _path(recording: Recording, items: list[Item], own: int, how: str) -> TreePath:

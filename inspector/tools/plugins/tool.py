@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.content import Content
 from textual.message import Message
+from textual.timer import Timer
 
 from inspector import keys
 from inspector.config import own_keys
@@ -81,6 +82,8 @@ class PluginPanel(Canvas, can_focus=True):
         self._asked: object = None
         """The tokens and the size of the last drawing, which may be under way."""
         self._told = False
+        self._timer: Timer | None = None
+        """Runs while a drawing may take too long."""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         """The branch, the place in it, and the model."""
@@ -101,7 +104,7 @@ class PluginPanel(Canvas, can_focus=True):
             self._asked = asked
             model = timeline.facts.name if timeline.facts is not None else ""
             self._drawing.ask(Shown(tuple(timeline.items), timeline.slot, model), width, height)
-            self.set_timer(DRAW_SECONDS + 0.1, self._look)
+            self._watch()
         return self._rows[:height]
 
     def _take(self, made: object) -> None:
@@ -112,10 +115,21 @@ class PluginPanel(Canvas, can_focus=True):
 
     def on_plugin_panel_drawn(self) -> None:
         """Show it."""
-        self._look()
+        self._show_drawn()
+
+    def _watch(self) -> None:
+        """Look after a while whether a drawing has ended; one timer at a time, however many there are."""
+        if self._timer is None:
+            self._timer = self.set_timer(DRAW_SECONDS + 0.1, self._look)
 
     def _look(self) -> None:
-        self._drawing.look()
+        self._timer = None
+        if self._drawing.look():
+            self._watch()
+        elif self._drawing.problem:
+            self._show_drawn()
+
+    def _show_drawn(self) -> None:
         if self._drawing.problem and not self._told:
             self._told = True
             title = f"Plug-in {self._called} is switched off"
