@@ -1,0 +1,1 @@
+"""Servers of models: what they were asked and what they answered, recorded and opened."""
