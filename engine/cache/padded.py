@@ -73,8 +73,17 @@ def keep(rows: Sequence[Any], places: Sequence[int]) -> None:
 
 
 def state(rows: Sequence[Any]) -> list[mx.array]:
-    """All arrays, to evaluate after a forward."""
+    """All arrays, to evaluate after a chunk of prefill."""
     return [array for cache in rows for array in arrays(cache.state)]
+
+
+def pending(rows: Sequence[Any]) -> list[mx.array]:
+    """What the logits after a forward don't depend on: all but keys and values."""
+    parts = (part for cache in rows for part in _parts(cache))
+    counts = (
+        part.state if type(part) is caches.ArraysCache else (part.offset, part.left_padding) for part in parts
+    )
+    return list(arrays(tuple(counts)))
 
 
 def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
@@ -84,13 +93,14 @@ def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
         rows: The caches, with as many rows as there are lengths.
         lengths: Tokens of each row that went through the model.
     """
-    parts, count = [part for cache in rows for part in _parts(cache)], len(lengths)
-    columns = max((_columns(part) for part in parts), default=0)
-    fixed = sum(part.nbytes // count for part in parts if type(part) is caches.ArraysCache)
+    fixed, count = 0, len(lengths)
     bytes_by_width: Counter[int] = Counter()  # of a column of one row, of the caches with so many columns
-    for part in parts:
-        if type(part) is not caches.ArraysCache:
+    for part in (part for cache in rows for part in _parts(cache)):
+        if type(part) is caches.ArraysCache:
+            fixed += part.nbytes // count
+        else:
             bytes_by_width[_columns(part)] += column_bytes(part) // count
+    columns = max(bytes_by_width, default=0)
     return [_row(fixed, bytes_by_width, length, columns) for length in lengths]
 
 

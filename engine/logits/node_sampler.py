@@ -21,6 +21,7 @@ from engine.protocol import Candidate, Distribution, GrammarReading, PromptToken
 from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
 from engine.sampling.ranking import (
     Row,
+    Rows,
     blocks,
     checked_logprobs,
     log_softmax,
@@ -51,8 +52,9 @@ def entropy_bits(logprobs: Row) -> float:
     return _entropy_bits(np.exp(logprobs, dtype=np.float64), logprobs, logprobs.astype(np.float64))
 
 
-def _entropy_bits(probs: Wide, logprobs: Row, wide: Wide) -> float:
-    if logprobs.min() == -np.inf:
+def _entropy_bits(probs: Wide, logprobs: Row, wide: Wide, whole: bool = False) -> float:
+    """The entropy; `whole` where it is known that no token is barred."""
+    if not whole and logprobs.min() == -np.inf:
         live = logprobs > -np.inf
         probs, wide = probs.compress(live), wide.compress(live)
     return max(0.0, -sum_of_products(probs, wide) / LN2)
@@ -96,7 +98,9 @@ class RowReader:
         """Text, bytes and whether it is special, of tokens that were candidates."""
         self._wide = np.empty((2, 0, 0))
 
-    def read(self, logits: Sequence[Row], logprobs: Sequence[Row], k: int) -> Iterator[RowReading]:
+    def read(
+        self, logits: Sequence[Row] | Rows, logprobs: Sequence[Row] | Rows, k: int
+    ) -> Iterator[RowReading]:
         """Read rows, as many at once as stay in the processor's cache.
 
         Probabilities are computed in arrays that are kept: the system may take new ones of this size back each time,
@@ -115,8 +119,9 @@ class RowReader:
             wide[:] = given
             np.exp(wide, out=probs)
             best = ranked_rows(rows, min(k, size))
+            whole = given.min() > -np.inf
             for ids, row_probs, row, row_wide in zip(best, probs, given, wide, strict=True):
-                yield RowReading(ids, row_probs, _entropy_bits(row_probs, row, row_wide))
+                yield RowReading(ids, row_probs, _entropy_bits(row_probs, row, row_wide, whole))
 
     def candidates(
         self,
@@ -281,7 +286,7 @@ def _after(
 
 def _others_mass(probs: Wide, candidates: tuple[Candidate, ...]) -> float:
     """What the tokens beyond the candidates have together: summed, since 1 less the sum of these is mostly rounding."""
-    ids = [candidate.id for candidate in candidates]
+    ids = np.array([candidate.id for candidate in candidates])
     own = probs[ids]
     probs[ids] = 0.0
     mass = float(probs.sum())
@@ -346,6 +351,7 @@ class NodeSampler:
         watch: OnStage | None = None,
         reroll: int | None = None,
         logprobs: Row | None = None,
+        greedy: Sampled | None = None,
     ) -> NodeLogits:
         """Sample what follows a node.
 
@@ -356,6 +362,7 @@ class NodeSampler:
             watch: Receives the run after each stage.
             reroll: The re-roll count of the draw; None for the node's current one.
             logprobs: The checked log-softmax of the row; None to compute it here.
+            greedy: As for `sample` of `engine.sampling.pipeline`.
 
         Raises:
             StepError: The row holds no numbers, or the grammar became too complex here.
@@ -367,7 +374,7 @@ class NodeSampler:
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count) if settings.temp else 0.0  # greedy uses none
         context = self.context(node, settings, count, grammar)
-        sampled = sample(row, logprobs, settings, draw, context, watch)
+        sampled = sample(row, logprobs, settings, draw, context, watch, greedy)
         return NodeLogits(node, row, logprobs, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
 
     def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.protocol import StageReading
-from engine.sampling.ranking import Row, log_softmax, ranked
+from engine.sampling.ranking import Row, Rows, log_softmax, ranked
 from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline, without
 from engine.settings import Settings
 
@@ -166,25 +166,12 @@ class StageRun:
     def greedy(self) -> Sampled:
         """Take the most probable token; of equals the lowest id."""
         picked = int(self.row.argmax())
-        if not self.readings and self.row.min() > MINUS_INFINITY:
-            return self._most_probable(picked)
         others = self.row != MINUS_INFINITY
         others[picked] = False
         self._record_stage("greedy", self.row, others, 1)
         probs = np.zeros(self.row.size, np.float64)
         probs[picked] = 1.0
         return self._sampled(probs, probs[[picked]], picked, None, None, None)
-
-    def _most_probable(self, picked: int) -> Sampled:
-        """Take the token as `greedy` does, in half of its array operations; no stage ran and no token is barred."""
-        self.cut.fill(0)
-        self.cut[picked] = -1
-        others = np.ones(self.row.size, np.bool_)
-        others[picked] = False
-        self.readings.append(StageReading("greedy", 1, self._share(self.row, others)))
-        probs = np.zeros(self.row.size, np.float64)
-        probs[picked] = 1.0
-        return self._sampled(probs, np.ones(1), picked, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
@@ -221,6 +208,7 @@ def sample(
     draw: float,
     context: Context = EMPTY_CONTEXT,
     watch: OnStage | None = None,
+    greedy: Sampled | None = None,
 ) -> Sampled:
     """Run the whole pipeline on one row.
 
@@ -231,6 +219,7 @@ def sample(
         draw: The random number, from `uniform`; not used by greedy.
         context: What the stages look at in addition to the row.
         watch: Receives the run after each stage.
+        greedy: What `most_probable` gave for the row, where several rows were read at once; None to find it here.
 
     Returns:
         The final distribution, what each stage cut, and the token picked.
@@ -238,12 +227,43 @@ def sample(
     Raises:
         StepError: A stage cut every token that was left.
     """
+    stages = pipeline(settings, context)
+    if settings.temp == 0 and not stages:
+        return most_probable(logits[None], logprobs[None])[0] if greedy is None else greedy
     run = StageRun(logits, logprobs)
-    for stage in pipeline(settings, context):
+    for stage in stages:
         run.apply(stage)
         if watch is not None:
             watch(stage, run)
     return run.greedy() if settings.temp == 0 else run.sampled(draw)
+
+
+def most_probable(rows: Rows, logprobs: Rows) -> list[Sampled]:
+    """What greedy makes of each of some rows where no stage runs, in a few array operations over all.
+
+    Args:
+        rows: The model's own logits, shape (places, vocabulary); not changed.
+        logprobs: Their log-softmax; not changed.
+    """
+    picked = rows.argmax(axis=1)
+    best = np.arange(len(rows)), picked
+    cut = np.zeros(rows.shape, np.int8)
+    if rows.min() == MINUS_INFINITY:
+        cut[rows == MINUS_INFINITY] = -1  # they were barred before
+    cut[best] = -1
+    probs = np.zeros(rows.shape)
+    probs[best] = 1.0
+    shares = np.exp(logprobs)
+    shares[best] = 0.0
+    ones = np.ones(rows.shape[1], np.float32)
+    left, names = np.ones(1), ("greedy",)
+    removed = [
+        min(1.0, float(row.dot(ones))) for row in shares
+    ]  # row by row: of all at once it adds up otherwise
+    return [
+        Sampled(row, left, row_cut, names, (StageReading("greedy", 1, mass),), token, None, None, None)
+        for row, row_cut, mass, token in zip(probs, cut, removed, picked.tolist(), strict=True)
+    ]
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:

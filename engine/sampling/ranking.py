@@ -27,12 +27,15 @@ SHORT = 2**14
 whose forwards leave nothing in the processor's cache."""
 
 
-def blocks(rows: Sequence[Row]) -> Iterator[Rows]:
-    """Some rows in arrays of as many as stay in the processor's cache, at least one."""
+def blocks(rows: Sequence[Row] | Rows) -> Iterator[Rows]:
+    """Some rows in arrays of as many as stay in the processor's cache, at least one; rows of one array stay in it."""
     most = max(1, AT_ONCE // rows[0].size) if len(rows) else 1
     for begin in range(0, len(rows), most):
         block = rows[begin : begin + most]
-        yield block[0][None] if len(block) == 1 else np.stack(block)
+        if isinstance(block, np.ndarray):
+            yield block
+        else:
+            yield block[0][None] if len(block) == 1 else np.stack(block)
 
 
 def log_softmax(logits: Row) -> Row:

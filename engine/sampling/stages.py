@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -364,12 +364,16 @@ STAGE_MAKERS: dict[str, Maker] = {
 
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
-    stages: list[Stage] = []
-    order = settings.sampler_order
-    for name in order if GRAMMAR in order else (GRAMMAR, *order):
-        kind = STAGES[name].kind if name != GRAMMAR else "logits"
-        if kind != "logits" and settings.temp == 0:
-            continue
-        if (run := STAGE_MAKERS[name](settings, context)) is not None:
-            stages.append(Stage(name, run, kind))
-    return tuple(stages)
+    made = (
+        (name, kind, make(settings, context))
+        for name, kind, make in _makers(settings.sampler_order, settings.temp == 0)
+    )
+    return tuple([Stage(name, run, kind) for name, kind, run in made if run is not None])
+
+
+@lru_cache(16)
+def _makers(order: tuple[str, ...], greedy: bool) -> tuple[tuple[str, StageKind, Maker], ...]:
+    """The stages of an order, or of it those alone that change logits."""
+    names = order if GRAMMAR in order else (GRAMMAR, *order)
+    kinds = [(name, STAGES[name].kind if name != GRAMMAR else "logits") for name in names]
+    return tuple((name, kind, STAGE_MAKERS[name]) for name, kind in kinds if kind == "logits" or not greedy)

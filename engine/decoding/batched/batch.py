@@ -7,10 +7,10 @@ until all have ended.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from engine.decoding.batched.rows import LaneRows
 from engine.errors import StepError
@@ -33,7 +33,8 @@ from engine.protocol import (
     ModelFacts,
     Origin,
 )
-from engine.sampling.ranking import Row, blocks, checked_logprobs
+from engine.sampling.pipeline import Sampled, most_probable
+from engine.sampling.ranking import Row, Rows, blocks, checked_logprobs
 from engine.session.node_records import NodeReader, stop_reached, window_full
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths, TokenTree
@@ -92,8 +93,8 @@ class Lane:
         """Its decoded tokens."""
         self.choices: list[Distribution] = []
         """What each of them was drawn from, and the next one is."""
-        self.roundings: list[float] = []
-        """What rounding may change in the logits of each of these."""
+        self.roundings: list[float] | None = None
+        """What rounding may change in the logits of each of these, where it runs alone."""
         self.ended: LaneEnded | None = None
 
     @property
@@ -111,7 +112,9 @@ class Lane:
         tree, node = copied_path(self.tree, self.begin)
         unfinished = self._pending.get(self.begin)
         shared = Batched(self.tokens, self.facts, tree, {node: unfinished} if unfinished else {})
-        return Lane(shared, self.opened, self.settings, node, self.limit)
+        lane = Lane(shared, self.opened, self.settings, node, self.limit)
+        lane.roundings = []
+        return lane
 
     @property
     def position(self) -> Position:
@@ -119,20 +122,21 @@ class Lane:
         assert self._position is not None
         return self._position
 
-    def sample(self, row: Row, logprobs: Row) -> NodeLogits:
-        """Sample from the logits after its last token, given their log-softmax.
+    def sample(self, row: Row, logprobs: Row, greedy: Sampled | None) -> NodeLogits:
+        """Sample from the logits after its last token, given their log-softmax and what `most_probable` gave for them.
 
         Raises:
             StepError: The sampler can't.
         """
         return self.node_reader.sample(
-            self.node, row, self.settings, reroll=self.opened.reroll, logprobs=logprobs
+            self.node, row, self.settings, reroll=self.opened.reroll, logprobs=logprobs, greedy=greedy
         )
 
     def keep(self, position: Position) -> None:
         """Go on from what was sampled after its last token."""
         self.choices.append(position.next)
-        self.roundings.append(rounding_of(position.node_logits.row, self.facts.dtype))
+        if self.roundings is not None:
+            self.roundings.append(rounding_of(position.node_logits.row, self.facts.dtype))
         self._position = position
 
     def full(self, ms: float) -> LaneEnded | None:
@@ -170,20 +174,19 @@ class Lane:
             before: The logits that it was drawn from.
             kv: What the lane holds; None where it ended and has no row any more.
         """
-        at, logits = self.tree[self.node], before.node_logits
-        token, logprob = at.token, float(logits.logprobs[at.token])
+        taken = next(each for each in before.next.candidates if each.id == before.next.picked)
         made = LaneToken(
             lane=self.number,
             index=len(self.taken),
-            position=at.depth - 1,
-            id=token,
-            text=self.tokens.text(token, self._pending.get(at.parent, b""))[0],
-            raw=self.tokens.raw(token),
-            special=self.tokens.is_special(token),
-            logprob=logprob,
-            prob=math.exp(logprob),
-            sampler_prob=float(logits.sampled.probs[token]),
-            rank=before.rank(token),
+            position=self.tree[self.node].depth - 1,
+            id=taken.id,
+            text=taken.text,
+            raw=taken.raw,
+            special=taken.special,
+            logprob=taken.logprob,
+            prob=taken.prob,
+            sampler_prob=taken.sampler_prob,
+            rank=taken.rank,
             kv=kv,
             next=None if self.ended is not None else self.position.next,
         )
@@ -191,20 +194,33 @@ class Lane:
         return made
 
 
-def read(lanes: Sequence[Lane], rows: Sequence[Row]) -> None:
+def read(lanes: Sequence[Lane], rows: Sequence[Row] | Rows) -> None:
     """Sample from the logits after the last token of each of some lanes, and read them, all at once.
 
     Raises:
         StepError: A sampler can't, or the model's logits are not numbers.
     """
-    logprobs = [each for block in blocks(rows) for each in checked_logprobs(block)]
-    logits = [lane.sample(row, each) for lane, row, each in zip(lanes, rows, logprobs, strict=True)]
+    positions: list[Position] = []
+    for block in blocks(rows):
+        positions += _read(lanes[len(positions) : len(positions) + len(block)], block)
+    for lane, position in zip(lanes, positions, strict=True):
+        lane.keep(position)
+
+
+def _read(lanes: Sequence[Lane], rows: Rows) -> list[Position]:
+    logprobs = checked_logprobs(rows)
+    greedy = any(lane.settings.temp == 0 for lane in lanes)
+    best = most_probable(rows, logprobs) if greedy else repeat(None, len(lanes))
+    logits = [
+        lane.sample(row, each, found)
+        for lane, row, each, found in zip(lanes, rows, logprobs, best, strict=True)
+    ]
     counts = [min(LANE_CANDIDATES, lane.settings.candidates) for lane in lanes]
-    reads = lanes[0].node_reader.row_reader.read(
-        [each.row for each in logits], [each.logprobs for each in logits], max(counts)
-    )
-    for lane, each, count, found in zip(lanes, logits, counts, reads, strict=True):
-        lane.keep(lane.node_reader.position(each, count, found))
+    reads = lanes[0].node_reader.row_reader.read(rows, logprobs, max(counts))
+    return [
+        lane.node_reader.position(each, count, found)
+        for lane, each, count, found in zip(lanes, logits, counts, reads, strict=True)
+    ]
 
 
 def copied_path(tree: TokenPaths, node: int) -> tuple[TokenTree, int]:
@@ -390,9 +406,11 @@ class BatchRun:
             check_memory(error, len(self._live))
             raise
         ms = (time.perf_counter() - begun) * 1000
-        live = [(lane, row) for lane, row in zip(self._live, found, strict=True) if lane.ended is None]
+        live = [lane for lane in self._live if lane.ended is None]
+        if len(live) < len(self._live):
+            found = [row for lane, row in zip(self._live, found, strict=True) if lane.ended is None]
         if live:
-            read([lane for lane, _ in live], [row for _, row in live])
+            read(live, found)
         self._decoded[1] += 1
         self._decoded[2] += len(live)
         self._decoded[3] += len(self._live) - len(live)

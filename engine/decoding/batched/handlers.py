@@ -219,6 +219,7 @@ def compared(lane: Lane, alone: Lane, ms: float) -> LaneCompared:
         alone: The same prompt alone.
         ms: That it took alone.
     """
+    assert alone.roundings is not None
     largest = rounding = 0.0
     difference = None
     for index, (one, other) in enumerate(zip_longest(lane.taken, alone.taken)):

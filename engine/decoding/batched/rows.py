@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from engine.cache import padded
 from engine.frozen import frozen
@@ -45,7 +46,7 @@ class LaneRows(Protocol):
     def begin(self, prompts: Sequence[Sequence[int]]) -> Begin:
         """Read some prompts, whose rows follow those that are there."""
 
-    def forward(self, tokens: Sequence[int]) -> Sequence[Row]:
+    def forward(self, tokens: Sequence[int]) -> Sequence[Row] | npt.NDArray[np.float32]:
         """Run the next token of every row; returns the logits after each, float32, shape (vocabulary,)."""
 
     def keep(self, places: Sequence[int]) -> None:
@@ -98,22 +99,22 @@ class PaddedRows:
             self._caches = made
         self._lengths += lengths
         yield _chunk(done, columns, padding, (time.perf_counter() - begun) * 1000)
-        return found
+        return list(found)
 
-    def forward(self, tokens: Sequence[int]) -> list[Row]:
-        """See `LaneRows`."""
+    def forward(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """See `LaneRows`; the array is that of the device."""
         found = self._run(self._caches, tokens)
         self._lengths = [length + 1 for length in self._lengths]
         return found
 
-    def _run(self, over: list[Any], tokens: Sequence[int]) -> list[Row]:
+    def _run(self, over: list[Any], tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         logits = self._runner.model(mx.array([[token] for token in tokens]), cache=over)
         found = logits[:, -1].astype(mx.float32)
-        mx.eval(found, padded.state(over))
+        mx.eval(found, padded.pending(over))
         self._forwards += 1
         if self._forwards % CLEAR_EVERY == 0:
             mx.clear_cache()
-        return list(np.array(found))
+        return np.array(found, copy=False)
 
     def keep(self, places: Sequence[int]) -> None:
         """See `LaneRows`."""
