@@ -67,6 +67,8 @@ class Kind:
     """Whether each token adds such a column."""
     partial_restore: bool = False
     """Whether `restore` can restore any part of a snapshot; otherwise only all of it."""
+    stays: bool = False
+    """Whether columns that trimming removes stay in the arrays until those that follow are written over them."""
     quantized: bool = False
     """Whether it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
     quantizable: bool = False
@@ -182,6 +184,10 @@ class Kind:
             Bytes that were restored.
         """
         raise NotImplementedError(f"no snapshot of a {self.name} cache can be restored")
+
+    def take_back(self, cache: Any, end: int) -> None:
+        """Hold tokens up to `end` again that trimming removed; only where they stay."""
+        raise NotImplementedError(f"what is trimmed of a {self.name} cache is gone")
 
     def record_undo(self, cache: Any) -> Snapshot | None:
         """What `undo` needs to remove the next single token, None where it can't; called before its forward."""

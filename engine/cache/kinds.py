@@ -32,7 +32,7 @@ class Plain(Kind):
 
     name: CacheKind = "plain"
     cache_class = caches.KVCache
-    has_snapshots = columns = grows = partial_restore = quantizable = True
+    has_snapshots = columns = grows = partial_restore = stays = quantizable = True
     lazy = False
 
     def trims_at(self, cache: Any, offset: int) -> bool:
@@ -56,6 +56,10 @@ class Plain(Kind):
         columns = [array[..., at - saved.start : end - saved.start, :] for array in saved.copies]
         self._append(cache, columns, at, end)
         return sum(column.nbytes for column in columns)
+
+    def take_back(self, cache: Any, end: int) -> None:
+        """Hold columns up to `end` again that trimming removed and nothing was written over."""
+        cache.offset = end
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:
         """Write columns at the end of a cache, which grows by mlx_lm's blocks."""
@@ -81,7 +85,7 @@ class Quantized(Plain):
 
     name = "quantized"
     cache_class = caches.QuantizedKVCache
-    quantizable = False
+    stays = quantizable = False
     quantized = True
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:

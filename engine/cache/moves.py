@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import mlx.core as mx
 
 from engine.cache.kind import Snapshot
-from engine.cache.live import KV
+from engine.cache.live import KV, Behind
 from engine.frozen import frozen
 from engine.tree import Chunks, TokenTree, cut_chunks, within_chunk
 
@@ -173,9 +174,35 @@ class Mover:
         if old is not None and old.base <= shared and old.layout == kv.layout:
             self.store.touch(old)
             return
-        saved = kv.snapshot(shared)
-        segment = Segment(node, shared, end, kv.chunks, kv.layout, kv.quantized(), saved)
-        self.store.keep_segment(segment)
+        left = Behind(node, shared, end, kv.chunks, kv.layout)
+        if kv.stays():
+            self._leave(left)
+        else:
+            self._save(left, shared, end)
+
+    def _leave(self, left: Behind) -> None:
+        """Leave a branch in the arrays; the end of one that begins with it is there already."""
+        kv = self._kv
+        kv.save = self._save
+        for place, each in enumerate(kv.behind):
+            if each.begin <= left.end <= self._shared(each, left.node):
+                kv.behind[place] = replace(each, begin=min(each.begin, left.begin))
+                return
+        kv.behind.append(left)
+
+    def _save(self, left: Behind, begin: int, end: int) -> None:
+        """Keep some tokens of a branch that was left, unless they are kept."""
+        node, kv = self._tree.nodes(left.node)[end - 1], self._kv
+        old = self.store.segment(node)
+        if old is not None and old.base <= begin and old.layout == left.layout:
+            self.store.touch(old)
+            return
+        saved = kv.snapshot(begin, end)
+        self.store.keep_segment(Segment(node, begin, end, left.chunks, left.layout, kv.quantized(), saved))
+
+    def _shared(self, left: Behind, node: int) -> int:
+        """Tokens that the path to a node shares with a branch that was left."""
+        return self._tree[self._tree.common_ancestor(left.node, node)].depth
 
     def move(self, current: int, node: int, want: int) -> MoveCost:
         """Make the cache hold as much as it can of the first `want` tokens of the path to `node`.
@@ -188,16 +215,20 @@ class Mover:
         kv = self._kv
         shared = min(self._tree[self._tree.common_ancestor(current, node)].depth, want, kv.offset)
         if not self._same_chunks(node, kv.chunks, shared):
-            kv.clear()
+            self._clear()
             return MoveCost(0, 0, "the prompt was cut into other chunks, and they change the numbers")
         self._bytes = 0
         why = self._shorten(current, shared)
         held = self._extend(node, shared, want)
         half = kv.chunks_matter and held < want and within_chunk(self._tree.chunks(node), held)
         if half or (why and held == shared):  # or nothing was restored over tokens that can't be removed
-            kv.clear()
+            self._clear()
             return MoveCost(0, 0, why or HALF)
         return MoveCost(shared, held - shared, why or self._why_missing(want - held), self._bytes)
+
+    def _clear(self) -> None:
+        self._kv.save_behind()
+        self._kv.clear()
 
     def _why_missing(self, count: int) -> str:
         """Why tokens that were computed before are computed again."""
@@ -250,11 +281,30 @@ class Mover:
     # ---- forth ------------------------------------------------------------------------------
 
     def _extend(self, node: int, at: int, want: int) -> int:
-        """Restore kept segments, one after another, from `at` tokens on; returns the tokens then held."""
-        for segment in self._useful(node, at, want):
-            reach = min(self._tree[self._tree.common_ancestor(segment.node, node)].depth, want)
-            if at < reach and self._restore(segment, node, at, reach):
-                at = reach
+        """Take back what is in the arrays and restore kept segments, one after another, from `at` tokens on.
+
+        Returns:
+            The tokens then held.
+        """
+        before = -1
+        while before < at < want:  # what one branch gives may be what another one's segments go on from
+            before = at
+            at = self._take_back(node, at, want)
+            for segment in self._useful(node, at, want):
+                reach = min(self._tree[self._tree.common_ancestor(segment.node, node)].depth, want)
+                if at < reach and self._restore(segment, node, at, reach):
+                    at = self._take_back(node, reach, want)
+        return at
+
+    def _take_back(self, node: int, at: int, want: int) -> int:
+        """Hold again what is in the arrays of the path to a node, behind `at` tokens; returns the tokens then held."""
+        kv = self._kv
+        for left in kv.behind:
+            reach = min(self._shared(left, node), want)
+            if left.begin <= at == kv.offset < reach:
+                self._bytes += (reach - at) * (kv.bytes_per_token() or 0)
+                kv.take_back(left, reach)
+                return reach
         return at
 
     def _useful(self, node: int, at: int, want: int) -> list[Segment]:

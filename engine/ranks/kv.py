@@ -171,7 +171,12 @@ class RankedKV(KV):
         numbers = [_handle(records) for records in steps]
         self._each("undo", lambda: KV.undo(self, [records[:-1] for records in steps]), steps=numbers)
 
-    def snapshot(self, start: int) -> tuple[Snapshot, ...]:
+    def stays(self) -> bool:
+        """False: what is trimmed is saved before, on all ranks."""
+        return False
+
+    def snapshot(self, start: int, end: int | None = None) -> tuple[Snapshot, ...]:
+        assert end in (None, self.offset)  # since nothing stays
         own, snapshot = self._saved("snapshot", lambda: KV.snapshot(self, start), start=start)
         assert snapshot is not None
         return (*own, snapshot)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from mlx_lm.models import cache as caches
 
-from engine.cache import moves
-from engine.cache.live import KV
+from engine.cache import live, moves
+from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
 from engine.protocol import KVReading
-from engine.session.session import Session
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.tree import prompt_chunks
 from tests.engine.sessions import begun, go_back
@@ -140,6 +140,79 @@ def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str
     assert np.array_equal(session.logits, logits)
     assert session.step().kv.offset == 51
     assert session.verify().largest_difference < 1e-4
+
+
+# ---- branches in the arrays of the live cache ---------------------------------------------------
+
+
+def columns(kv: KV) -> list[np.ndarray]:
+    """The keys and values that are held, bit for bit."""
+    return [np.array(side[..., : kv.offset, :]) for cache in kv.caches for side in (cache.keys, cache.values)]
+
+
+def came_back(session: Session, node: int, held: list[np.ndarray]) -> None:
+    """Move to a node without a forward, to the same keys and values."""
+    assert session.move(node).recomputed == 0
+    assert all(np.array_equal(*each) for each in zip(columns(session.kv), held, strict=True))
+
+
+def test_a_branch_stays_in_the_arrays_until_it_is_written_over(zoo: Zoo) -> None:
+    session, _ = stepped(zoo, "llama", steps=80)
+    tip, held, store = session.node, columns(session.kv), session.mover.store
+    each = session.facts.kv_bytes_per_token
+    assert each is not None
+    go_back(session, 70)
+    assert (store.nbytes, [(left.begin, left.end) for left in session.kv.behind]) == (0, [(30, 100)])
+    came_back(session, tip, held)
+    go_back(session, 70)
+    list(session.insert([77] * (PIECE + 1)))
+    assert store.nbytes == 2 * PIECE * each
+    assert [(left.begin, left.end) for left in session.kv.behind] == [(30 + 2 * PIECE, 100)]
+    moved = session.move(tip)
+    assert (moved.kept, moved.restored, moved.restored_bytes) == (30, 70, 70 * each)
+    came_back(session, tip, held)
+
+
+def test_several_branches_stay_in_the_arrays(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PIECE", 3)
+    session, _ = stepped(zoo, "llama", steps=40)
+    ends = [(session.node, columns(session.kv))]
+    for back, token in ((30, 101), (10, 102), (12, 103)):
+        go_back(session, back)
+        list(session.insert([token] * 15))
+        ends.append((session.node, columns(session.kv)))
+    for place in (0, 3, 1, 0, 2, 3, 0):
+        came_back(session, *ends[place])
+    between = session.tree.nodes(ends[0][0])[35]
+    assert session.move(between).recomputed == 0
+    list(session.insert([104] * 4))
+    for end in ends:
+        came_back(session, *end)
+
+
+def test_a_branch_in_the_arrays_is_saved_before_they_go(zoo: Zoo) -> None:
+    session, _ = stepped(zoo, "llama")
+    tip, held = session.node, columns(session.kv)
+    go_back(session, 5)
+    list(session.prefill("", [7, 8, 9]))  # which shares nothing
+    assert session.kv.behind == []
+    came_back(session, tip, held)
+    go_back(session, 5)
+    session.kv.adopt(session.runner.copy().kv.caches, session.kv.offset, session.kv.chunks)
+    came_back(session, tip, held)
+
+
+def test_a_copy_has_what_is_in_the_arrays_too(zoo: Zoo) -> None:
+    session, _ = stepped(zoo, "llama")
+    tip, held = session.node, columns(session.kv)
+    go_back(session, 5)
+    copied = run_at(session, tip)
+    assert copied.recomputed == 0
+    assert all(np.array_equal(*each) for each in zip(columns(copied.runner.kv), held, strict=True))
+    short = session.runner.copy()
+    short.forward(77)  # over the branch, in arrays of its own
+    assert session.mover.store.nbytes == 0
+    came_back(session, tip, held)
 
 
 @pytest.mark.wide(1)

@@ -28,6 +28,7 @@ from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.beam_settings import BeamSettings
+from engine.cache import live
 from engine.decoding.beam import search
 from engine.decoding.run import run
 from engine.errors import Cancelled
@@ -274,6 +275,15 @@ def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
     run_walk(walk(loaded, bound(loaded, tolerance)), 6, 10 if kind in VARIANTS else 25)
+
+
+@pytest.mark.wide(6)
+@pytest.mark.parametrize("piece", [1, 3])
+def test_a_walk_over_branches_that_are_saved_piece_by_piece(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(live, "PIECE", piece)
+    run_walk(walk(zoo.load("llama"), TOLERANCE["float32"]), 6, 25)
 
 
 @pytest.mark.slow
