@@ -184,6 +184,10 @@ def test_several_branches_stay_in_the_arrays(zoo: Zoo, monkeypatch: pytest.Monke
     for place in (0, 3, 1, 0, 2, 3, 0):
         came_back(session, *ends[place])
     between = session.tree.nodes(ends[0][0])[35]
+    came_back(session, *ends[1])
+    assert session.move(between).recomputed == 0
+    go_back(session, 8)  # what the other branch wrote lies between what is held and what is left of the first
+    came_back(session, *ends[0])
     assert session.move(between).recomputed == 0
     list(session.insert([104] * 4))
     for end in ends:
@@ -197,6 +201,7 @@ def test_a_branch_in_the_arrays_is_saved_before_they_go(zoo: Zoo) -> None:
     list(session.prefill("", [7, 8, 9]))  # which shares nothing
     assert session.kv.behind == []
     came_back(session, tip, held)
+    session, _ = stepped(zoo, "llama")
     go_back(session, 5)
     session.kv.adopt(session.runner.copy().kv.caches, session.kv.offset, session.kv.chunks)
     came_back(session, tip, held)
