@@ -1,8 +1,9 @@
 """From one node of the tree to another at the least cost: trim or undo, restore kept KV, recompute the rest.
 
-Every way gives the same numbers. KV of branches that the session left, ends of paths and records that undo single
-tokens, is kept within a budget, the least recently used going first, and restored bit for bit; recomputed tokens go
-through the model in the same chunks as the first time.
+Every way gives the same numbers. A branch that the session left stays in the arrays of a plain cache until others are
+written over it. What they are written over, and what other kinds hold of a branch, ends of paths and records that undo
+single tokens, is kept within a budget, the least recently used going first, and restored bit for bit; recomputed tokens
+go through the model in the same chunks as the first time.
 """
 
 from __future__ import annotations

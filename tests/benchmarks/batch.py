@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 from mlx_lm.generate import batch_generate
 
+from engine.context import set_aside
 from engine.decoding.batched.batch import Batched, BatchRun, Lane
 from engine.decoding.batched.rows import PaddedRows
 from engine.measuring.bench import PROMPT
@@ -76,6 +77,7 @@ def main(asked: Asked) -> Figures:
     figures: Figures = {}
     for name, model in asked.each(*MODELS):
         loaded = load(LoadSettings(model=model))
+        set_aside()  # as the program does once a model is loaded
         for lanes in LANES:
             figures[f"{name} {lanes} lanes"] = measure(name, loaded, lanes, asked.times(7))
     return figures
