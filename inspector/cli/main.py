@@ -22,6 +22,7 @@ from inspector.cli.subcommands.keys import KEYS
 from inspector.cli.subcommands.lessons import LEARN, LESSON, NOTES
 from inspector.cli.subcommands.measure import BENCH, PROFILE, RACE
 from inspector.cli.subcommands.models import MODELS
+from inspector.cli.subcommands.open import OPEN
 from inspector.cli.subcommands.plugins import PLUGINS
 from inspector.cli.subcommands.prefix import PREFIX
 from inspector.cli.subcommands.recordings import EXPORT, REPLAY, SESSIONS
@@ -31,8 +32,8 @@ from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
-        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, PREFIX, ENGINE, REPLAY, SERVE, LEARN,
-        LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
+        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, PREFIX, OPEN, ENGINE, REPLAY, SERVE,
+        LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""

@@ -1,7 +1,7 @@
 """A recording of a server: its format, and what is read from it. Standard library alone.
 
-Each line is a JSON object. The first is the head, `{"recorder": 1, "program": "mlx-inspector 1.0", "upstream": URL}`; then
-come two lines for each exchange, which a number from 1 joins, so that a kill loses no request:
+Each line is a JSON object. The first is the head, `{"recorder": 1, "program": "mlx-inspector 1.0", "upstream": URL}`;
+then come two lines for each exchange, which a number from 1 joins, so that a kill loses no request:
 
     {"event": "request", "exchange": 1, "at": seconds since 1970, "method": "POST", "path": "/v1/chat/completions",
      "headers": [[name, value], ...], "body": JSON, or a text that is none}
