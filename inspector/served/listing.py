@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from engine.frozen import frozen
 from inspector.display import truncate, visible
 from inspector.served.exchange import Exchange
 from inspector.served.replies import ServedReply, read_reply
@@ -16,35 +15,23 @@ _WORDS = 48
 """Cells of a request's own words in a line."""
 
 
-@frozen
-class ListedExchange:
-    """A request in a list."""
-
-    line: str
-    event: Mapping[str, Any]
-
-
-def listed(exchange: Exchange) -> ListedExchange:
-    """A request and its reply in one line, and as JSON."""
-    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+def listed_line(exchange: Exchange) -> str:
+    """A request and its reply in one line."""
     words, kind = asked(exchange)
     when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
-    tokens = reply.completion_tokens if reply is not None else None
-    status = (
-        "no reply" if reply is None else reply.error.partition(" ")[0] if reply.error else answered(reply)
-    )
-    parts = (
-        f"{exchange.number:>5}",
-        f"{when:8}",
-        f"{kind:10}",
-        f"{status:14}",
-        truncate(visible(words), _WORDS),
-    )
-    event = {
+    parts = (f"{exchange.number:>5}", f"{when:8}", f"{kind:10}", f"{outcome(exchange):14}")
+    return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
+
+
+def listed_event(exchange: Exchange) -> Mapping[str, Any]:
+    """A request and its reply as a JSON object."""
+    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+    words, kind = asked(exchange)
+    return {
         "event": "request", "number": exchange.number, "at": exchange.at, "kind": kind, "asked": words,
-        "tokens": tokens, "error": reply.error if reply is not None else None,
+        "tokens": reply.completion_tokens if reply is not None else None,
+        "error": reply.error if reply is not None else None,
     }  # fmt: skip
-    return ListedExchange("  ".join(parts).rstrip(), event)
 
 
 def asked(exchange: Exchange) -> tuple[str, str]:
@@ -64,8 +51,13 @@ def asked(exchange: Exchange) -> tuple[str, str]:
     return " ".join(str(last or "").split()), "chat"
 
 
-def answered(reply: ServedReply) -> str:
+def outcome(exchange: Exchange) -> str:
     """What came of a request, in two words."""
+    if exchange.reply is None:
+        return "no reply"
+    reply = read_reply(exchange.reply)
+    if reply.error:
+        return reply.error.partition(" ")[0]
     if reply.cut:
         return "cut"
     number = reply.completion_tokens or len(reply.tokens)

@@ -8,13 +8,46 @@ from typing import Any
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
+from engine.frozen import frozen
 from inspector.served.exchange import Exchange, Reply, read_exchanges
+from inspector.served.replies import ServedReply, read_reply
+from inspector.served.requests import ServedRequest, served_request
 
 MOST_BYTES = 256 * MIB
 """Of a recording that are read. A recorder begins another file long before."""
 _REPLY = ("choices", "content", "generated_text", "meta_info", "response", "message", "error")
 """Fields of which a reply has one, in any of the forms that `inspector.served.replies` knows."""
 KINDS = "Give a recording of `inspector record`, the body of a request, or a reply with logprobs."
+
+
+@frozen
+class ServedFile:
+    """A file of requests."""
+
+    name: str
+    """Its path, as it was typed."""
+    exchanges: tuple[Exchange, ...]
+
+
+@frozen
+class OpenedRequest:
+    """A request that is open as a session."""
+
+    file: ServedFile
+    exchange: Exchange
+    request: ServedRequest
+    reply: ServedReply | None
+
+
+def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
+    """Read a request and its reply.
+
+    Raises:
+        PromptError: It is no request for text.
+    """
+    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+    request = served_request(exchange.body, f"Request {exchange.number}", reply is None or reply.by_mlx_lm)
+    return OpenedRequest(file, exchange, request, reply)
 
 
 def exchanges_of(name: str) -> list[Exchange]:

@@ -101,6 +101,8 @@ class Rescoring:
         self._prompt: tuple[protocol.PromptToken, ...] = ()
         self._repeated: protocol.ReplyRepeated | None = None
         self._steps: list[Step] = []
+        self.done = 0
+        """Tokens that mlx_lm's generator has made so far."""
         self._drawn: tuple[int, ...] = ()
         """The tokens that mlx_lm's generator draws here; empty where its draws can't be repeated."""
         self._tokens: tuple[ServedToken, ...] = reply.tokens if reply is not None else ()
@@ -114,8 +116,9 @@ class Rescoring:
                 self._eos = record.eos_ids
             case protocol.Prefilled():
                 self._prompt = record.tokens
-            case protocol.ReplyRepeated() if record.last:
-                self._repeated = record
+            case protocol.ReplyRepeated():
+                self.done = len(record.ids)
+                self._repeated = record if record.last else self._repeated
             case Step():
                 self._steps.append(record)
             case _:

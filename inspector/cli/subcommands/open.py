@@ -22,7 +22,7 @@ from inspector.cli.flags import (
     command_parser,
     whole,
 )
-from inspector.cli.screen import add_no_plugins
+from inspector.cli.screen import add_no_plugins, open_request
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Failure, Record
@@ -65,9 +65,9 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
-    from inspector.served.opening import exchanges_of
+    from inspector.served.opening import ServedFile, exchanges_of, opened_request
 
-    exchanges = exchanges_of(args.file)
+    exchanges = every = exchanges_of(args.file)
     if args.number is not None:
         exchanges = [_numbered(exchanges, args.number)]
     if args.check:
@@ -76,7 +76,8 @@ def run_open(args: Namespace) -> int:
         _list(exchanges, output(), args.jsonl)
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
-    raise EngineError("The screen comes next.")
+    opened = opened_request(ServedFile(args.file, tuple(every)), exchanges[0])
+    return open_request(args, loaded_for(args, exchanges), opened)
 
 
 def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
@@ -89,10 +90,10 @@ def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
 
 def _list(exchanges: Sequence[Exchange], out: TextIO, jsonl: bool) -> None:
     """Write a line for each request."""
-    from inspector.served.listing import listed
+    from inspector.served.listing import listed_event, listed_line
 
-    for each in map(listed, exchanges):
-        out.write(json.dumps(each.event, ensure_ascii=True) + "\n" if jsonl else f"{each.line}\n")
+    for each in exchanges:
+        out.write(f"{json.dumps(listed_event(each)) if jsonl else listed_line(each)}\n")
 
 
 # ---- checking all of them ---------------------------------------------------------------------------
