@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -36,6 +37,7 @@ from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
+    from engine.trace import Entry
     from inspector.app import InspectorApp
     from inspector.served.opening import OpenedRequest
     from inspector.session.playback import Opening
@@ -187,6 +189,30 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
         with_plugins=not args.no_plugins,
     )
     return run_app(app)
+
+
+def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
+    """Open the screen with the recording of a reply, which is kept no longer than the screen.
+
+    Args:
+        args: With the flags of plug-ins and of the theme.
+        entries: Of the recording.
+
+    Raises:
+        EngineError: There is no terminal, or the recording can't be written.
+    """
+    check_terminal(instead="Without one, write it with -o TRACE.")
+    from engine.trace import save_as
+    from inspector.session.playback import Opening, checked
+    from inspector.tools.registry import TOOLS
+    from inspector.version import program
+
+    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
+        path = Path(folder) / "reply.jsonl"
+        save_as(path, entries, program())
+        app = application()(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
+                            tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
+        return run_app(app)
 
 
 def application() -> type[InspectorApp]:

@@ -22,7 +22,7 @@ from inspector.cli.flags import (
     command_parser,
     whole,
 )
-from inspector.cli.screen import add_no_plugins, open_request
+from inspector.cli.screen import add_no_plugins, open_reply, open_request
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Failure, Record
@@ -48,6 +48,12 @@ def open_parser() -> Parser:
     made.add_argument("file", metavar="FILE", help="what to open")
     made.add_argument("number", metavar="N", nargs="?", type=whole, help="which request of a recording; without it "
         "they are listed, unless there is one alone")  # fmt: skip
+    no_model = (
+        "show the reply alone, by the logprobs in it, as a recording; a reply without its request always is"
+    )
+    made.add_argument("--no-model", action="store_true", help=no_model)
+    made.add_argument("--output", "-o", metavar="TRACE", help="write that recording, and open no screen")
+    made.add_argument("--force", action="store_true", help="replace a file that is there")
     check = "without the screen: compare each reply, or that of N, with what is computed here"
     made.add_argument("--check", action="store_true", help=check)
     add_jsonl(made, "table")
@@ -76,6 +82,8 @@ def run_open(args: Namespace) -> int:
         _list(exchanges, output(), args.jsonl)
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
+    if args.no_model or exchanges[0].body is None:
+        return _replay(args, exchanges[0])
     opened = opened_request(ServedFile(args.file, tuple(every)), exchanges[0])
     return open_request(args, loaded_for(args, exchanges), opened)
 
@@ -94,6 +102,20 @@ def _list(exchanges: Sequence[Exchange], out: TextIO, jsonl: bool) -> None:
 
     for each in exchanges:
         out.write(f"{json.dumps(listed_event(each)) if jsonl else listed_line(each)}\n")
+
+
+def _replay(args: Namespace, exchange: Exchange) -> int:
+    """Show a reply without its model, or write it as a trace."""
+    from engine.trace import save_as
+    from inspector.cli.driver import place
+    from inspector.served.recording import recording_of
+    from inspector.version import program
+
+    entries, path = recording_of(exchange), place(args.output, args.force, "the trace does")
+    if path is None:
+        return open_reply(args, entries)
+    save_as(path, entries, program(), args.force)
+    return OK
 
 
 # ---- checking all of them ---------------------------------------------------------------------------
