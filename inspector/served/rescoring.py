@@ -130,7 +130,7 @@ class Rescoring:
         if not self._prompt or reply is None or reply.error:
             return
         node, seed = self._prompt[-1].node, self._request.seed
-        cached = min(reply.cached_tokens or 0, len(self._prompt) - 1)
+        cached = self._unseen
         if settings.temp == 0 or seed is not None:
             yield protocol.RepeatReply(node, seed, cached=cached)
             self._drawn = self._repeated.ids if self._repeated is not None else ()
@@ -144,11 +144,11 @@ class Rescoring:
         exact = reply.exact_ids
         if exact:
             self._source = "named"
-            yield protocol.Take(node, exact, "inserted", leave_grammar=True)
+            yield protocol.Take(node, exact, "served", leave_grammar=True)
             return
         if self._drawn:
             self._source = "repeated"
-            yield protocol.Take(node, self._drawn, "inserted", leave_grammar=True)
+            yield protocol.Take(node, self._drawn, "served", leave_grammar=True)
             if said_as(self._text(), reply, self._request.settings)[0]:
                 return
             self._steps = []
@@ -156,7 +156,7 @@ class Rescoring:
         ids = tuple(each.id for each in by_lists if each.id is not None)
         if by_lists and len(ids) == len(by_lists):
             self._source, self._tokens = "repaired", by_lists
-            yield protocol.Take(node, ids, "inserted", leave_grammar=True)
+            yield protocol.Take(node, ids, "served", leave_grammar=True)
         elif text := self._written(reply):
             self._source = "cut"
             yield protocol.Insert(node, text, leave_grammar=True)
@@ -184,22 +184,29 @@ class Rescoring:
             notes.append(f"The server refused it: {self._reply.error}")
         elif self._source is not None:
             same, said = said_as(self._text(), self._reply, self._request.settings)
-            notes += (*said, *self._unseen(self._reply))
+            notes += said
+            if self._unseen and self._penalised:
+                cached = f"{self._unseen:,} tokens of the prompt that it had in its KV cache"
+                notes.append(f"The server's penalties didn't see the {cached}.")
             if self._source == "cut":
                 notes.append("Which tokens were served isn't known: its text was cut into tokens anew.")
         judged = tuple(self._judged(place, step) for place, step in enumerate(self._steps))
         node = self._prompt[-1].node if self._prompt else 0
         return Rescored(len(self._prompt), node, self._source, judged, same, tuple(notes))
 
-    def _unseen(self, reply: ServedReply) -> tuple[str, ...]:
-        """That the server's penalties saw a part of the prompt alone, where they did."""
-        settings, cached = self._request.settings, reply.cached_tokens
-        penalties = settings.repetition_penalty or settings.presence_penalty or settings.frequency_penalty
-        if not (cached and penalties and reply.by_mlx_lm):
-            return ()
-        return (
-            f"The server's penalties didn't see the {cached:,} tokens of the prompt that it had in its KV cache.",
-        )
+    @property
+    def _unseen(self) -> int:
+        """Tokens of the prompt that mlx_lm.server's penalties didn't see: those in its KV cache, of a request with a
+        seed, which it serves alone; in a batch they see all."""
+        reply = self._reply
+        if reply is None or not reply.by_mlx_lm or self._request.seed is None:
+            return 0
+        return min(reply.cached_tokens or 0, len(self._prompt) - 1)
+
+    @property
+    def _penalised(self) -> bool:
+        settings = self._request.settings
+        return bool(settings.repetition_penalty or settings.presence_penalty or settings.frequency_penalty)
 
     def _judged(self, place: int, step: Step) -> ServedStep:
         token = self._tokens[place] if place < len(self._tokens) else None

@@ -509,7 +509,7 @@ def _without(timeline: Timeline | None, kv: KVReading | None) -> tuple[str, str]
     if _unknown(timeline):
         return (
             "A server's reply says nothing of its KV cache.",
-            "With the model it is computed: inspector open FILE --model MODEL.",
+            "With its model it is computed again.",
         )
     if kv is None or not kv.passed_tokens:
         return None

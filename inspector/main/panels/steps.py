@@ -518,7 +518,9 @@ class StepsPanel(Widget, can_focus=True):
     def _summarise(self, timeline: Timeline, concealed: bool) -> None:
         """How surprising the steps were, all in all."""
         self._surprisal.update(timeline)
-        values = self._surprisal.values
+        values = [
+            value for value in self._surprisal.values if value == value
+        ]  # without unknown ones, which are NaN
         text = ""
         if values and not concealed:
             mean = sum(values) / len(values)

@@ -11,7 +11,6 @@ from engine.protocol import (
     NO_OPTIONS,
     ChatOptions,
     Command,
-    Marked,
     ModelFacts,
     Prefill,
     Prefilled,
@@ -25,11 +24,9 @@ from inspector.served.opening import OpenedRequest, ServedFile, opened_request
 from inspector.served.requests import ServedRequest
 from inspector.served.rescoring import Rescored, Rescoring
 from inspector.session.client import Request
+from inspector.state.branches import ROOT
 from inspector.tools.served.panel import ServedPanel, ServedView
 from inspector.widgets.actions import Action, Needs, dialog_table, picking, taking
-
-BRANCH = "served"
-"""The name that the branch of a served reply gets."""
 
 
 def prefill_of(request: ServedRequest) -> Prefill:
@@ -91,7 +88,7 @@ class ServedActions(ToolActions):
         """Begin once the prompt was read; forget the reply where another prompt takes its place."""
         if isinstance(record, ModelFacts):
             self._facts = record
-        elif isinstance(record, PromptOpened) and self._opened is not None and record.new_tree:
+        elif isinstance(record, PromptOpened) and self._opened is not None and record.parent == ROOT:
             request = self._opened.request
             its_own = record.messages == request.messages if request.chat else record.text == request.prompt
             if self._rescoring is None or not its_own:
@@ -110,7 +107,6 @@ class ServedActions(ToolActions):
         command = next(self._commands, None)
         if command is None:
             self._result, self._rescoring = self._rescoring.result(), None
-            self._name_branch(self._result)
             self.host.changed()
             return
         self.controller.client.request(command, self._ended, each=self._rescoring.take)
@@ -123,11 +119,6 @@ class ServedActions(ToolActions):
             self.host.changed()
         elif self._rescoring is not None:
             self._next()
-
-    def _name_branch(self, result: Rescored) -> None:
-        """Call the branch of the served tokens by its name, so that tree and exports tell it from others."""
-        if result.steps:
-            self.controller.client.receive(Marked(result.steps[0].step.node, name=BRANCH))
 
     # ---- what is shown ----------------------------------------------------------------------
 
