@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError, SettingsError
@@ -74,8 +75,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("adapters", "", f"{_LOAD}--adapter-path"),
     Parameter("draft_model", "", "changes no text; --draft-model drafts here"),
     Parameter("num_draft_tokens", "", "changes no text; --num-draft-tokens is it here"),
-    Parameter("role_mapping", "", "is read for models without a chat template alone, whose text it makes; here they "
-              "get the last message as raw text"),
+    Parameter("role_mapping", "", "is read for models without a chat template alone: conversations with those can't "
+              "be opened here"),
     Parameter("n", "", f"{_UNREAD}: it answers once"),
     Parameter("best_of", "", f"{_UNREAD}: it answers once"),
     *(
@@ -95,6 +96,19 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )  # fmt: skip
 """Every parameter of mlx_lm.server's API, and those of other servers that are common."""
+TABLE = ("<!-- parameters -->", "<!-- end of the parameters -->")
+"""Between these the help has the table of the parameters."""
+
+
+def parameters_table() -> str:
+    """The parameters as a table in Markdown: what each becomes, and what is said of it."""
+    rows = ["| parameter | here | |", "|---|---|---|"]
+    for (setting, says), group in groupby(PARAMETERS, key=lambda each: (each.setting, each.says)):
+        names = ", ".join(f"`{each.name}`" for each in group)
+        rows.append(f"| {names} | {f'`{BY_NAME[setting].flag}`' if setting else ''} | {says} |")
+    return "\n".join(rows)
+
+
 _BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,16 @@ from engine.errors import PromptError
 from engine.grammar_settings import Grammar
 from engine.protocol import ChatOptions, Message
 from engine.settings import MOST, Settings, changed
-from inspector.served.requests import MAX_TOKENS, PARAMETERS, ServedRequest, served_request
+from inspector.served.requests import (
+    MAX_TOKENS,
+    PARAMETERS,
+    TABLE,
+    ServedRequest,
+    parameters_table,
+    served_request,
+)
 
+PAGE = Path("inspector/help/parts/servers.md")
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell a story."}]}
 SERVED = changed(Settings(), max_tokens=MAX_TOKENS)
 MLX_LM = {
@@ -40,6 +49,12 @@ def test_every_parameter_that_mlx_lm_server_reads_is_known() -> None:
     read = set(re.findall(r'(?:self\.)?body(?:\.get\(\s*|\[)"(\w+)"', source))
     assert read == MLX_LM
     assert read <= {each.name for each in PARAMETERS}
+
+
+def test_the_help_has_the_table_of_them() -> None:
+    begin, end = TABLE
+    table = PAGE.read_text("utf-8").partition(begin)[2].partition(end)[0]
+    assert table.strip() == parameters_table()
 
 
 def test_a_bare_conversation_has_the_servers_own_defaults() -> None:
