@@ -33,7 +33,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
         "tokens": "e", "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
-    "2": {"why": "w", "served": "v", "other_model": "j"},
+    "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
     "3": {
         "modules": "O", "attention": "A", "lens": "I", "attribution": "D", "positions": "Y", "experts": "E",

@@ -169,7 +169,8 @@ def sums(results: Sequence[Rescored], count: int) -> str:
             lines.append(f"  {number:>6,}  tokens: {words}")
     if other := sum(not each.same_text for each in known):
         lines.append(f"  {other:>6,}  replies whose text is another one than these tokens'")
-    if largest := max((each.largest for each in known if each.largest is not None), default=0.0):
+    largest = max((each.largest for each in known if each.largest is not None), default=None)
+    if largest is not None:
         lines.append(f"  {largest:>6.3f}  largest difference of a logprob, in nats")
     if wrong := sum(each.misnamed for each in known):
         named = sum(len(each.steps) for each in known if each.misnamed)

@@ -377,12 +377,12 @@ def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
         As many tokens; those that are unknown have no id and no logprob. Empty where the text can't be spelled so.
     """
     text = reply.text.encode()
-    ways: list[dict[int, _Way]] = [{0: _Way(0, 0.0, 0, None)}]
+    ways: list[dict[int, _Spelling]] = [{0: _Spelling(0, 0.0, 0, None)}]
     for place, token in enumerate(reply.tokens):
-        after: dict[int, _Way] = {}
+        after: dict[int, _Spelling] = {}
         for at, way in ways[-1].items():
             for taken, length, unknown, cost in _steps(token, text, at, place):
-                made = _Way(way.unknown + unknown, way.cost + cost, at, taken)
+                made = _Spelling(way.unknown + unknown, way.cost + cost, at, taken)
                 known = after.get(at + length)
                 if known is None or made.order < known.order:
                     after[at + length] = made
@@ -401,7 +401,7 @@ def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
 
 
 @frozen
-class _Way:
+class _Spelling:
     """A way to spell a beginning of a text."""
 
     unknown: int

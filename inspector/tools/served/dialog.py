@@ -77,7 +77,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     """
 
     ACTIONS: ClassVar[ActionTable] = REQUESTS_KEYS
-    HEADING: ClassVar[str] = "Requests of a server"
+    HEADING: ClassVar[str] = "Recorded requests"
     APPLY: ClassVar[str] = "Open"
 
     def __init__(

@@ -40,7 +40,7 @@ class ServedPanel(Canvas, can_focus=True):
     """What a server answered, beside what is computed here."""
 
     DEFAULT_CSS = panel_css("ServedPanel")
-    NAME = "Server's reply"
+    NAME = "Recorded reply"
 
     def __init__(self) -> None:
         super().__init__()

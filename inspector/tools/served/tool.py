@@ -18,6 +18,7 @@ from engine.protocol import (
     Record,
 )
 from inspector.display import visible
+from inspector.keys import key_for
 from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
 from inspector.served.exchange import Exchange
 from inspector.served.opening import OpenedRequest, ServedFile, opened_request
@@ -125,6 +126,9 @@ class ServedActions(ToolActions):
     def open(self) -> None:
         """Show the panel, or go back where it is on show."""
         arrangement = self.host.arrangement
+        if self._opened is None:
+            self.host.answer(f"No request of a server is open: {key_for('requests')} opens one")
+            return
         if arrangement.answer == SERVED_ID and arrangement.current == SERVED_ID:
             arrangement.close()
         else:
@@ -163,21 +167,21 @@ def served(first: OpenedRequest | None) -> Tool:
     make: Callable[[Host], ToolActions] = lambda host: ServedActions(host, first)  # noqa: E731
     return Tool(
         SERVED_ID,
-        "Server's reply",
+        "Recorded reply",
         make,
         actions=(
-            Action("served", "Server's reply",
+            Action("served", "Recorded reply",
                 "What a server answered to the request that is open, beside what is computed here: since where they "
                 "differ, which tokens it named wrongly, what it made of the text.", ServedActions.open,
-                synonyms="server, api, openai, mlx_lm.server, recorded request, logprobs of a server, reply",
-                view="server", looks=True),
-            Action("requests", "Requests of a server",
-                "Open a request that a server was sent: from a recording of `inspector record`, or a file of its own.",
+                synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
+                view="recorded reply", looks=True),
+            Action("requests", "Recorded requests",
+                "Open a request that a server was sent as a session: from a recording, or a file of its own.",
                 ServedActions.requests, Needs.ENGINE,
-                synonyms="open request, request.json, recording of a server, proxy, replay a request, api call",
+                synonyms="open request, request.json, api call, proxy, replay a request, chat completions",
                 view="requests…"),
         ),
-        panel=PanelSpec(ServedPanel, "Server's reply", "Server's reply"),
+        panel=PanelSpec(ServedPanel, "Recorded reply", "Recorded reply"),
         owners=(REQUESTS_KEYS,),
     )  # fmt: skip
 
