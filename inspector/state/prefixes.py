@@ -6,19 +6,24 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, Protocol
 
 from engine.frozen import frozen
 from engine.protocol import ChatOptions, Message
-from engine.protocol.tokens import Piece
 
-Cause = Literal["encoded anew", "white space", "thinking", "order of tools", "date or time", "other text"]
+Cause = Literal[
+    "encoded anew", "thinking", "end of the answer", "date or time", "moved", "order of tools", "tool call",
+    "white space", "other text",
+]  # fmt: skip
 SENTENCES: dict[Cause, str] = {
     "encoded anew": "the text is the same, cut into other tokens",
-    "white space": "the same text goes on after other white space",
     "thinking": "one of them has the thinking that the other leaves out, as templates do with earlier turns",
-    "order of tools": "the same tools stand in another order",
+    "end of the answer": "the template ends the answer with another token than the model did",
     "date or time": "a date or a time is written into the text",
+    "moved": "the template moves the system prompt or the tools behind later messages, or leaves them out",
+    "order of tools": "the same tools stand in another order",
+    "tool call": "the template writes the call of a tool in another way than the model did",
+    "white space": "the same text goes on after other white space",
     "other text": "the text is another one",
 }
 THINKING = (
@@ -35,10 +40,23 @@ _NEAR = 24
 """Characters around the place in which the mark of a cause is looked for."""
 _SAME = 12
 """Characters that must go on equally after white space."""
+_LANDMARK = 80
+"""Characters of a message by which it is found in a prompt."""
 _DATED = re.compile(
     r"\d{1,4}(?:[-/.:]\d{1,2})+|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d|\b\d{1,2} "
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
 )
+
+
+class Cut(Protocol):
+    """A token as far as it is compared."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def raw(self) -> bytes: ...
+    @property
+    def special(self) -> bool: ...
 
 
 @frozen
@@ -47,8 +65,10 @@ class SentPrompt:
 
     messages: Sequence[Message]
     options: ChatOptions
-    pieces: Sequence[Piece]
-    """The prompt's tokens."""
+    pieces: Sequence[Cut]
+    """The prompt's tokens, and those of the answer that a cache holds behind them."""
+    answer: int = 0
+    """How many the answer has."""
 
     @property
     def tools(self) -> list[str]:
@@ -98,7 +118,7 @@ def parting_of(one: SentPrompt, other: SentPrompt) -> Parting:
     )  # fmt: skip
 
 
-def _text(pieces: Sequence[Piece]) -> str:
+def _text(pieces: Sequence[Cut]) -> str:
     return b"".join(each.raw for each in pieces).decode("utf-8", "replace")
 
 
@@ -117,22 +137,70 @@ def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: s
     if not special and mine[:longer] == theirs[:longer] and min(len(mine), len(theirs)) >= longer:
         return "encoded anew"
     at = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(rest, others, strict=False)))
+    place = min(_NEAR, len(before)) + at
     near = [before[-_NEAR:] + text[: at + _NEAR] for text in (rest, others)]
-    marked = [any(mark in text for mark in THINKING) for text in near]
-    if marked[0] != marked[1]:
+    thoughts = [{mark for mark in THINKING if _touches(_spans(mark, text), place, 2)} for text in near]
+    if thoughts[0] != thoughts[1]:
         return "thinking"
+    answered = shared >= len(one.pieces) - one.answer
+    if answered and shared == len(one.pieces) - 1 and first[0].special:
+        return "end of the answer"
+    if all(_touches([found.span() for found in _DATED.finditer(text)], place, 1) for text in near):
+        return "date or time"
+    if _moved(one, other):
+        return "moved"
     if one.tools != other.tools and sorted(one.tools) == sorted(other.tools):
         return "order of tools"
-    stripped = [text[at:].lstrip()[:_SAME] for text in (rest, others)]
-    blank = any(text[at : at + 1].isspace() for text in (rest, others))
-    if blank and stripped[0] == stripped[1]:
-        return "white space"
-    if all(any(_touches(found, text, at, before) for found in _DATED.finditer(text)) for text in near):
-        return "date or time"
-    return "other text"
+    if answered and _calls(other, len(one.messages)):
+        return "tool call"
+    return "white space" if _blank(rest[at:], others[at:]) else "other text"
 
 
-def _touches(found: re.Match[str], text: str, at: int, before: str) -> bool:
-    """Tell whether a date stands at the place where the texts part."""
-    place = min(_NEAR, len(before)) + at
-    return found.start() - 1 <= place <= found.end() + 1
+def _blank(one: str, other: str) -> bool:
+    """Tell whether two texts are the same but for the white space that one of them begins with."""
+    first, second = (text.lstrip()[:_SAME] for text in (one, other))
+    same = first.startswith(second) or second.startswith(first)
+    return same and any(text[:1].isspace() for text in (one, other))
+
+
+def _spans(mark: str, text: str) -> list[tuple[int, int]]:
+    """Where a mark stands in a text."""
+    return [found.span() for found in re.finditer(re.escape(mark), text)]
+
+
+def _touches(spans: Sequence[tuple[int, int]], place: int, around: int) -> bool:
+    """Tell whether one of some spans is at a place, or as near as a few characters."""
+    return any(begin - around <= place <= end + around for begin, end in spans)
+
+
+def _calls(request: SentPrompt, place: int) -> bool:
+    """Tell whether the message at a place calls a tool."""
+    return place < len(request.messages) and '"tool_calls"' in request.messages[place].more
+
+
+def _moved(one: SentPrompt, other: SentPrompt) -> bool:
+    """Tell whether the system prompt, the tools and the first other message, the same in both, stand in another order,
+    or one of them in one prompt alone."""
+    marks = [
+        mine[:_LANDMARK]
+        for system in (True, False)
+        if (mine := _first(one, system)) and mine == _first(other, system)
+    ]
+    if one.tools and sorted(one.tools) == sorted(other.tools):
+        marks.append(_name(min(one.tools)))
+    texts = [_text(each.pieces) for each in (one, other)]
+    orders = [sorted((mark for mark in marks if mark in text), key=text.find) for text in texts]
+    return orders[0] != orders[1]
+
+
+def _first(request: SentPrompt, system: bool) -> str:
+    """The system prompt, or the first message of another role; empty where there is none."""
+    found = (each.content.strip() for each in request.messages if (each.role == "system") is system)
+    return next(found, "")
+
+
+def _name(tool: str) -> str:
+    """The name of a tool as JSON has it; empty where it has none."""
+    value = json.loads(tool)
+    inner = value.get("function", value) if isinstance(value, dict) else {}
+    return json.dumps(inner["name"]) if isinstance(inner, dict) and "name" in inner else ""
