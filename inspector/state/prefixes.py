@@ -9,7 +9,8 @@ from itertools import takewhile
 from typing import Literal, Protocol
 
 from engine.frozen import frozen
-from engine.protocol import ChatOptions, Message
+from engine.protocol import ChatOptions, Message, PromptOpened, TurnDiffers
+from engine.protocol.tokens import Piece
 
 Cause = Literal[
     "encoded anew", "thinking", "end of the answer", "date or time", "moved", "order of tools", "tool call",
@@ -57,6 +58,13 @@ class Cut(Protocol):
     def raw(self) -> bytes: ...
     @property
     def special(self) -> bool: ...
+
+
+class PathToken(Cut, Protocol):
+    """A token of a session's path."""
+
+    @property
+    def node(self) -> int: ...
 
 
 @frozen
@@ -116,6 +124,69 @@ def parting_of(one: SentPrompt, other: SentPrompt) -> Parting:
         shared, len(one.pieces) - shared, len(other.pieces) - shared, cause, before, rest, others,
         None if ends else _message(one.messages, other.messages),
     )  # fmt: skip
+
+
+@frozen
+class Broken:
+    """A prompt that could use a part alone of the KV cache that was there before it."""
+
+    shared: int
+    """Tokens that it begins with, and could use."""
+    before: int
+    """Tokens that the cache held."""
+    anew: int
+    """Tokens of it that had to run."""
+    cause: Cause
+
+    @property
+    def lost(self) -> int:
+        """Tokens that were of no use to it."""
+        return self.before - self.shared
+
+
+def broken_by(earlier: PromptOpened | None, path: Sequence[PathToken], opened: PromptOpened) -> Broken | None:
+    """Find what a conversation that goes on, or was changed, lost of the KV cache.
+
+    Args:
+        earlier: The path's last prompt before.
+        path: All tokens of the path before.
+        opened: The prompt that was opened.
+
+    Returns:
+        None where it lost nothing, is another conversation, or could use another part of the cache than the path's.
+    """
+    if earlier is None or opened.parent or not (earlier.messages and opened.messages and earlier.tokens):
+        return None
+    last = earlier.tokens[-1].node
+    end = next((slot for slot, item in enumerate(path, 1) if item.node == last), None)
+    if end is None:
+        return None
+    one = SentPrompt(earlier.messages, earlier.options, path, len(path) - end)
+    found = parting_of(one, SentPrompt(opened.messages, opened.options, opened.tokens))
+    # where the row after the last shared token wasn't kept, that token ran again
+    if found.cause is None or opened.held not in (found.shared - 1, found.shared):
+        return None
+    if found.cause == "other text" and opened.messages[: len(earlier.messages)] != earlier.messages:
+        return None
+    return Broken(found.shared, len(path), found.anew, found.cause)
+
+
+def template_parting(opened: PromptOpened, path: Sequence[PathToken], differs: TurnDiffers) -> Parting:
+    """Where a template that is not additive parts from the path, whose tokens the cache holds.
+
+    Args:
+        opened: The path's last prompt.
+        path: All its tokens.
+        differs: What the template makes of the conversation with another turn.
+    """
+    same = _text(path)[: differs.at] + differs.template
+    rest = same.removeprefix(_text(path[: differs.kept]))
+    other: list[Cut] = [*path[: differs.kept], Piece(-1, rest, rest.encode(), False)]
+    end = next((slot for slot, item in enumerate(path, 1) if item.node == opened.tokens[-1].node), len(path))
+    return parting_of(
+        SentPrompt(opened.messages, opened.options, path, len(path) - end),
+        SentPrompt(opened.messages, opened.options, other),
+    )
 
 
 def _text(pieces: Sequence[Cut]) -> str:
@@ -179,17 +250,16 @@ def _calls(request: SentPrompt, place: int) -> bool:
 
 
 def _moved(one: SentPrompt, other: SentPrompt) -> bool:
-    """Tell whether the system prompt, the tools and the first other message, the same in both, stand in another order,
-    or one of them in one prompt alone."""
-    marks = [
-        mine[:_LANDMARK]
+    """Tell whether the system prompt or the tools, the same in both, stand elsewhere among the messages, or in one
+    prompt alone."""
+    system, asked = (
+        mine[:_LANDMARK] if (mine := _first(one, system)) == _first(other, system) else ""
         for system in (True, False)
-        if (mine := _first(one, system)) and mine == _first(other, system)
-    ]
-    if one.tools and sorted(one.tools) == sorted(other.tools):
-        marks.append(_name(min(one.tools)))
+    )
+    tools = _name(min(one.tools)) if one.tools and sorted(one.tools) == sorted(other.tools) else ""
     texts = [_text(each.pieces) for each in (one, other)]
-    orders = [sorted((mark for mark in marks if mark in text), key=text.find) for text in texts]
+    marks = [system, tools, asked if all(asked in text for text in texts) else ""]
+    orders = [sorted((mark for mark in marks if mark and mark in text), key=text.find) for text in texts]
     return orders[0] != orders[1]
 
 
