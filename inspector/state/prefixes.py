@@ -37,6 +37,8 @@ THINKING = (
     "<|START_THINKING|>",
 )
 """How thinking begins or ends in the templates of model families."""
+_THOUGHT = ("</think>", "[/THINK]", "</seed:think>", "<|END_THINKING|>")
+"""How it ends: the answer is what follows."""
 _NEAR = 24
 """Characters around the place in which the mark of a cause is looked for."""
 _SAME = 12
@@ -211,7 +213,7 @@ def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: s
     place = min(_NEAR, len(before)) + at
     near = [before[-_NEAR:] + text[: at + _NEAR] for text in (rest, others)]
     thoughts = [{mark for mark in THINKING if _touches(_spans(mark, text), place, 2)} for text in near]
-    if thoughts[0] != thoughts[1]:
+    if thoughts[0] != thoughts[1] or _thought(rest, others) or _thought(others, rest):
         return "thinking"
     answered = shared >= len(one.pieces) - one.answer
     if answered and shared == len(one.pieces) - 1 and first[0].special:
@@ -225,6 +227,12 @@ def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: s
     if answered and _calls(other, len(one.messages)):
         return "tool call"
     return "white space" if _blank(rest[at:], others[at:]) else "other text"
+
+
+def _thought(one: str, other: str) -> bool:
+    """Tell whether the second text is what follows thinking in the first."""
+    answers = (one.partition(mark)[2].lstrip()[:_SAME] for mark in _THOUGHT)
+    return any(answer and other.lstrip().startswith(answer) for answer in answers)
 
 
 def _blank(one: str, other: str) -> bool:

@@ -92,10 +92,7 @@ class Prompts:
             return ""
         ran = len(end.tokens) - end.kept - end.restored
         ms = end.ttft_ms * min(broken.lost, broken.anew) / max(1, ran)
-        return (
-            f"{count(broken.lost)} of {count(broken.before)} cached tokens lost ({broken.cause}), "
-            f"about {milliseconds(ms)}"
-        )
+        return f"{count(broken.lost)} of {count(broken.before)} cached lost: {broken.cause}, about {milliseconds(ms)}"
 
     @property
     def left_ms(self) -> float | None:

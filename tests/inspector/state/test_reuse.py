@@ -81,11 +81,18 @@ def test_thinking_that_the_template_drops_is_lost(talk: Talk) -> None:
     assert read.kept + read.restored == opened.held
     ms = read.ttft_ms * min(broken.lost, broken.anew) / (len(ids) - opened.held)
     assert timeline.prompts.lost_words.startswith(
-        f"{len(path) - shared} of {len(path)} cached tokens lost (thinking), "
+        f"{len(path) - shared} of {len(path)} cached lost: thinking, "
     )
     assert float(timeline.prompts.lost_words.rpartition("about ")[2].split()[0]) == pytest.approx(
         ms, rel=0.02
     )
+
+
+def test_thinking_whose_beginning_no_mark_tells(talk: Talk) -> None:
+    timeline = talk.said(Prefill(ASKED, True, echo=False))
+    talk.said(protocol.Insert(timeline.tip, "They want a dog.</think>The dog ran.<|im_end|>"))
+    (differs,) = talk.of(TurnDiffers, talk.do(talk.turn("ask")))
+    assert template_parting(timeline.prompts.opened, timeline.items, differs).cause == "thinking"
 
 
 def test_a_turn_that_keeps_the_path_loses_nothing(talk: Talk) -> None:

@@ -106,7 +106,7 @@ async def test_what_a_prompt_lost_of_the_cache_is_told_until_the_next_step(rig: 
     again = replace(opened, chat=True, messages=messages, tokens=tokens, new_tree=False, held=kept)
     ended = replace(read, tokens=tokens, kept=kept, ttft_ms=20.0, next=replace(read.next, node=900))
     await rig.push([again, ended])
-    words = f"{held - kept} of {held} cached tokens lost (other text), about 20.0 ms"
+    words = f"{held - kept} of {held} cached lost: other text, about 20.0 ms"
     assert rig.status.startswith(f"{words}. Space or ⏎ takes")
     assert words in rig.screen_text()
     await rig.push([replace(each, parent=900) for each in rig.session.steps(1)])
