@@ -22,7 +22,7 @@ _BEFORE, _AFTER = 40, 40
 
 
 @frozen
-class Timed:
+class SecondRead:
     """How long the second prompt took behind the first."""
 
     ran: int
@@ -72,9 +72,9 @@ class PrefixWriter(PlainText):
         self._out.flush()
 
 
-def _timed(found: Parting, read: Prefilled) -> Timed:
+def _timed(found: Parting, read: Prefilled) -> SecondRead:
     ran = len(read.tokens) - read.kept - read.restored
-    return Timed(ran, read.ttft_ms, read.ttft_ms * min(found.lost, found.anew) / ran)
+    return SecondRead(ran, read.ttft_ms, read.ttft_ms * min(found.lost, found.anew) / ran)
 
 
 def _event(found: Parting) -> dict[str, object]:
@@ -91,7 +91,7 @@ def _event(found: Parting) -> dict[str, object]:
     }
 
 
-def _lines(found: Parting, requests: list[SentPrompt], timed: Timed | None) -> Iterator[str]:
+def _lines(found: Parting, requests: list[SentPrompt], timed: SecondRead | None) -> Iterator[str]:
     one, other = (len(each.pieces) for each in requests)
     answer = " with its answer" if requests[0].answer else ""
     yield f"tokens   {one:,} in A{answer}, {other:,} in B, {found.shared:,} in common"
