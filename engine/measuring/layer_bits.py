@@ -113,8 +113,9 @@ class LayerBitsRun:
                 f"No layer of this model has rows that groups of {command.group_size} divide.",
                 "Use smaller groups.",
             )
-        self._stored = getattr(mx, loaded.facts.stored or loaded.facts.dtype)
-        """The type of the weights in the files: it is these that are quantized, as mlx_lm.convert does."""
+        self._stored: mx.Dtype | None = getattr(mx, loaded.facts.stored) if loaded.facts.stored else None
+        """The type of the weights in the files, where they are computed in another one; it is those in the files that
+        are quantized, as mlx_lm.convert does."""
         self._alone: dict[str, LayerBits] = {}
         self._sensitivities: dict[str, float] = {}
         self._notes: list[str] = []
@@ -199,8 +200,10 @@ class LayerBitsRun:
     def _quantized(self, module: Any, bits: int, group_size: int | None = None) -> mx.array:
         """What quantizing leaves of a module's weights, in the type that it computes in."""
         group_size = group_size or self._command.group_size
-        packed, *scaling = mx.quantize(module.weight.astype(self._stored), group_size, bits)
-        scales, biases = (each.astype(module.weight.dtype) for each in scaling)
+        weight = module.weight
+        stored = weight if self._stored is None else weight.astype(self._stored)
+        packed, *scaling = mx.quantize(stored, group_size, bits)
+        scales, biases = (each.astype(weight.dtype) for each in scaling)
         return mx.dequantize(packed, scales, biases, group_size, bits)
 
     def estimate(self) -> Iterator[Measuring]:
@@ -263,7 +266,8 @@ class LayerBitsRun:
         sizes = {path: each.parameters for path, each in self._alone.items()}
         raised, total = sum(sizes[path] for path in high), sum(sizes.values())
         bits = self._command.bits + (self._command.high_bits - self._command.bits) * raised / total
-        scaling = 2 * 8 * self._stored.size / self._command.group_size
+        stored = self._stored or getattr(mx, self._loaded.facts.dtype)
+        scaling = 2 * 8 * stored.size / self._command.group_size
         return BitMix(by, share, high, raised, bits + scaling, apart.kl_nats, apart.kl_error, apart.same_top)
 
     def _short_of(self, times: float) -> str:

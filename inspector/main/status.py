@@ -92,7 +92,8 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
         return f"Finished: {finished.reason} ({visible(finished.detail)}). {_past(timeline)}"
     if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
         return stopped
-    lost = timeline.prompts.lost_words if isinstance(timeline.items[-1], PromptToken) else ""
+    begins = timeline.items and isinstance(timeline.items[-1], PromptToken)
+    lost = timeline.prompts.lost_words if begins else ""
     return f"{lost}. {_tip(timeline, candidate)}" if lost else _tip(timeline, candidate)
 
 
