@@ -67,7 +67,7 @@ def bits_parser() -> Parser:
     text.add_argument("--window", type=whole, metavar="N", help=window)
     out = made.add_argument_group("output")
     add_jsonl(out, "tables")
-    plan = 'write the mix by KL as JSON: the "quantization" of an mlx_lm config.json, and what convert takes'
+    plan = 'write the mix with the lower KL as JSON: the "quantization" of an mlx_lm config.json'
     out.add_argument("--output", "-o", metavar="FILE", help=plan)
     out.add_argument("--force", action="store_true", help="replace a file that is there")
     add_load(made.add_argument_group("model and cache"))

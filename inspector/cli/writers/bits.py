@@ -72,7 +72,7 @@ class BitsReading:
         return 1 - 6 * off / (count * (count**2 - 1))
 
     def plan(self, share: float) -> dict[str, object] | None:
-        """A mix by KL as the `quantization` of mlx_lm's config.json has it.
+        """The mix of the lower KL as the `quantization` of mlx_lm's config.json has it.
 
         Args:
             share: Of the parameters that are raised.
@@ -80,7 +80,8 @@ class BitsReading:
         Returns:
             None where it was not measured.
         """
-        mix = next((each for each in self.mixes if each.by == "kl" and each.share == share), None)
+        mixes = [each for each in self.mixes if each.share == share]
+        mix = min(mixes, key=lambda each: each.kl_nats, default=None)
         if mix is None or self.ended is None:
             return None
         command = self.command
@@ -191,6 +192,8 @@ def layer_table(reading: BitsReading) -> Iterator[str]:
         )
     if (left := len(reading.layers) - LISTED) > 0:
         yield f"and {left} more, which --jsonl has"
+    if reading.ended is not None and (fixed := len(reading.ended.fixed)):
+        yield f"{fixed} layers are left to what the model's family, or the size of their rows, decides"
     if (found := reading.correlation) is not None:
         yield f"Spearman's correlation with mlx_lm's sensitivities: {found:.2f}"
 

@@ -36,7 +36,9 @@ def test_a_mix_is_what_mlx_lm_makes_of_it(
     assert (found[-1]["complete"], found[-1]["notes"]) == (True, [])
     assert -1 <= found[-1]["spearman"] <= 1
     assert not any("nats" in name for each in found for name in each)
-    mix = next(each for each in found[16:] if (each["by"], each["share"]) == ("kl", 0.3))
+    mixes = [each for each in found if each["event"] == "mix" and each["share"] == 0.3]
+    mix = min(mixes, key=lambda each: each["kl_bits"][0])
+    assert len(mixes) == 2
     plan = json.loads(file.read_text())
     assert {path for path, each in plan.items() if isinstance(each, dict)} == set(mix["high"]) != set()
     convert(
@@ -65,6 +67,16 @@ def test_the_tables(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert mixes.splitlines()[0] == "All layers in 4 bits, some in 6"
     assert "readings    23 of the text, about 1 s left" in err
+
+
+def test_what_a_family_decides_is_part_of_the_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The routers of gpt-oss have 8 bits."""
+    folder = str(Zoo(tmp_path).path("gpt-oss"))
+    assert main(["bits", folder, "-p", TEXT, "-o", str(tmp_path / "plan.json")]) == 0
+    assert "2 layers are left to what the model's family" in capsys.readouterr().out
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    routers = {path: each for path, each in plan.items() if path.endswith("router")}
+    assert list(routers.values()) == [{"group_size": 64, "bits": 8}] * 2
 
 
 @pytest.mark.parametrize(
