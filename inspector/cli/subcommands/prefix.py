@@ -24,7 +24,7 @@ def prefix_parser() -> Parser:
     made = command_parser(
         "prefix",
         "Find the first token in which the prompts of two requests differ, and why: a server's KV cache of the first "
-        "serves the second up to there. Only the model's tokenizer and its chat template are read, unless --time is "
+        "serves the second up to there. Only the model's tokenizer and its chat template are read, unless --measure is "
         "given.",
         'A and B are bodies of chat requests, {"messages": [...], "tools": [...]}, or lists of messages; - is '
         f"standard input. {EXIT_STATUS}",
@@ -36,8 +36,8 @@ def prefix_parser() -> Parser:
         "end of the turn included, or a JSON list of token ids"
     )
     made.add_argument("--answer", metavar="FILE", help=answer)
-    time = "load the model, and measure how long the second prompt takes behind the first"
-    made.add_argument("--time", action="store_true", help=time)
+    how_long = "load the model, and measure how long the second prompt takes behind the first"
+    made.add_argument("--measure", action="store_true", help=how_long)
     model = made.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
@@ -75,7 +75,7 @@ def run_prefix(args: Namespace) -> int:
         CutText(load, second.last, True, None, second.messages, second.options),
     ]
     timed: list[Command] = []
-    if args.time:
+    if args.measure:
         reads = [
             Prefill(each.last, True, echo=False, messages=each.messages, options=each.options)
             for each in chats

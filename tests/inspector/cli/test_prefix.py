@@ -134,7 +134,7 @@ def test_the_time_is_measured(found: Any, model: Path) -> None:
     shutil.copy(pocket.directory() / "model.safetensors", model)
     one, two = body(SYSTEM, ASKED), body(changed(SYSTEM, "12:00", "12:01"), ASKED, SAID, MORE)
     plain = found(one, two)
-    event = found(one, two, None, "--time")
+    event = found(one, two, None, "--measure")
     assert {name: event[name] for name in plain} == plain
     assert (
         event["ran"] == event["anew"] + 1
