@@ -14,6 +14,7 @@ from engine.errors import EngineError
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
 from inspector.cli.flags import Parser, Subcommand, parsed
 from inspector.cli.screen import SCREEN
+from inspector.cli.subcommands.bits import BITS
 from inspector.cli.subcommands.completion import COMPLETION, complete
 from inspector.cli.subcommands.doctor import DOCTOR
 from inspector.cli.subcommands.generate import BATCH, BEAM, GENERATE
@@ -32,8 +33,8 @@ from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
-        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, PREFIX, OPEN, ENGINE, REPLAY, SERVE,
-        LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
+        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, OPEN, PREFIX, ENGINE,
+        REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""

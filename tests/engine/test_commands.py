@@ -74,6 +74,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.CompareKV(),
     protocol.ReadMachine(),
     protocol.CaptureMetal("x.gputrace"),
+    protocol.MeasureLayerBits(("Once",)),
     protocol.Attribute(1, (2, 3)),
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),

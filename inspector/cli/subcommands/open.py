@@ -108,7 +108,7 @@ def _replay(args: Namespace, exchange: Exchange) -> int:
     """Show a reply without its model, or write it as a trace."""
     from engine.trace import save_as
     from inspector.cli.driver import place
-    from inspector.served.recording import recording_of
+    from inspector.served.reply_recording import recording_of
     from inspector.version import program
 
     entries, path = recording_of(exchange), place(args.output, args.force, "the trace does")
