@@ -279,7 +279,7 @@ class Reader:
     Args:
         recording: Receives the exchanges.
         tell: Gets each exchange when it is over.
-        complain: Gets a sentence on what can't be read, once.
+        complain: Gets a sentence on what can't be read.
     """
 
     def __init__(
@@ -289,6 +289,9 @@ class Reader:
         self._secrets = Secrets()
         self._open: dict[int, Conversation] = {}
         self._unread: set[int] = set()
+        self._said: set[str] = set()
+        self.given_up = 0
+        """Connections that are recorded to a part, or not at all."""
 
     def run(self, copies: Copies) -> None:
         """Read copies until no more come, then write what was being answered."""
@@ -310,9 +313,11 @@ class Reader:
         try:
             self._hand(conversation, copy)
         except h11.RemoteProtocolError as error:
-            self._give_up(copy, conversation, f"It is no HTTP/1 that could be read ({error}).")
+            self._give_up(copy, conversation, "HTTP", f"It is no HTTP/1 that could be read ({error}).")
         except Exception as error:  # whatever it is: the other connections go on
-            self._give_up(copy, conversation, f"A fault of the program: {type(error).__name__}: {error}.")
+            self._give_up(
+                copy, conversation, "fault", f"A fault of the program: {type(error).__name__}: {error}."
+            )
 
     def _hand(self, conversation: Conversation, copy: Copy) -> None:
         match copy.what:
@@ -321,17 +326,21 @@ class Reader:
             case "answered":
                 conversation.answered(copy.at, copy.data)
             case "lost":
-                self._give_up(copy, conversation, "The recorder could not keep up.")
+                self._give_up(copy, conversation, "lost", "The recorder could not keep up.")
             case _:
                 conversation.break_off(copy.at)
                 if copy.what == "over":
                     del self._open[copy.connection]
 
-    def _give_up(self, copy: Copy, conversation: Conversation, why: str) -> None:
+    def _give_up(self, copy: Copy, conversation: Conversation, kind: str, why: str) -> None:
+        """Read no more of a connection; what is said is said once of each kind."""
         self._unread.add(copy.connection)
         del self._open[copy.connection]
         conversation.break_off(copy.at, "the rest could not be read")
-        self._complain(f"Connection {copy.connection} passes, and is recorded no more. {why}")
+        self.given_up += 1
+        if kind not in self._said:
+            self._said.add(kind)
+            self._complain(f"Connection {copy.connection} passes, and is recorded no more. {why}")
 
 
 def _connection(role: type[h11.SERVER] | type[h11.CLIENT]) -> h11.Connection:

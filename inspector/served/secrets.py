@@ -18,7 +18,7 @@ from inspector.served.exchange import Headers
 MASK = "(not stored)"
 LEAST = 5
 """Characters of a secret: a shorter one is none, and would be found inside words."""
-MOST_KNOWN, LONGEST = 256, 8192
+MOST_KNOWN, LONGEST = 32, 8192
 """Secrets that are remembered, the last ones, and characters of each."""
 PLACEHOLDERS = frozenset(
     {"dummy", "empty", "ollama", "no-key", "nokey", "local", "not-needed", "unused", "token", "api-key", "apikey",
@@ -36,7 +36,8 @@ _SECRET_FIELD = re.compile(
     re.I,
 )
 _IN_TEXT = re.compile(
-    r"""(["']?[\w-]*(?:key|token|secret|password|authorization|cookie)["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"',;&}]+)""",
+    r"""(?<![\w-])(["']?[\w-]{0,40}?(?:key|token|secret|password|authorization|cookie)["']?\s{0,9}[:=]\s{0,9})"""
+    r"""("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"',;&}]+)""",
     re.I,
 )
 """A field for a key and its value, in a text that is no JSON."""
@@ -50,7 +51,8 @@ class Secrets:
         self.masked = 0
         """How often something was masked inside a body."""
         self._known: dict[str, None] = {}
-        self._pattern: re.Pattern[str] | None = None
+        self._forms: list[str] = []
+        """In which they may be written, the longest first."""
 
     # ---- what is learned --------------------------------------------------------------------
 
@@ -62,8 +64,7 @@ class Secrets:
         self._known[text] = None
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        forms = {form for secret in self._known for form in _forms(secret)}
-        self._pattern = re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))))
+        self._forms = sorted({form for each in self._known for form in _forms(each)}, key=len, reverse=True)
 
     def learn_headers(self, headers: Iterable[tuple[str, str]]) -> None:
         """Remember what the headers of a message have of keys."""
@@ -127,7 +128,7 @@ class Secrets:
 
     def value(self, value: Any) -> Any:
         """A JSON value in which known secrets are masked."""
-        if self._pattern is None:
+        if not self._forms:
             return value
         if isinstance(value, str):
             return self.text(value)
@@ -139,10 +140,10 @@ class Secrets:
 
     def text(self, text: str) -> str:
         """A text in which known secrets are masked."""
-        if self._pattern is None:
-            return text
-        text, count = self._pattern.subn(MASK, text)
-        self.masked += count
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+                self.masked += 1
         return text
 
     def no_json(self, text: str) -> str:

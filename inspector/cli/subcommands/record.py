@@ -150,7 +150,7 @@ def _record(
     proxy.close()
     copies.close()
     writer.join(PATIENCE)
-    _sum_up(recording, copies.lost, writer.is_alive())
+    _sum_up(recording, reader.given_up, copies.lost, writer.is_alive())
     if failed is not None:
         raise failed
     return 128 + received if received else OK
@@ -197,8 +197,10 @@ def _tell(told: Told) -> None:
     note("  ".join([*parts, *["cut"] * told.cut]))
 
 
-def _sum_up(recording: Recording, lost: int, late: bool) -> None:
+def _sum_up(recording: Recording, given_up: int, lost: int, late: bool) -> None:
     """Say what was recorded, and how it is opened."""
+    if given_up:
+        note(f"{given_up:,} connection{'s' * (given_up > 1)} passed that could not be recorded to the end.")
     if lost or late:
         more = f"{lost:,} bytes passed" if lost else "The last requests and replies passed"
         note(f"{more} that are not recorded: the disk took too long.")
