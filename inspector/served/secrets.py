@@ -70,8 +70,19 @@ class Secrets:
         """Remember what the headers of a message have of keys."""
         for name, value in headers:
             if _SECRET_HEADER.search(name):
-                for text in _in_header(value):
+                for text in _in_cookie(value) if "cookie" in name.lower() else _in_authorization(value):
                     self.learn(text)
+
+    def _learn_value(self, value: Any) -> None:
+        """Remember what the texts of a JSON value have of keys."""
+        waiting = [value]
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, str):
+                for text in _in_authorization(each):
+                    self.learn(text)
+            elif isinstance(each, dict | list):
+                waiting += each.values() if isinstance(each, dict) else each
 
     # ---- what is masked ---------------------------------------------------------------------
 
@@ -87,10 +98,12 @@ class Secrets:
             if _SECRET_FIELD.search(unquote_plus(name)):
                 self.learn(unquote_plus(value))
         kept = (
-            f"{name}={MASK}" if equals and _SECRET_FIELD.search(unquote_plus(name)) else name + equals + value
+            f"{name}={MASK}"
+            if equals and _SECRET_FIELD.search(unquote_plus(name))
+            else self.text(name + equals + value)
             for name, equals, value in pairs
         )
-        return self.text(_USER.sub("//", target) + mark + "&".join(kept))
+        return self.text(_USER.sub("//", target)) + mark + "&".join(kept)
 
     def request(self, value: Any) -> Any:
         """A request's JSON body: its own fields for keys are masked, and those of MCP tools.
@@ -117,13 +130,14 @@ class Secrets:
         kept = dict(fields)
         for name, value in fields.items():
             if isinstance(value, dict) and name.lower() in ("headers", "extra_headers"):
-                self.learn_headers((each, str(content)) for each, content in value.items())
-                kept[name] = dict.fromkeys(value, MASK)
+                of_keys = {
+                    each: content for each, content in value.items() if each.lower() not in RECORDED_HEADERS
+                }
+                kept[name] = {**value, **dict.fromkeys(of_keys, MASK)}
+                self._learn_value(of_keys)
             elif isinstance(value, str | dict | list) and _SECRET_FIELD.search(name):
-                for text in _texts(value):
-                    for part in _in_header(text):
-                        self.learn(part)
                 kept[name] = MASK
+                self._learn_value(value)
         return kept
 
     def value(self, value: Any) -> Any:
@@ -150,15 +164,14 @@ class Secrets:
         """A body that is no JSON: fields for keys are masked wherever they seem to be."""
 
         def masked(found: re.Match[str]) -> str:
-            for part in _in_header(found[2]):
-                self.learn(part)
+            self._learn_value(found[2])
             return found[1] + MASK
 
         return self.text(_IN_TEXT.sub(masked, text))
 
 
-def _in_header(value: str) -> Iterator[str]:
-    """The secrets in the value of a header: `Bearer KEY`, `Basic BASE64`, `a=KEY; b=KEY`."""
+def _in_authorization(value: str) -> Iterator[str]:
+    """The secrets in `KEY`, `Bearer KEY` or `Basic BASE64`."""
     yield value
     scheme, _, rest = value.strip().partition(" ")
     yield rest
@@ -166,20 +179,15 @@ def _in_header(value: str) -> Iterator[str]:
         try:
             pair = b64decode(rest).decode()
         except ValueError:
-            pair = ""
+            return
         yield from (pair, pair.partition(":")[2])
-    for part in re.split("[;,]", value):
+
+
+def _in_cookie(value: str) -> Iterator[str]:
+    """The secrets in `a=KEY; b=KEY`."""
+    yield value
+    for part in value.split(";"):
         yield part.partition("=")[2]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, dict | list):
-            waiting += each.values() if isinstance(each, dict) else each
 
 
 def _forms(secret: str) -> Iterator[str]:

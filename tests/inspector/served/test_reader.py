@@ -133,8 +133,8 @@ def test_requests_of_one_connection_get_their_own_replies() -> None:
     turns: Passed = []
     for one, other in zip(asked, answered, strict=True):
         turns += [("asked", one), ("answered", other)]
-    for given in (ahead, [*turns, ("over", b"")]):
-        found = exchanges(given)
+    for together in (ahead, [*turns, ("over", b"")]):
+        found = exchanges(together)
         assert [each.path for each in found] == ["/a", "/v1/models", "/c", "/d", "/e"]
         replies = [each.reply for each in found]
         assert [each and (each.status, each.body, each.cut) for each in replies] == [

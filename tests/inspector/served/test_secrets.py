@@ -48,7 +48,8 @@ def nowhere(text: str) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        f"Authorization: Bearer {KEY}", f"authorization:   bearer {KEY}  ", f"Authorization: {KEY}", f"X-Api-Key: {KEY}",
+        f"Authorization: Bearer {KEY}", f"authorization:   bearer {KEY}  ", f"Authorization: {KEY}",
+        f"X-Api-Key: {KEY}",
         f"Proxy-Authorization: Basic {base64.b64encode(f'user:{KEY}'.encode()).decode()}", f"api-key: {KEY}",
         f"X-Goog-Api-Key: {KEY}", f"Cookie: a=b; session={KEY}", f"X-Some-Token: {KEY}", f"X-My-Secret: {KEY}",
         f"X-Password: {KEY}", f"Ocp-Apim-Subscription-Key: {KEY}", f"CF-Access-Client-Secret: {KEY}",
@@ -120,7 +121,7 @@ def test_users_in_urls_are_left_out(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_keys_in_the_fields_for_them_are_masked(body: dict[str, Any], tmp_path: Path) -> None:
     asked = request(json.dumps({"model": "m", **body}).encode())
-    echo = json.dumps({"tools": str(body), "also": f"-{KEY}-"} if "X-Other" not in str(body) else {}).encode()
+    echo = json.dumps({"tools": str(body), "also": f"-{KEY}-"}).encode()
     text = recorded(tmp_path, asked, reply(echo, f"Content-Length: {len(echo)}"))
     nowhere(text)
     assert '"model":"m"' in text
