@@ -6,8 +6,8 @@ from collections import deque
 from threading import Condition
 from typing import Literal, NamedTuple
 
-MOST = 64 * 2**20
-"""Bytes that may wait: a disk that takes none for half a second of the fastest loopback, or for hours of chats."""
+MOST = 32 * 2**20
+"""Bytes that may wait: minutes of many chats, where a disk takes nothing."""
 EACH = 256
 """Bytes that a copy takes beside its data."""
 
