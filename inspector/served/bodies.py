@@ -112,6 +112,8 @@ class Events:
         """Whether `[DONE]` came."""
         self.usage: Any = None
         """What the last event with a `usage` says of it."""
+        self.masked = 0
+        """How often a secret was masked in them."""
         self._secrets = secrets
         self._line = bytearray()
         self._data: list[str] = []
@@ -159,7 +161,9 @@ class Events:
         self._write(ms, value)
 
     def _write(self, ms: float, value: Any) -> None:
+        before = self._secrets.masked
         try:
             self.written.append(event_text(ms, self._secrets.value(value)))
         except RecursionError:
             self.written.append(event_text(ms, "(nested too deep)"))
+        self.masked += self._secrets.masked - before

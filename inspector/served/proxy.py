@@ -59,7 +59,7 @@ def port_taken(port: int, error: Exception) -> EngineError:
 
 
 @slotted
-class Way:
+class Direction:
     """One direction of a connection."""
 
     source: socket.socket
@@ -84,7 +84,10 @@ class Passage:
         self._number, self._client, self._server, self._copies = number, client, server, copies
         nothing = memoryview(b"")
         # what the server said before it broke the connection is read first
-        self._ways = (Way(server, client, "answered", nothing), Way(client, server, "asked", nothing))
+        self._ways = (
+            Direction(server, client, "answered", nothing),
+            Direction(client, server, "asked", nothing),
+        )
         self._broken = False
 
     def run(self) -> None:
@@ -135,7 +138,7 @@ class Passage:
         if not moved and any(event & _BROKEN for event in ready.values()):
             raise ConnectionResetError
 
-    def _read(self, way: Way) -> None:
+    def _read(self, way: Direction) -> None:
         try:
             data = way.source.recv(BLOCK)
         except BlockingIOError:
@@ -160,7 +163,7 @@ class Passage:
             self._send(way)
             self._copy(way.what, at, data)
 
-    def _send(self, way: Way) -> None:
+    def _send(self, way: Direction) -> None:
         try:
             way.left = way.left[way.target.send(way.left) :]
         except BlockingIOError:

@@ -14,7 +14,7 @@ from engine.frozen import frozen, slotted
 from inspector.served.bodies import Body, Events, json_of
 from inspector.served.copies import Copies, Copy
 from inspector.served.exchange import Exchange, Reply, reply_line, request_line
-from inspector.served.recording import Part, Recording
+from inspector.served.recording import Part, RecordingFiles
 from inspector.served.secrets import Secrets
 
 LONGEST_HEAD = 2**18
@@ -23,7 +23,7 @@ STREAM = "text/event-stream"
 
 
 @slotted
-class Asked:
+class OpenRequest:
     """A request that is being read, or waits for its reply."""
 
     method: str
@@ -43,7 +43,7 @@ class Asked:
 
 
 @slotted
-class Answered:
+class OpenReply:
     """A reply that is being read."""
 
     status: int
@@ -52,8 +52,6 @@ class Answered:
     events: Events | None
     """Where it is a stream."""
     began: float
-    masked: int
-    """Secrets that were masked before it."""
     framed: bool
     """Whether its end is told by more than the end of the connection."""
 
@@ -81,31 +79,29 @@ class Conversation:
         tell: Gets each exchange when it is over.
     """
 
-    def __init__(self, recording: Recording, secrets: Secrets, tell: Callable[[Told], None]) -> None:
+    def __init__(self, recording: RecordingFiles, secrets: Secrets, tell: Callable[[Told], None]) -> None:
         self._recording, self._secrets, self._tell = recording, secrets, tell
         self._asking, self._answering = _connection(h11.SERVER), _connection(h11.CLIENT)
-        self._request: Asked | None = None
+        self._request: OpenRequest | None = None
         """That is being read."""
-        self._waiting: deque[Asked] = deque()
+        self._waiting: deque[OpenRequest] = deque()
         """Those that were read, and not answered: more than one where a client doesn't wait."""
-        self._reply: Answered | None = None
+        self._reply: OpenReply | None = None
 
     # ---- requests ---------------------------------------------------------------------------
 
     def asked(self, at: float, data: bytes) -> None:
-        """Take in what the client sent, nothing where it sends no more.
+        """Take in what the client sent.
 
         Raises:
             h11.RemoteProtocolError: It is no HTTP.
         """
-        if not data:
-            return  # a request that isn't whole is none, and a client that has asked may still read
         self._asking.receive_data(data)
         while (event := self._asking.next_event()) is not h11.NEED_DATA:
             match event:
                 case h11.Request():
                     headers = _pairs(event)
-                    self._request = Asked(
+                    self._request = OpenRequest(
                         event.method.decode(), event.target.decode("latin-1"), headers, Body(_by_name(headers)), at, at
                     )  # fmt: skip
                     self._secrets.learn_headers(headers)
@@ -122,7 +118,7 @@ class Conversation:
                 case _:
                     return
 
-    def _write_request(self, request: Asked, note: str = "") -> None:
+    def _write_request(self, request: OpenRequest, note: str = "") -> None:
         secrets, body = self._secrets, request.body
         request.path = secrets.path(request.target)
         before, text = secrets.masked, body.text()
@@ -169,7 +165,7 @@ class Conversation:
         self._answering.send(h11.EndOfMessage())
 
     @property
-    def _next(self) -> Asked | None:
+    def _next(self) -> OpenRequest | None:
         """The request that the next reply is for."""
         if self._waiting:
             return self._waiting[0]
@@ -185,9 +181,7 @@ class Conversation:
                     body = Body(named)
                     events = Events(self._secrets) if body.kind == STREAM else None
                     framed = not {"content-length", "transfer-encoding"}.isdisjoint(named)
-                    self._reply = Answered(
-                        event.status_code, headers, body, events, at, self._secrets.masked, framed
-                    )
+                    self._reply = OpenReply(event.status_code, headers, body, events, at, framed)
                 case h11.Data() if self._reply is not None:
                     self._take_in(self._reply, bytes(event.data), at)
                 case h11.EndOfMessage() if self._reply is not None:
@@ -199,7 +193,7 @@ class Conversation:
                 case _:
                     return
 
-    def _take_in(self, reply: Answered, data: bytes, at: float) -> None:
+    def _take_in(self, reply: OpenReply, data: bytes, at: float) -> None:
         if reply.events is None:
             reply.body.keep(data)
         elif decoded := reply.body.add(data):
@@ -218,9 +212,11 @@ class Conversation:
             self._write_request(request, "answered before it was whole")
         if self._waiting:
             self._waiting.popleft()
+        before = self._secrets.masked
         value, usage, text = self._content(reply, at)
+        masked = reply.events.masked if reply.events else self._secrets.masked - before
         cut = (cut and not (reply.events and reply.events.done)) or self._unfinished(reply, value, text)
-        note = "; ".join(filter(None, (why, reply.body.note(text, self._secrets.masked - reply.masked))))
+        note = "; ".join(filter(None, (why, reply.body.note(text, masked))))
         headers = self._secrets.headers(reply.headers)
         first, last = (max(0.0, (when - request.ended) * 1000) for when in (reply.began, at))
         done = Reply(reply.status, first, last, cut, value, (), headers, note)
@@ -232,7 +228,7 @@ class Conversation:
         self._recording.end(request.part)
         self._tell(Told(request.number, request.method, request.path, reply.status, last, cut, usage or {}))
 
-    def _content(self, reply: Answered, at: float) -> tuple[Any, Any, str | None]:
+    def _content(self, reply: OpenReply, at: float) -> tuple[Any, Any, str | None]:
         """A reply's body, what it says of usage, and its text: empty for a stream."""
         if reply.events is not None:
             reply.events.end(self._ms(at))
@@ -248,7 +244,7 @@ class Conversation:
         usage = value.get("usage") if isinstance(value, dict) else None
         return masked, usage if isinstance(usage, dict) else None, text
 
-    def _unfinished(self, reply: Answered, value: Any, text: str | None) -> bool:
+    def _unfinished(self, reply: OpenReply, value: Any, text: str | None) -> bool:
         """Tell from what a reply holds that it broke off, where the end of the connection alone ended it."""
         if reply.framed or reply.body.full or text is None:
             return False
@@ -283,7 +279,7 @@ class Reader:
     """
 
     def __init__(
-        self, recording: Recording, tell: Callable[[Told], None], complain: Callable[[str], None]
+        self, recording: RecordingFiles, tell: Callable[[Told], None], complain: Callable[[str], None]
     ) -> None:
         self._recording, self._tell, self._complain = recording, tell, complain
         self._secrets = Secrets()
@@ -329,8 +325,7 @@ class Reader:
                 self._give_up(copy, conversation, "lost", "The recorder could not keep up.")
             case _:
                 conversation.break_off(copy.at)
-                if copy.what == "over":
-                    del self._open[copy.connection]
+                del self._open[copy.connection]
 
     def _give_up(self, copy: Copy, conversation: Conversation, kind: str, why: str) -> None:
         """Read no more of a connection; what is said is said once of each kind."""

@@ -26,7 +26,7 @@ class Part:
     """Exchanges in it whose reply isn't over."""
 
 
-class Recording:
+class RecordingFiles:
     """Writes a recording.
 
     Args:

@@ -22,7 +22,7 @@ from statistics import median, quantiles
 
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
 
-ROUNDS, EVENTS, GAP, AT_ONCE = 20, 100, 0.005, (1, 4)
+ROUNDS, EVENTS, GAP, AT_ONCE = 20, 100, 0.005, {"one": 1, "four": 4}
 SERVER = """
 import json, socket, sys, threading, time
 listener = socket.create_server(("127.0.0.1", 0))
@@ -104,13 +104,13 @@ def main(asked: Asked) -> Figures:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "recorded.jsonl"
         made, recorded = recorder(plain, file)
-        for count in AT_ONCE:
+        for label, count in AT_ONCE.items():
             ways: dict[str, list[float]] = {"without": [], "with": []}
             for _ in range(asked.times(ROUNDS)):
                 ways["without"] += together(plain, count)
                 ways["with"] += together(recorded, count)
             for way, found in ways.items():
-                figures |= dict(told(f"{count} at once", way, found))
+                figures |= dict(told(label, way, found))
         made.terminate()
         made.wait()
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -12,8 +12,8 @@ import sys
 import threading
 from argparse import Namespace
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -28,15 +28,17 @@ from inspector.cli.flags import Parser, Subcommand, command_parser, whole
 
 if TYPE_CHECKING:
     from inspector.served.reader import Told
-    from inspector.served.recording import Recording
+    from inspector.served.recording import RecordingFiles
 
 HERE = "127.0.0.1"
 PORT = 8080
 """Where `mlx_lm.server` listens by default, so that its clients need no change."""
 MAX_SIZE = 256
-"""MiB of a file: some 10,000 exchanges with logprobs."""
+"""MiB of a file: some 30,000 exchanges as those of the tests, a third of which have lists of top logprobs."""
 LOOK = 0.05
 """Seconds between two looks whether a server that was started listens."""
+LONGEST = 60
+"""Cells of a request's method and path in a line."""
 PATIENCE = 10.0
 """Seconds that a server has to end, and the file to be written."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -83,87 +85,111 @@ def run_record(args: Namespace) -> int:
         raise EngineError(f"--max-size must be 1 MiB or more, not {args.max_size}.")
     from inspector.served.proxy import bound
 
+    if args.upstream is None:
+        with bound(0) as any_free:
+            upstream = any_free.getsockname()
+        command, usual = on_port(args.command, upstream[1]), port_of(args.command) or PORT
+    else:
+        upstream, command, usual = upstream_of(args.upstream), None, PORT
+    listen = usual if args.listen is None else args.listen
+    if upstream == (HERE, listen):
+        raise EngineError(f"The server's own port is {listen}.", "Choose another for clients: --listen PORT.")
     ended: SimpleQueue[int] = SimpleQueue()
-    if args.upstream is not None:
-        upstream, listen = upstream_of(args.upstream), PORT if args.listen is None else args.listen
-        if upstream == (HERE, listen):
-            raise EngineError(
-                f"The server's own port is {listen}.", "Choose another for clients: --listen PORT."
-            )
-        with bound(listen) as listener:
-            return _record(args, listener, upstream, None, ended)
-    listen = (port_of(args.command) or PORT) if args.listen is None else args.listen
-    with bound(0) as any_free:
-        port = any_free.getsockname()[1]
-    with bound(listen) as listener:
-        server = StartedServer(on_port(args.command, port), port, ended)
-        try:
-            return _record(args, listener, (HERE, port), server, ended)
-        finally:
-            server.end()
+    with (
+        bound(listen) as listener,
+        _files(args, upstream) as recording,
+        closing(StartedServer(command, upstream[1], ended)) if command else nullcontext() as server,
+    ):
+        return _record(recording, listener, upstream, server, ended, args.quiet)
 
 
 def _record(
-    args: Namespace, listener: socket.socket, upstream: tuple[str, int], server: StartedServer | None,
-    ended: SimpleQueue[int],
+    recording: RecordingFiles, listener: socket.socket, upstream: tuple[str, int], server: StartedServer | None,
+    ended: SimpleQueue[int], quiet: bool,
 ) -> int:  # fmt: skip
     """Record until something ends it.
 
     Args:
-        args: The flags.
+        recording: Its files.
         listener: Has the port of the clients.
         upstream: Host and port of the server.
         server: The server, where it was started here.
         ended: Gets the number of a signal, or 0 when the server has ended.
+        quiet: Whether to leave out the line on each exchange.
+
+    Returns:
+        Exit status.
     """
     from inspector.served.copies import Copies
     from inspector.served.proxy import Proxy
     from inspector.served.reader import Reader
-    from inspector.served.recording import Recording
-    from inspector.version import version
 
-    url = f"http://{upstream[0]}:{upstream[1]}"
-    recording = Recording(
-        _path(args, upstream), (f"mlx-inspector {version()}", url), args.max_size * 2**20, note
-    )
     copies = Copies()
-    reader = Reader(recording, (lambda told: None) if args.quiet else _tell, note)
+    reader = Reader(recording, (lambda told: None) if quiet else _tell, note)
     writer = threading.Thread(target=reader.run, args=(copies,), name="writer", daemon=True)
     proxy = Proxy(listener, upstream, copies, note)
-    for number in _ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda received, frame: ended.put(received))
     writer.start()
-    received = _waited(server, ended)
-    if received is None:
-        proxy.start()
-        port = listener.getsockname()[1]
-        note(
-            f"Recording {url}. Point clients at http://{HERE}:{port}; ctrl+c ends it. File: {recording.path}."
-        )
-        received = ended.get()
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_DFL)  # a second ctrl+c waits for nobody
-    failed = server.failure if server is not None and not received else None
+    with _signals(ended):
+        received = _waited(server, ended)
+        if received is None:
+            proxy.start()
+            clients = _url((HERE, listener.getsockname()[1]))
+            note(
+                f"Recording {_url(upstream)}. Point clients at {clients}; ctrl+c ends it. File: {recording.path}."
+            )
+            received = ended.get()
+    failure = server.failure if server is not None and not received else None
     if server is not None:
-        server.end()
+        server.close()
     proxy.close()
     copies.close()
     writer.join(PATIENCE)
+    if not writer.is_alive():
+        recording.close()
     _sum_up(recording, reader.given_up, copies.lost, writer.is_alive())
-    if failed is not None:
-        raise failed
+    if failure is not None:
+        raise failure
     return 128 + received if received else OK
+
+
+@contextmanager
+def _signals(ended: SimpleQueue[int]) -> Iterator[None]:
+    """Have signals end the recording; behind it a second ctrl+c ends the process, and waits for nobody."""
+    taken = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = [signal.signal(number, lambda received, frame: ended.put(received)) for number in taken]
+    try:
+        yield
+    finally:
+        for number, handler in zip(taken, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _waited(server: StartedServer | None, ended: SimpleQueue[int]) -> int | None:
     """Wait until a server listens; returns what has ended it, or us, before."""
+    if server is not None:
+        note(f"Waiting until {server.name} listens at port {server.port}.")
     while server is not None:
         with suppress(Empty):
             return ended.get(timeout=LOOK)
         if server.listens():
             break
     return None
+
+
+@contextmanager
+def _files(args: Namespace, upstream: tuple[str, int]) -> Iterator[RecordingFiles]:
+    """The files of the recording; one in which nothing is, is removed in the end."""
+    from inspector.served.recording import RecordingFiles
+    from inspector.version import version
+
+    head = (f"mlx-inspector {version()}", _url(upstream))
+    made = RecordingFiles(_path(args, upstream), head, args.max_size * 2**20, note)
+    try:
+        yield made
+    finally:
+        if not made.exchanges:
+            with suppress(OSError):
+                made.path.unlink()
 
 
 def _path(args: Namespace, upstream: tuple[str, int]) -> Path:
@@ -180,15 +206,19 @@ def _path(args: Namespace, upstream: tuple[str, int]) -> Path:
     return new_path(folder, _value(args.command, "--model") or "-".join(map(str, upstream)))
 
 
+def _url(address: tuple[str, int]) -> str:
+    return f"http://{address[0]}:{address[1]}"
+
+
 def _tell(told: Told) -> None:
     """One line on an exchange."""
     from inspector.display import truncate, visible
 
-    status = str(told.status) if told.status else "no reply"
+    asked = truncate(visible(f"{told.method} {told.path}"), LONGEST)
     parts = [
         f"{told.number:>4}",
-        f"{told.method} {truncate(visible(told.path), 60)}",
-        status,
+        asked,
+        str(told.status) if told.status else "no reply",
         f"{told.ms:,.0f} ms",
     ]
     counts = [told.usage.get(f"{which}_tokens") for which in ("prompt", "completion")]
@@ -197,7 +227,7 @@ def _tell(told: Told) -> None:
     note("  ".join([*parts, *["cut"] * told.cut]))
 
 
-def _sum_up(recording: Recording, given_up: int, lost: int, late: bool) -> None:
+def _sum_up(recording: RecordingFiles, given_up: int, lost: int, late: bool) -> None:
     """Say what was recorded, and how it is opened."""
     if given_up:
         note(f"{given_up:,} connection{'s' * (given_up > 1)} passed that could not be recorded to the end.")
@@ -205,10 +235,10 @@ def _sum_up(recording: Recording, given_up: int, lost: int, late: bool) -> None:
         more = f"{lost:,} bytes passed" if lost else "The last requests and replies passed"
         note(f"{more} that are not recorded: the disk took too long.")
     if not recording.exchanges:
-        with suppress(OSError):
-            recording.path.unlink()
         note("Nothing was asked, and no file is left.")
         return
+    if recording.failed:
+        note("Not all that was asked is in the file.")
     count = f"{recording.exchanges} exchange{'s' * (recording.exchanges > 1)}"
     note(f"{count}, in {recording.path}. Open it: inspector open {shlex.quote(str(recording.path))}")
 
@@ -229,10 +259,9 @@ class StartedServer:
     """
 
     def __init__(self, command: Sequence[str], port: int, ended: SimpleQueue[int]) -> None:
-        self._command, self._port, self._ended = command, port, ended
-        beside = os.path.dirname(
-            sys.executable
-        )  # the environment's own programs, which needs not be activated
+        self.name, self.port = command[0], port
+        self._command, self._ended = command, ended
+        beside = os.path.dirname(sys.executable)  # programs of an environment that wasn't activated
         program = shutil.which(command[0]) or shutil.which(command[0], path=beside)
         if program is None:
             raise EngineError(f"There is no program {command[0]}.", "Check its name, or give its path.")
@@ -253,15 +282,15 @@ class StartedServer:
         if not status:
             return None
         alone = f"What it wrote stands above; alone it is started by {shlex.join(self._command)}"
-        return EngineError(f"{self._command[0]} {ending_of(status)}.", alone)
+        return EngineError(f"{self.name} {ending_of(status)}.", alone)
 
     def listens(self) -> bool:
         """Try whether it listens."""
-        with suppress(OSError), socket.create_connection((HERE, self._port)):
+        with suppress(OSError), socket.create_connection((HERE, self.port)):
             return True
         return False
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End it, where it runs."""
         for end in (self._process.terminate, self._process.kill):
             end()

@@ -12,7 +12,7 @@ from inspector.served.copies import Copies, Copy, What
 from inspector.served.exchange import Exchange, read_exchanges
 from inspector.served.proxy import Proxy, bound
 from inspector.served.reader import Reader, Told
-from inspector.served.recording import Recording
+from inspector.served.recording import RecordingFiles
 
 Answer = Callable[[socket.socket], None]
 
@@ -51,7 +51,7 @@ class Recorded:
         self.told: list[Told] = []
         self.complaints: list[str] = []
         complain = self.complaints.append
-        self.recording = Recording(path, ("test", "http://upstream"), most, complain)
+        self.recording = RecordingFiles(path, ("test", "http://upstream"), most, complain)
         self.copies = Copies(queue)
         reader = Reader(self.recording, self.told.append, complain)
         self.writer = threading.Thread(target=reader.run, args=(self.copies,))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineError
 from inspector.served.proxy import bound
-from inspector.served.recording import Part, Recording
+from inspector.served.recording import Part, RecordingFiles
 from tests.inspector.served.recorded import Recorded, chunked, cut, received, recording, reply, request
 
 PLACES = st.lists(st.integers(0, 10**6), max_size=20)
@@ -197,10 +197,10 @@ def test_no_server_is_said_once_and_clients_see_it(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_nothing_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't fit is counted and said; connections after it are recorded again."""
-    blocked, original = threading.Event(), Recording.write
+    blocked, original = threading.Event(), RecordingFiles.write
     data = b"x" * 2**20
 
-    def write(self: Recording, *given: object) -> None:
+    def write(self: RecordingFiles, *given: object) -> None:
         blocked.wait(60)
         original(self, *given)  # type: ignore[arg-type]
 
@@ -208,7 +208,7 @@ def test_a_disk_that_takes_nothing_delays_nothing(tmp_path: Path, monkeypatch: p
         received(client, len(request()))
         client.sendall(reply(data, f"Content-Length: {len(data)}"))
 
-    monkeypatch.setattr(Recording, "write", write)
+    monkeypatch.setattr(RecordingFiles, "write", write)
     with recording(tmp_path / "r.jsonl", answer, queue=3 * 2**20) as recorder:
 
         def ask() -> None:
