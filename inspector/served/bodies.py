@@ -163,7 +163,7 @@ class Events:
     def _write(self, ms: float, value: Any) -> None:
         before = self._secrets.masked
         try:
-            self.written.append(event_text(ms, self._secrets.value(value)))
+            self.written.append(event_text(ms, self._secrets.reply(value)))
         except RecursionError:
             self.written.append(event_text(ms, "(nested too deep)"))
         self.masked += self._secrets.masked - before

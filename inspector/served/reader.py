@@ -238,7 +238,7 @@ class Conversation:
             return text, None, text
         try:
             value = json_of(text)
-            masked = self._secrets.value(value)
+            masked = self._secrets.reply(value)
         except (ValueError, RecursionError):
             return self._secrets.no_json(text), None, text
         usage = value.get("usage") if isinstance(value, dict) else None

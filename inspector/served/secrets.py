@@ -31,10 +31,16 @@ RECORDED_HEADERS = frozenset(
 )  # fmt: skip
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|passw|cookie|credential|signature", re.I)
 _SECRET_FIELD = re.compile(
-    r"(?<!prompt_cache)(?:^|[^a-z])(?:key|secret|passwd|pwd|auth|sig)$|(?:api|access|secret|private)key$"
-    r"|(?:token|secret|password|authorization|cookie|credentials?|signature)$",
+    r"(?<!prompt_cache)(?:^|[^a-z])(?:key|passwd|pwd|auth|sig)$|(?:api|access|secret|private)key$"
+    r"|(?:secret|password|authorization|cookie|credentials?|signature)$"
+    r"|(?:^|(?:api|auth|authorization|access|bearer|hf|id|refresh|security|session)[_-]?)token$",
     re.I,
 )
+"""Not `stop_token` and its like, which are texts of a tokenizer."""
+_SECRET_IN_REPLY = re.compile(
+    r"(?:api|access|private)_?key$|(?:access|refresh|session)_?token$|secret$|password$|authorization$", re.I
+)
+"""Not `token`, which is what some servers call a piece of their answer."""
 _IN_TEXT = re.compile(
     r"""(?<![\w-])(["']?[\w-]{0,40}?(?:key|token|secret|password|authorization|cookie)["']?\s{0,9}[:=]\s{0,9})"""
     r"""("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"',;&}]+)""",
@@ -95,12 +101,10 @@ class Secrets:
         target, mark, query = target.partition("?")
         pairs = [pair.partition("=") for pair in query.split("&")]
         for name, _, value in pairs:
-            if _SECRET_FIELD.search(unquote_plus(name)):
+            if _in_query(name):
                 self.learn(unquote_plus(value))
         kept = (
-            f"{name}={MASK}"
-            if equals and _SECRET_FIELD.search(unquote_plus(name))
-            else self.text(name + equals + value)
+            f"{name}={MASK}" if equals and _in_query(name) else self.text(name + equals + value)
             for name, equals, value in pairs
         )
         return self.text(_USER.sub("//", target)) + mark + "&".join(kept)
@@ -117,6 +121,15 @@ class Secrets:
             if isinstance(tools := value.get(name), list):
                 kept[name] = [self._tool(tool, name == "mcp_servers") for tool in tools]
         return self.value(kept)
+
+    def reply(self, value: Any) -> Any:
+        """A reply's JSON body, or an event: its own fields for keys are masked, as where a server gives one."""
+        if isinstance(value, dict):
+            value = {
+                name: MASK if isinstance(each, str | dict) and _SECRET_IN_REPLY.search(name) else each
+                for name, each in value.items()
+            }
+        return self.value(value)
 
     def _tool(self, tool: Any, is_server: bool) -> Any:
         if not isinstance(tool, dict) or not (is_server or tool.get("type") == "mcp"):
@@ -168,6 +181,12 @@ class Secrets:
             return found[1] + MASK
 
         return self.text(_IN_TEXT.sub(masked, text))
+
+
+def _in_query(name: str) -> bool:
+    """Tell whether a field of a query is for a key."""
+    name = unquote_plus(name)
+    return name.lower().endswith("token") or _SECRET_FIELD.search(name) is not None
 
 
 def _in_authorization(value: str) -> Iterator[str]:

@@ -207,7 +207,8 @@ def _path(args: Namespace, upstream: tuple[str, int]) -> Path:
 
 
 def _url(address: tuple[str, int]) -> str:
-    return f"http://{address[0]}:{address[1]}"
+    host, port = address
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _tell(told: Told) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -193,6 +194,23 @@ def test_what_is_no_http_is_said_once_and_others_are_read(garbage: bytes, tmp_pa
         "Connection 1 passes, and is recorded no more. It is no HTTP/1 that could be read"
     )
     assert made.exchanges() == []
+
+
+PIECES = st.sampled_from(
+    [request(BODY), request(b""), reply(BODY), reply(STREAM, kind=SSE), b"HTTP/1.1 100 Continue\r\n\r\n", b"\r\n",
+     framed("chunked", STREAM, SSE, [5]), b"Content-Length: -1\r\n", b"GET /\r\n\r\n", b"5\r\nhello", b"\xff\0"]
+) | st.binary(min_size=1, max_size=20)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(["asked", "answered"]), PIECES), max_size=12))
+def test_anything_may_pass(pieces: Passed) -> None:
+    """What can't be read is no fault of the program, and each exchange has both of its lines at most once."""
+    with TemporaryDirectory() as directory:
+        made = read(Path(directory) / "r.jsonl", [*pieces, ("over", b"")])
+        assert all("It is no HTTP/1 that could be read" in each for each in made.complaints)
+        lines = [json.loads(line) for line in made.path.read_bytes().splitlines()[1:]]
+    counted = Counter((line["event"], line["exchange"]) for line in lines)
+    assert set(counted.values()) <= {1}
 
 
 def test_websockets_pass_and_are_not_read(tmp_path: Path) -> None:

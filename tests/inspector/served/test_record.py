@@ -27,7 +27,7 @@ from tests.inspector.cli.conftest import complaint
 from tests.inspector.cli.scripted import Complaint
 from tests.inspector.served.recorded import Upstream, received, reply, request
 from tests.inspector.served.traffic import KEY, Sent, requests, send, send_all
-from tests.system import alive, bytes_of, children
+from tests.system import alive, children
 
 __all__ = ["complaint"]
 POCKET = str(Path(__file__).parents[3] / "engine" / "pocket")
@@ -164,6 +164,9 @@ def test_a_recorder_that_is_killed_leaves_every_request(tmp_path: Path) -> None:
     assert (other.body, other.reply) == (2, None)
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the most memory of a process that runs is told by Linux alone"
+)
 def test_a_reply_larger_than_memory_would_be_passes_whole(tmp_path: Path) -> None:
     block, count = os.urandom(2**20).hex().encode(), 60
     head = reply(b"", f"Content-Length: {len(block) * count}")
@@ -186,12 +189,12 @@ def test_a_reply_larger_than_memory_would_be_passes_whole(tmp_path: Path) -> Non
         for _ in range(count):
             wanted.update(block)
         assert found.digest() == wanted.digest()
-        recorder.process.send_signal(signal.SIGTERM)
-        recorder.errors.read()
-        _, status, usage = os.wait4(recorder.process.pid, 0)
-        recorder.process.returncode = os.waitstatus_to_exitcode(status)
+        while not recorder.exchanges() or recorder.exchanges()[0].reply is None:
+            threading.Event().wait(0.05)
+        told = Path(f"/proc/{recorder.process.pid}/status").read_text()
     upstream.close()
-    assert bytes_of(usage) < len(block) * count - 2**23
+    peak = next(int(line.split()[1]) for line in told.splitlines() if line.startswith("VmHWM"))
+    assert peak * 1024 < len(block) * count
     assert recorder.file.stat().st_size < 9 * 2**20
     (found_reply,) = [each.reply for each in recorder.exchanges()]
     assert found_reply is not None
@@ -304,7 +307,7 @@ def mlx_server(file: Path) -> Process:
 
 def test_mlx_lm_server_is_recorded(tmp_path: Path) -> None:
     """Chats and completions, streamed and not, one after another and at once."""
-    sent = list(requests(12))
+    sent = list(requests(8))
     recorder = mlx_server(tmp_path / "r.jsonl")
     try:
         bodies = send_all(recorder.port, sent[:4]) + send_all(recorder.port, sent[4:], at_once=4)

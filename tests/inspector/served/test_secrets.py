@@ -103,6 +103,19 @@ def test_keys_in_the_path_are_masked(query: str, tmp_path: Path) -> None:
     assert "/v1/models?limit=5&" in text
 
 
+def test_keys_that_a_server_gives_are_masked(tmp_path: Path) -> None:
+    """And the pieces of an answer that it calls tokens are not."""
+    values = (
+        {"client_secret": {"value": KEY}},
+        {"access_token": KEY, "api_key": KEY},
+        {"token": {"text": " a"}},
+    )
+    body = b"".join(b"data: %s\n\n" % json.dumps(value).encode() for value in values)
+    text = recorded(tmp_path, request(), reply(body, kind="text/event-stream"))
+    nowhere(text)
+    assert '{"token":{"text":" a"}}' in text
+
+
 def test_users_in_urls_are_left_out(tmp_path: Path) -> None:
     text = recorded(tmp_path, request(b"{}", f"http://user:{quote(KEY, safe='')}@here/v1"))
     nowhere(text)
@@ -146,7 +159,8 @@ def test_what_belongs_to_the_prompt_stays(tmp_path: Path) -> None:
     }
     body = {
         "messages": [{"role": "user", "content": "password: swordfish, key=open", "token": "kept"}],
-        "tools": [tool], "max_tokens": 5, "prompt_cache_key": "mine", "stop_token_ids": [1], "add_special_token": True,
+        "tools": [tool], "max_tokens": 5, "eos_token": "</s>", "prompt_cache_key": "mine",
+        "stop_token_ids": [1], "add_special_token": True,
     }  # fmt: skip
     asked = request(json.dumps(body).encode(), "/v1?limit=3", "Authorization: Bearer dummy", "X-Api-Key: x")
     made = read(tmp_path / "r.jsonl", [("asked", asked), ("over", b"")])
