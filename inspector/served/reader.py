@@ -250,7 +250,8 @@ class Conversation:
             return False
         if reply.events is not None:
             return not reply.events.done
-        return bool(text) and reply.body.kind == "application/json" and isinstance(value, str)
+        begun = text.lstrip().startswith(("{", "["))  # an error may be a text all the same
+        return begun and reply.body.kind == "application/json" and isinstance(value, str)
 
     # ---- its end ----------------------------------------------------------------------------
 

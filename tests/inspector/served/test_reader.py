@@ -155,6 +155,7 @@ def test_requests_of_one_connection_get_their_own_replies() -> None:
         (framed("end", STREAM, SSE, []), False, False),
         (framed("end", BODY[:-1], "application/json", []), True, True),
         (framed("end", b"plain", "text/plain", []), False, True),
+        (framed("end", b"Not Found", "application/json", []), False, True),  # as mlx_lm.server says
         (framed("end", STREAM, SSE, [])[:80], True, True),
         (framed("end", STREAM, SSE, [])[:30], None, None),  # in its head
         (b"", None, None),
