@@ -92,11 +92,11 @@ class Passage:
 
     def run(self) -> None:
         """Pass everything, until both sides have sent all or one has gone."""
-        for each in (self._client, self._server):
-            each.setblocking(False)
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         poller = select.poll()
         try:
+            for each in (self._client, self._server):
+                each.setblocking(False)
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while not all(way.over for way in self._ways):
                 for descriptor, wanted in self._wanted().items():
                     poller.register(descriptor, wanted)

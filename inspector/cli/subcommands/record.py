@@ -120,6 +120,7 @@ def _record(
     Returns:
         Exit status.
     """
+    from engine.remote.link import Address
     from inspector.served.copies import Copies
     from inspector.served.proxy import Proxy
     from inspector.served.reader import Reader
@@ -137,6 +138,8 @@ def _record(
             note(
                 f"Recording {_url(upstream)}. Point clients at {clients}; ctrl+c ends it. File: {recording.path}."
             )
+            if not Address(host=upstream[0], port=upstream[1]).local:
+                note(f"Nothing is encrypted on the way to {upstream[0]}, keys neither.")
             received = ended.get()
     failure = server.failure if server is not None and not received else None
     if server is not None:
