@@ -26,6 +26,7 @@ from inspector.cli.subcommands.models import MODELS
 from inspector.cli.subcommands.open import OPEN
 from inspector.cli.subcommands.plugins import PLUGINS
 from inspector.cli.subcommands.prefix import PREFIX
+from inspector.cli.subcommands.record import RECORD
 from inspector.cli.subcommands.recordings import EXPORT, REPLAY, SESSIONS
 from inspector.cli.subcommands.serve import ENGINE, SERVE
 from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
@@ -33,8 +34,8 @@ from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
-        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, OPEN, PREFIX, ENGINE,
-        REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
+        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, RECORD, OPEN, PREFIX,
+        ENGINE, REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""
