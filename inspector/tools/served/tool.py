@@ -47,7 +47,8 @@ class ServedActions(ToolActions):
     def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
         self._file: ServedFile | None = first.file if first is not None else None
-        self._opened: OpenedRequest | None = first
+        self.opened: OpenedRequest | None = first
+        """The request whose reply is told; None for none."""
         self._rescoring: Rescoring | None = None
         self._result: Rescored | None = None
         self._commands: Iterator[Command] = iter(())
@@ -66,7 +67,7 @@ class ServedActions(ToolActions):
 
         self.controller.client.pause()
         self.host.answer()
-        at = self._opened.exchange.number if self._opened is not None else 0
+        at = self.opened.exchange.number if self.opened is not None else 0
         self.host.open(RequestsDialog(self._file, at, self.host.in_background), self._chosen)
 
     def _chosen(self, chosen: tuple[ServedFile, Exchange] | None) -> None:
@@ -77,7 +78,7 @@ class ServedActions(ToolActions):
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
-        self._file, self._opened, self._result, self._why = opened.file, opened, None, ""
+        self._file, self.opened, self._result, self._why = opened.file, opened, None, ""
         self._rescoring = Rescoring(opened.request, opened.reply)
         self.controller.setup.configure(opened.request.settings)
         self.controller.setup.give(prefill_of(opened.request))
@@ -89,11 +90,11 @@ class ServedActions(ToolActions):
         """Begin once the prompt was read; forget the reply where another prompt takes its place."""
         if isinstance(record, ModelFacts):
             self._facts = record
-        elif isinstance(record, PromptOpened) and self._opened is not None and record.parent == ROOT:
-            request = self._opened.request
+        elif isinstance(record, PromptOpened) and self.opened is not None and record.parent == ROOT:
+            request = self.opened.request
             its_own = record.messages == request.messages if request.chat else record.text == request.prompt
             if self._rescoring is None or not its_own:
-                self._opened = self._result = self._rescoring = None
+                self.opened = self._result = self._rescoring = None
         elif isinstance(record, Prefilled) and self._rescoring is not None and not self.timeline.recorded:
             if self._facts is not None:
                 self._rescoring.take(self._facts)
@@ -126,7 +127,7 @@ class ServedActions(ToolActions):
     def open(self) -> None:
         """Show the panel, or go back where it is on show."""
         arrangement = self.host.arrangement
-        if self._opened is None:
+        if self.opened is None:
             self.host.answer(f"No request of a server is open: {key_for('requests')} opens one")
             return
         if arrangement.answer == SERVED_ID and arrangement.current == SERVED_ID:
@@ -141,7 +142,7 @@ class ServedActions(ToolActions):
             self.host.panel(ServedPanel).show_served(self.timeline, self._view())
 
     def _view(self) -> ServedView:
-        opened = self._opened
+        opened = self.opened
         if opened is None:
             return ServedView("", "", None, None)
         where = f"request {opened.exchange.number} of {visible(shorter(opened.file.name))}"
@@ -174,7 +175,7 @@ def served(first: OpenedRequest | None) -> Tool:
                 "What a server answered to the request that is open, beside what is computed here: since where they "
                 "differ, which tokens it named wrongly, what it made of the text.", ServedActions.open,
                 synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
-                view="recorded reply", looks=True),
+                view="recorded reply", looks=True, offered=lambda own: own.opened is not None),
             Action("requests", "Recorded requests",
                 "Open a request that a server was sent as a session: from a recording, or a file of its own.",
                 ServedActions.requests, Needs.ENGINE,
