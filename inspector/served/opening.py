@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
 from engine.frozen import frozen
+from inspector import places
 from inspector.served.exchange import Exchange, Reply, read_exchanges
 from inspector.served.replies import ServedReply, read_reply
 from inspector.served.requests import ServedRequest, served_request
@@ -48,6 +50,20 @@ def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
     reply = read_reply(exchange.reply) if exchange.reply is not None else None
     request = served_request(exchange.body, f"Request {exchange.number}", reply is None or reply.by_mlx_lm)
     return OpenedRequest(file, exchange, request, reply)
+
+
+def folder() -> Path:
+    """The directory of the recordings that were given no name of their own."""
+    return places.state() / "served"
+
+
+def newest_recording() -> str:
+    """The path of the recording in that directory that was written last; empty where there is none."""
+    try:
+        found = max(folder().glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
+    except OSError:
+        return ""
+    return "" if found is None else str(found)
 
 
 def exchanges_of(name: str) -> list[Exchange]:

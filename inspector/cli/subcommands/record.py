@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from engine.errors import EngineError, PathError
 from engine.files import free, message_and_hint, typed
 from engine.processes import ending_of
-from inspector import places
 from inspector.cli.exit import OK, note
 from inspector.cli.flags import Parser, Subcommand, command_parser, whole
 
@@ -200,13 +199,13 @@ def _path(args: Namespace, upstream: tuple[str, int]) -> Path:
     if args.output is not None:
         return free(typed(args.output), False, "Choose another name.")
     from inspector.recordings.sessions import new_path
+    from inspector.served.opening import folder
 
-    folder = places.state() / "served"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise PathError(*message_and_hint(folder, error, "written")) from error
-    return new_path(folder, _value(args.command, "--model") or "-".join(map(str, upstream)))
+        raise PathError(*message_and_hint(folder(), error, "written")) from error
+    return new_path(folder(), _value(args.command, "--model") or "-".join(map(str, upstream)))
 
 
 def _url(address: tuple[str, int]) -> str:

@@ -73,6 +73,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     Args:
         file: The one that was read last; None for none.
         at: Number of the request that is open.
+        proposal: What the field begins with where none was read.
         in_background: Reads a file aside.
     """
 
@@ -80,20 +81,14 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     HEADING: ClassVar[str] = "Recorded requests"
     APPLY: ClassVar[str] = "Open"
 
-    def __init__(
-        self,
-        file: ServedFile | None,
-        at: int,
-        in_background: Callable[[Callable[[], Any], Callable[[Any], None]], None],
-    ) -> None:
+    def __init__(self, file: ServedFile | None, at: int, proposal: str, in_background: InBackground) -> None:
         super().__init__()
         self._file, self._at, self._in_background = file, at, in_background
+        self._proposal = file.name if file is not None else proposal
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(
-            self._file.name if self._file is not None else "", "requests.jsonl", id="requests-file"
-        )
+        yield SafeInput(self._proposal, "requests.jsonl", id="requests-file")
         yield Remark(HELP, id="requests-remark")
         yield RequestsList(id="requests-list")
 

@@ -21,7 +21,7 @@ from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
 from inspector.served.exchange import Exchange
-from inspector.served.opening import OpenedRequest, ServedFile, opened_request
+from inspector.served.opening import OpenedRequest, ServedFile, newest_recording, opened_request
 from inspector.served.requests import ServedRequest
 from inspector.served.rescoring import Rescored, Rescoring
 from inspector.session.client import Request
@@ -68,7 +68,8 @@ class ServedActions(ToolActions):
         self.controller.client.pause()
         self.host.answer()
         at = self.opened.exchange.number if self.opened is not None else 0
-        self.host.open(RequestsDialog(self._file, at, self.host.in_background), self._chosen)
+        proposal = newest_recording() if self._file is None and self.host.playback is not None else ""
+        self.host.open(RequestsDialog(self._file, at, proposal, self.host.in_background), self._chosen)
 
     def _chosen(self, chosen: tuple[ServedFile, Exchange] | None) -> None:
         if chosen is None:
