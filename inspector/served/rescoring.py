@@ -47,8 +47,13 @@ class ServedStep:
     """Its logprob as the server named it; None where it didn't."""
     computed: float | None
     """The same figure here; None without one of the server's."""
-    misnamed: bool
-    """Whether the reply names another token in its place."""
+    named: bytes | None = None
+    """Bytes of another token that the reply names in its place; None where it names this one, or none."""
+
+    @property
+    def misnamed(self) -> bool:
+        """Whether the reply names another token in its place."""
+        return self.named is not None
 
 
 @frozen
@@ -155,7 +160,7 @@ class Rescoring:
         by_lists = repaired(reply) if any(each.top for each in reply.tokens) else ()
         ids = tuple(each.id for each in by_lists if each.id is not None)
         if by_lists and len(ids) == len(by_lists):
-            self._source, self._tokens = "repaired", by_lists
+            self._source = "repaired"
             yield protocol.Take(node, ids, "served", leave_grammar=True)
         elif text := self._written(reply):
             self._source = "cut"
@@ -210,13 +215,15 @@ class Rescoring:
 
     def _judged(self, place: int, step: Step) -> ServedStep:
         token = self._tokens[place] if place < len(self._tokens) else None
-        named = token is not None and (token.id is not None or token.raw is not None)
-        misnamed = named and token is not None and not _is(token, step)
-        listed = next((each for each in token.top if _is(each, step)), None) if token is not None else None
-        served = listed if misnamed else token
-        figure = served.logprob if served is not None else None
+        if token is None:
+            return ServedStep(step, self._verdict(place, step), None, None)
+        other = None
+        if not _is(token, step):
+            other = f"⟨{token.id}⟩".encode() if token.raw is None else token.raw
+            token = next((each for each in token.top if _is(each, step)), None)
+        figure = token.logprob if token is not None else None
         computed = self._at(place)[0] if figure is not None and self._repeated is not None else None
-        return ServedStep(step, self._verdict(place, step), figure, computed, misnamed)
+        return ServedStep(step, self._verdict(place, step), figure, computed, other)
 
     def _at(self, place: int) -> tuple[float, float]:
         """Logprob and margin of a served token, as mlx_lm's generator computes them."""
@@ -240,7 +247,9 @@ class Rescoring:
 
 
 def _is(token: ServedToken, step: Step) -> bool:
-    """Tell whether an entry of a reply names the token of a step."""
+    """Tell whether an entry of a reply names the token of a step, as one that says nothing does, too."""
+    if token.id is None and token.raw is None:
+        return True
     if token.id is not None:
         return token.id == step.id
     return token.raw == step.raw

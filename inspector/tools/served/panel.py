@@ -140,7 +140,11 @@ class ServedPanel(Canvas, can_focus=True):
                 Segment(pad(_figure(value), _FIGURE, right=True), base)
                 for value in (each.served, each.computed)
             ]
-        said = "named wrongly" if each.misnamed else ""
+        said = (
+            ""
+            if each.named is None
+            else f"named {token_label(each.named.decode('utf-8', 'replace'), each.named)}"
+        )
         if each.verdict in ("rounding", "differs"):
             said = VERDICTS[each.verdict]
         return [*row, Segment(f"  {said}", ink if said else Style())]
