@@ -160,3 +160,8 @@ def _trimmer() -> Callable[[], object]:
 def trim() -> None:
     """Give freed memory back to the system; all threads may go on."""
     _trimmer()()
+
+
+def size_words(count: int) -> str:
+    """Bytes of memory as a sentence has them."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -95,3 +95,11 @@ def _replaced(text: str, by: dict[str, str]) -> str:
     for written, meant in by.items():
         text = text.replace(written, meant)
     return text
+
+
+def alphabet() -> dict[str, int]:
+    """The byte for every character of GPT-2's byte-level alphabet (its `bytes_to_unicode`, Radford et al. 2019)."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    shifted = [byte for byte in range(256) if byte not in plain]
+    unshifted = {chr(byte): byte for byte in plain}
+    return unshifted | {chr(256 + place): byte for place, byte in enumerate(shifted)}

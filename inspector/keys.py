@@ -33,7 +33,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
         "tokens": "e", "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
-    "2": {"why": "w", "other_model": "j"},
+    "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
     "3": {
         "modules": "O", "attention": "A", "lens": "I", "attribution": "D", "positions": "Y", "experts": "E",
@@ -52,8 +52,9 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "6": {
         "learn": "g",
         "lessons": "S", "all_lessons": "V", "tour": "W", "present": "K", "export": "E", "copy": "C",
-        "save_as": "ctrl+s", "sessions": "ctrl+o", "alone": "0", "hide": "H", "left_narrower": "shift+left",
-        "left_wider": "shift+right", "divider_up": "shift+up", "divider_down": "shift+down", "usual_room": "\\",
+        "save_as": "ctrl+s", "sessions": "ctrl+o", "requests": "R", "alone": "0", "hide": "H",
+        "left_narrower": "shift+left", "left_wider": "shift+right", "divider_up": "shift+up",
+        "divider_down": "shift+down", "usual_room": "\\",
         "theme": "T",
     },
 }  # fmt: skip

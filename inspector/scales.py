@@ -182,17 +182,19 @@ class Metric:
 
 
 def _probability(token: TokenRecord) -> float | None:
-    return token.prob
+    return None if isinstance(token, Step) and math.isnan(token.logprob) else token.prob
 
 
 def _surprisal(token: TokenRecord) -> float | None:
     if isinstance(token, Step):
-        return token.surprisal_bits
+        return None if math.isnan(token.logprob) else token.surprisal_bits
     return None if token.logprob is None else -token.logprob / math.log(2)
 
 
 def _entropy(token: TokenRecord) -> float | None:
-    return token.entropy_bits if isinstance(token, PromptToken) else token.choice.entropy_bits
+    if isinstance(token, PromptToken):
+        return token.entropy_bits
+    return None if token.choice.listed else token.choice.entropy_bits
 
 
 def others_prob(token: PromptToken) -> float:
@@ -203,7 +205,7 @@ def others_prob(token: PromptToken) -> float:
 
 
 def _rank(token: TokenRecord) -> float | None:
-    return token.rank
+    return token.rank or None
 
 
 METRIC: Mapping[str, Metric] = {

@@ -36,10 +36,11 @@ from inspector.demo import DEMONSTRATION
 from inspector.demo import LESSON as DEMONSTRATIONS_LESSON
 from inspector.lessons.catalogue import find, listed
 from inspector.main.tool import Tool
+from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.session.playback import Opening
 from inspector.tools.export.documents import alone
 from inspector.tools.lessons.notes import NotesApp, follow, presenting
-from inspector.tools.registry import TOOLS, with_lesson
+from inspector.tools.registry import TOOLS, with_lesson, with_request
 
 PLACE = Path(inspector.__file__).parent / "pictures"
 PATIENCE = 300.0
@@ -72,6 +73,8 @@ class Picture:
     recording: Path | None = None
     lesson: str = ""
     """Its name; empty for none."""
+    request: int = 0
+    """Number of one that was recorded of a server; 0 for none."""
     presents: bool = False
     notes: bool = False
     """Of the notes in a second terminal that follow it."""
@@ -87,6 +90,9 @@ def typed(text: str) -> tuple[str, ...]:
     return tuple("space" if character == " " else character for character in text)
 
 
+SERVED = Path(__file__).parent / "inspector" / "served" / "served.jsonl"
+AS_SERVED = LoadSettings(dtype="file", blas="bundled")
+"""As mlx_lm.server computes."""
 NAMED = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"
 KITE = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
 DOG = "Tell me a story about a dog."
@@ -154,6 +160,10 @@ PICTURES: Mapping[str, Picture] = {
     "triangle": Picture(("3", "A", "a"), prompt=KITE),
     "modules": Picture(("3",)),
     "replay": Picture(("1", "J", "2"), recording=DEMONSTRATION),
+    "served": Picture((Seen("named ␣"), "left", "left", "left"), request=33, load=AS_SERVED),
+    "served-80x24": Picture(
+        (Seen("same text again"), "left", "left"), request=3, load=AS_SERVED, size=(80, 24)
+    ),
     "ranks": Picture((*["space"] * 12, "5", "R", "r"), load=LoadSettings(ranks=2)),
     "race": Picture(("5", "z", "space")),
     "costs": Picture(("5", "P")),
@@ -229,17 +239,30 @@ def _rests(app: App[Any]) -> bool:
 def _tools(picture: Picture) -> Sequence[Tool]:
     if picture.recording is not None:
         return with_lesson(listed(DEMONSTRATIONS_LESSON))
+    if picture.request:
+        return with_request(recorded_request(picture.request))
     return with_lesson(find(picture.lesson), picture.presents) if picture.lesson else TOOLS
+
+
+def recorded_request(number: int) -> OpenedRequest:
+    """One of the requests to mlx_lm.server that the tests have."""
+    exchanges = tuple(exchanges_of(str(SERVED)))
+    return opened_request(
+        ServedFile(SERVED.name, exchanges), next(each for each in exchanges if each.number == number)
+    )
 
 
 async def take(picture: Picture) -> str:
     """The picture as SVG that needs nothing else."""
     begins = picture.recording is None and not picture.lesson
+    request = recorded_request(picture.request).request if picture.request else None
+    settings = request.settings if request is not None else picture.settings
     app = InspectorApp(
         picture.load,
-        find(picture.lesson).lesson.settings if picture.lesson else picture.settings,
-        picture.prompt if begins else "",
-        picture.chat,
+        find(picture.lesson).lesson.settings if picture.lesson else settings,
+        (request.prompt if request is not None else picture.prompt) if begins else "",
+        picture.chat or request is not None,
+        messages=request.messages if request is not None else (),
         engine=own_process() if picture.load.ranks > 1 else None,
         breakpoints=Breakpoints(),
         trace=Opening(picture.recording, play=True) if picture.recording is not None else None,

@@ -9,6 +9,7 @@ from engine.breakpoints import UNSURE, Breakpoints
 from engine.context import Capability, EngineContext, Handler
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
+from engine.decoding.repeat import repeat_reply
 from engine.decoding.run import BreakpointEvaluator, run_steps
 from engine.errors import Cancelled, StepError
 from engine.protocol import Command, Record
@@ -33,6 +34,7 @@ class DecodingCommands(Capability):
             protocol.SearchBeams: self._search,
             protocol.GoOnBeams: self._go_on,
             protocol.LookAhead: self._look_ahead,
+            protocol.RepeatReply: self._repeat,
         }
 
     def forget(self, model: bool) -> None:
@@ -97,3 +99,9 @@ class DecodingCommands(Capability):
         self._context.emit_all(
             look_ahead(session, command.node, command.ids, command.tokens, task.stopped), asides=True
         )
+
+    # ---- a server's reply -------------------------------------------------------------------
+
+    def _repeat(self, command: protocol.RepeatReply, task: Task) -> None:
+        model = self._context.model.model
+        self._context.emit_all(repeat_reply(self._context.session, model, command, task.stopped), asides=True)

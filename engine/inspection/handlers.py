@@ -172,7 +172,11 @@ class InspectionCommands(Capability):
         tokens = load_tokenizer(command.settings, self._context.emit, task.cancel)
         messages = command.messages or conversation(command.text, command.system)
         text = tokens.chat(messages, command.options) if command.chat else command.text
-        self._context.emit(Tokenized(text, pieces(tokens, tokens.encode(text, bare=command.chat))))
+        ids, answer = tokens.encode(text, bare=command.chat), list(command.answer_ids)
+        if command.answer and not answer:
+            answer = tokens.encode(command.answer, bare=True)
+        tokens.check(answer)
+        self._context.emit(Tokenized(text, pieces(tokens, [*ids, *answer]), len(answer)))
 
     def _insert(self, command: protocol.Insert, task: Task) -> None:
         session = self._context.session

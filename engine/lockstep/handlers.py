@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import count
@@ -25,7 +25,9 @@ from engine.lockstep.spans import (
     Window,
     by_bytes,
     byte_ends,
+    leading_marks,
     one_by_one,
+    window_size,
     windows,
 )
 from engine.logits.questions import explain
@@ -54,7 +56,6 @@ from engine.tree import ROOT, TokenTree
 
 BATCH = 32
 """Spans of a record."""
-LEAST_WINDOW = 16
 
 
 def diff_text(
@@ -91,10 +92,12 @@ class TextRun:
         if not self._spans:
             raise PromptError("The two tokenizers have no common border in this text.", "Give a longer text.")
         # the mark that begins a text begins every window; spans by ids count it as a token, those by bytes don't
-        self._marks = self._leading(first, self._ids)
-        self._other_marks = self._leading(other, self._other_ids)
-        sizes = self._size(first) - len(self._marks), self._size(other) - len(self._other_marks)
-        self.windows = list(windows(self._spans, *sizes))
+        self._marks = leading_marks(first.tokens, self._ids)
+        self._other_marks = leading_marks(other.tokens, self._other_ids)
+        size, other_size = (window_size(each.facts.context_window, command.window) for each in (first, other))
+        self.windows = list(
+            windows(self._spans, size - len(self._marks), other_size - len(self._other_marks))
+        )
         self._kv = self._other_kv = 0
 
     def _cut(self) -> list[Span]:
@@ -110,17 +113,6 @@ class TextRun:
                 )
             ends.append(found)
         return by_bytes(*ends)
-
-    def _leading(self, loaded: Loaded, ids: Sequence[int]) -> list[int]:
-        """The marks that the tokenizer put before the text."""
-        own = next((place for place, token in enumerate(ids) if not loaded.tokens.is_special(token)), 0)
-        return list(ids[:own])
-
-    def _size(self, loaded: Loaded) -> int:
-        wanted, window = self._command.window, loaded.facts.context_window
-        if wanted is not None and wanted < LEAST_WINDOW:
-            raise PromptError(f"A window of {wanted} tokens is too short.", f"Give at least {LEAST_WINDOW}.")
-        return min(wanted or 10**9, window or 10**9)
 
     # ---- windows ----------------------------------------------------------------------------
 
@@ -142,7 +134,7 @@ class TextRun:
         rows = ChunkedRows(runner, self._first.tokens.vocabulary, ids, self._stopped)
         other_rows = ChunkedRows(
             other_runner, self._second.loaded.tokens.vocabulary, other_ids, self._stopped,
-            rows if by_ids else None,
+            rows.ends if by_ids else None,
         )  # fmt: skip
         reader = SpanReader(
             Side(self._first.tokens, ids, rows, compared),

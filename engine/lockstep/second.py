@@ -12,6 +12,7 @@ from threading import Event
 from engine.errors import Cancelled, LoadError, PromptError
 from engine.frozen import frozen
 from engine.lockstep.spans import first_difference
+from engine.memory import size_words
 from engine.model import directory, source
 from engine.model.directory import read_entries
 from engine.model.load import Loaded, Quantization, float32_scales, load, unpacked_by_itself
@@ -115,14 +116,23 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     return second
 
 
+def check_bits(bits: int, group_size: int) -> None:
+    """Refuse what weights can't be quantized to.
+
+    Raises:
+        LoadError: MLX has no such bits or groups.
+    """
+    if bits not in BITS or group_size not in GROUP_SIZES:
+        raise LoadError(
+            f"A model can't be quantized to {bits} bits in groups of {group_size}.",
+            f"Bits are {', '.join(map(str, BITS))}, group sizes {', '.join(map(str, GROUP_SIZES))}.",
+        )
+
+
 def _check(first: Loaded, command: OpenLockstep) -> None:
     if command.bits is None:
         return
-    if command.bits not in BITS or command.group_size not in GROUP_SIZES:
-        raise LoadError(
-            f"A model can't be quantized to {command.bits} bits in groups of {command.group_size}.",
-            f"Bits are {', '.join(map(str, BITS))}, group sizes {', '.join(map(str, GROUP_SIZES))}.",
-        )
+    check_bits(command.bits, command.group_size)
     same = command.against.model == first.settings.model
     if same and (how := first.facts.quantized):
         raise LoadError(
@@ -195,8 +205,8 @@ def _memory(first: Loaded, command: OpenLockstep, shared: bool, cancel: Event) -
     free = free_bytes()
     if free is not None and needed * OVERHEAD > free:
         raise LoadError(
-            f"A second model of about {_size(needed)} doesn't fit beside the first, which has "
-            f"{_size(first.facts.weight_bytes)}: {_size(free)} are free.",
+            f"A second model of about {size_words(needed)} doesn't fit beside the first, which has "
+            f"{size_words(first.facts.weight_bytes)}: {size_words(free)} are free.",
             "Compare with fewer bits, or close other programs.",
         )
     return LockstepMemory(first.facts.weight_bytes, needed, free)
@@ -222,7 +232,3 @@ def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
         wide = 4
     matrix = command.bits / 8 + 2 * wide / command.group_size
     return int(sum(math.prod(shape) * (matrix if len(shape) > 1 else wide) for shape in shapes))
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import Cancelled, StepError
+from engine.errors import Cancelled, PromptError, StepError
 from engine.frozen import frozen
 from engine.logits.node_sampler import RowReader
 from engine.model.forward import Runner
@@ -85,6 +85,30 @@ def first_difference(one: Tokens, other: Tokens) -> int | None:
         if mine != theirs or one.is_special(token) != other.is_special(token):
             return token
     return None
+
+
+def leading_marks(tokens: Tokens, ids: Sequence[int]) -> list[int]:
+    """The marks that a tokenizer put before a text: they begin every window of it."""
+    own = next((place for place, token in enumerate(ids) if not tokens.is_special(token)), 0)
+    return list(ids[:own])
+
+
+LEAST_WINDOW = 16
+
+
+def window_size(context_window: int | None, wanted: int | None) -> int:
+    """Tokens of a model's in a window, the marks among them.
+
+    Args:
+        context_window: The model's; None where it has no bound.
+        wanted: None for all that fits.
+
+    Raises:
+        PromptError: A window of so few tokens tells nothing.
+    """
+    if wanted is not None and wanted < LEAST_WINDOW:
+        raise PromptError(f"A window of {wanted} tokens is too short.", f"Give at least {LEAST_WINDOW}.")
+    return min(wanted or 10**9, context_window or 10**9)
 
 
 class Window(NamedTuple):
@@ -186,8 +210,8 @@ class ChunkedRows:
         vocabulary: Values of a row, which bound the tokens of a chunk.
         ids: The whole path (checked by the caller: an id beyond the embedding ends the process).
         stopped: Polled before each chunk.
-        like: Chunks that end where another path's ended, so that equal models give equal bits; None for chunks of
-            about 100 ms.
+        like: Where another path's chunks ended, so that equal models give equal bits; may grow while this one runs.
+            None for chunks of about 100 ms.
         chunks: Which tokens run in chunks, where the cache's numbers depend on that; None for all.
     """
 
@@ -197,14 +221,14 @@ class ChunkedRows:
         vocabulary: int,
         ids: Sequence[int],
         stopped: Stopped,
-        like: ChunkedRows | None = None,
+        like: Sequence[int] | None = None,
         chunks: Chunks | None = None,
     ) -> None:
         self._chunks = chunks if runner.kv.chunks_matter else None
         if self._chunks is not None and not chunks_go_on(runner.kv.chunks, self._chunks, runner.kv.offset):
             runner.kv.clear()
         self._runner, self._ids, self._stopped = runner, ids, stopped
-        self._like = like.ends if like is not None else None
+        self._like = like
         self._sizer = runner.chunk_sizer(max(8, ROWS_BYTES // (4 * vocabulary)))
         self.first = self._end = runner.kv.offset
         """Place of the first row that can be asked for."""

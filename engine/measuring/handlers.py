@@ -29,6 +29,7 @@ class MeasuringCommands(Capability):
             protocol.CompareKV: self._compare_kv,
             protocol.Sweep: self._sweep,
             protocol.ReadMachine: self._machine,
+            protocol.MeasureLayerBits: self._layer_bits,
         }
 
     @property
@@ -72,3 +73,8 @@ class MeasuringCommands(Capability):
         from engine.measuring.machine import read_machine  # as above
 
         self._context.emit(read_machine(self._context.model.facts))
+
+    def _layer_bits(self, command: protocol.MeasureLayerBits, task: Task) -> None:
+        from engine.measuring.layer_bits import layer_bits  # as above
+
+        self._context.emit_all(layer_bits(self._context.model, command, task.stopped))

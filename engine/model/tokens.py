@@ -27,7 +27,7 @@ from engine.errors import LoadError, PromptError
 from engine.model import chat_template as chat_template
 from engine.model.chat_template import Conversation, Filling, filling, left_open, message_places
 from engine.protocol import ChatOptions, Message
-from engine.token_texts import decode
+from engine.token_texts import alphabet, decode
 
 # ---- plain tokenizers -----------------------------------------------------------------------------
 
@@ -186,14 +186,6 @@ def _ids(eos: Any) -> list[int]:
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
-
-
-def alphabet() -> dict[str, int]:
-    """The byte for every character of GPT-2's byte-level alphabet (its `bytes_to_unicode`, Radford et al. 2019)."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    shifted = [byte for byte in range(256) if byte not in plain]
-    unshifted = {chr(byte): byte for byte in plain}
-    return unshifted | {chr(256 + place): byte for place, byte in enumerate(shifted)}
 
 
 class Tokens:

@@ -397,3 +397,92 @@ class Swept(Record):
     ms: float
     last: bool = True
     """False while more is measured: then some points are missing, and figures have fewer values than rounds."""
+
+
+# ---- bits of layers -----------------------------------------------------------------------------
+
+Ranking = Literal["kl", "mlx_lm"]
+"""`kl`: by the KL that a layer costs alone, for each of its parameters. `mlx_lm`: by mlx_lm's sensitivities."""
+
+
+@frozen
+class MeasureLayerBits(Measure):
+    """Quantize every layer alone, and measure what it changes over some texts; then mixes of bits.
+
+    The weights are put back. Answered by `LayerBits` after each layer, `BitMix` after each mix, and `LayerBitsEnded`.
+    """
+
+    over_ranks: ClassVar[bool] = False
+    texts: tuple[str, ...]
+    bits: int = 4
+    """Of each layer alone, and of those of a mix that are not raised."""
+    group_size: int = 64
+    """Weights that share a scale."""
+    high_bits: int = 6
+    """Of the layers of a mix that are raised."""
+    shares: tuple[float, ...] = (0.1, 0.25, 0.5)
+    """Of the parameters that mixes raise at most."""
+    window: int | None = None
+    """Tokens read together; None for all that fits the context window."""
+
+
+@frozen
+class LayerBits(Record):
+    """One layer was quantized alone."""
+
+    lasting: ClassVar[bool] = False
+    path: str
+    """Of the module, as mlx_lm names it."""
+    parameters: int
+    kl_nats: Endless
+    """Mean over the tokens of KL(the model || the model with this layer quantized)."""
+    kl_error: Endless
+    """Its standard error."""
+    same_top: float
+    """Share of places with the same most probable token."""
+
+
+@frozen
+class BitMix(Record):
+    """All layers were quantized at once, some of them to more bits."""
+
+    lasting: ClassVar[bool] = False
+    by: Ranking
+    """What chose those that are raised."""
+    share: float
+    """Of the parameters that may be raised."""
+    high: tuple[str, ...]
+    """The layers that are raised, the best first."""
+    parameters: int
+    """Of these."""
+    bits_per_weight: float
+    """Of all layers that are quantized, scales and biases included."""
+    kl_nats: Endless
+    """As for a layer."""
+    kl_error: Endless
+    same_top: float
+
+
+@frozen
+class FixedLayer:
+    """A layer that the model's family has a decision of its own for."""
+
+    path: str
+    bits: int | None
+    """None where it is not quantized, or the decision names no bits."""
+    group_size: int | None
+
+
+@frozen
+class LayerBitsEnded(Record):
+    """The layers and the mixes were measured."""
+
+    lasting: ClassVar[bool] = False
+    tokens: int
+    """That were scored."""
+    sensitivities: tuple[tuple[str, Endless], ...]
+    """mlx_lm's, by path; empty where they could not be estimated."""
+    fixed: tuple[FixedLayer, ...]
+    notes: tuple[str, ...]
+    """What was left out, and why."""
+    ms: float

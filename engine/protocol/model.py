@@ -79,6 +79,11 @@ class ModelFacts(Record):
     """Whose memory that is."""
 
     @property
+    def ran(self) -> bool:
+        """Whether there is a model; False where a server's reply is shown, of which no model is known."""
+        return self.layers > 0
+
+    @property
     def room(self) -> Room | None:
         """What memory another model may take beside it; None where that isn't known."""
         return None if self.free_bytes is None else Room(self.free_bytes, self.memory_of)

@@ -62,8 +62,9 @@ class TurnDiffers(Record):
     """Tokens of the template's text."""
 
 
-Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "intervened"]
-"""How a token was added to the tree. `intervened`: it was computed under interventions, however it was chosen."""
+Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "intervened", "served"]
+"""How a token was added to the tree. `served`: a server sent it. `intervened`: it was computed under interventions,
+however it was chosen."""
 
 
 @frozen
@@ -140,6 +141,10 @@ class GrammarReading:
     """The bytes that every text of the grammar has next."""
 
 
+MADE_UP = 2**20
+"""Ids from here up stand for tokens of a server's reply that has none for them; no vocabulary has as many."""
+
+
 @frozen
 class Distribution:
     """The model's distribution after one node, and the sampler's."""
@@ -170,6 +175,10 @@ class Distribution:
     """How often the draw was repeated at this node; part of the draw's seed."""
     grammar: GrammarReading | None = None
     """None without a grammar, and before it begins."""
+    listed: bool = False
+    """Whether a server's reply is all that is known of it: the candidates are those that it listed, their ranks beyond
+    them aren't known and 0, nor is what its sampler did. The entropies are then lower bounds, with the rest as one
+    token, and times, memory and cache of its step aren't known and 0."""
 
 
 @frozen

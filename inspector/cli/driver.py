@@ -258,6 +258,7 @@ def drive(
     make_backend: MakeBackend = EngineThread,
     loads: bool = True,
     after: Callable[[], Iterable[Command]] = tuple,
+    forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -269,11 +270,13 @@ def drive(
         loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
         after: Called when all these have ended, for commands that depend on what came of them; the next one is asked
             for when the one before has ended.
+        forgives: Told of each failure; where it returns True the next command is sent all the same.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
-    driver = Driver(request, writer, [*(opening(request) if loads else ()), *then], make_backend, after)
+    sent = [*(opening(request) if loads else ()), *then]
+    driver = Driver(request, writer, sent, make_backend, after, forgives)
     code, failure = FAULT, None
     try:
         with driver.interruptible():
@@ -382,6 +385,7 @@ class Driver:
         sent: All commands.
         make_backend: Makes the backend.
         after: More commands, asked for once those have ended.
+        forgives: As for `drive`.
     """
 
     def __init__(
@@ -391,8 +395,9 @@ class Driver:
         sent: Sequence[Command],
         make_backend: MakeBackend,
         after: Callable[[], Iterable[Command]] = tuple,
+        forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
     ) -> None:
-        self._commands, self._after = sent, after
+        self._commands, self._after, self._forgives = sent, after, forgives
         self._writer = writer
         runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in sent)
         self._tally = Tally(request.settings, runs)
@@ -429,9 +434,10 @@ class Driver:
         self._command = command
         self._backend.send(command)
         while not isinstance(record := self._next(), protocol.Ended):
-            if isinstance(record, protocol.Failure):
+            if not isinstance(record, protocol.Failure):
+                self._writer.take(record, self._tally.take(record))
+            elif not self._forgives(record):
                 raise Failed(record)
-            self._writer.take(record, self._tally.take(record))
 
     def _next(self) -> Record:
         record = self._inbox.get()

@@ -7,6 +7,7 @@ differ. Standard library alone, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
+import math
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -190,6 +191,27 @@ def add_setting(
             default = "random" if field.name == "seed" else field.format(field.default)
             suffix = "" if field.default is None else f" (default: {default})"
             add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)
+
+
+def between(most: float, least: float = 0.0) -> Callable[[str], float]:
+    """Reads a number between two bounds.
+
+    Args:
+        most: It may be; infinity where it has no upper bound.
+        least: It may be.
+    """
+
+    def read(typed: str) -> float:
+        try:
+            value = float(typed)
+        except ValueError:
+            value = math.nan
+        if not (least <= value <= most and math.isfinite(value)):
+            upper = f" to {most:g}" if math.isfinite(most) else " up"
+            raise argparse.ArgumentTypeError(f"must be a number from {least:g}{upper}, not {typed!r}")
+        return value
+
+    return read
 
 
 def whole(text: str) -> int:

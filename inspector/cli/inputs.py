@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from contextlib import suppress
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, read_at_most, shorter, typed
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, check_grammar, choices
+from inspector.served.requests import conversation_of, last_of, parsed_json
 from inspector.texts import decoded, read_text_file
 
 if TYPE_CHECKING:
@@ -159,7 +159,6 @@ def _grammar_file(name: str) -> str:
 
 # ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
 
-CONVERSATION = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
 INSTEAD = {
     "prompt": "--prompt", "prompt_file": "--prompt-file", "file": "FILE", "system_prompt": "--system-prompt",
     "ignore_chat_template": "--ignore-chat-template",
@@ -180,7 +179,7 @@ class Chat:
     @property
     def last(self) -> str:
         """The last user's message, which stands for the conversation where one text is shown."""
-        return next((each.content for each in reversed(self.messages) if each.role == "user"), "")
+        return last_of(self.messages)
 
 
 def add_chat(group: argparse._ArgumentGroup) -> None:
@@ -285,118 +284,22 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         raw, source = read_stdin("Give the conversation in a file."), "Standard input"
     else:
         raw, source = read_file(name, "file of messages"), shorter(name)
-    value = _parsed(source, decoded(raw, source))
+    value = parsed_json(source, decoded(raw, source))
     fields = value if isinstance(value, dict) else {"messages": value}
-    found, tools = fields.get("messages"), fields.get("tools")
-    if not isinstance(found, list):
-        raise PromptError(f"{source} has no list of messages.", CONVERSATION)
-    if not found:
-        raise PromptError(f"{source} has an empty list of messages.", CONVERSATION)
-    messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
-    if tools is not None and not _objects(tools):
-        raise PromptError(
-            f"{source}: tools must be a list of objects.", "Write them as OpenAI's API takes them."
-        )
+    messages, tools = conversation_of(source, fields)
     notes: tuple[str, ...] = ()
     if unused := sorted(fields.keys() - {"messages", "tools"}):
-        notes += (f"{source}: {_listed(unused)} has no effect here; flags set what it might ask for.",)
+        instead = "set it with flags, or take the whole request with `inspector open`"
+        notes += (f"{source}: {_listed(unused)} has no effect here: {instead}.",)
     if messages[-1].role == "assistant":
         answer = "ends with an answer; another begins behind it. --prefill-response begins an answer."
         notes += (f"{source} {answer}",)
-    dumped = json.dumps(tools) if tools else ""
-    _check_size(f"{source}: the list of tools", dumped)
-    return messages, dumped, notes
-
-
-def _objects(value: Any) -> bool:
-    """Whether it is a list of objects."""
-    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
-
-
-def _message(where: str, value: Any) -> Message:
-    """One message, its content made text as mlx_lm.server makes it.
-
-    Raises:
-        PromptError: It is none.
-    """
-    from engine.protocol import Message
-
-    if not isinstance(value, dict):
-        raise PromptError(f"{where} must be an object, not {_kind(value)}.", CONVERSATION)
-    role = value.get("role")
-    if not (isinstance(role, str) and role):
-        raise PromptError(f"{where} has no role.", "A role is user, assistant, system or tool.")
-    if "content" not in value and "tool_calls" not in value:
-        raise PromptError(f"{where} has no content.", CONVERSATION)
-    content = _text(where, value.get("content"))
-    rest = ((name, each) for name, each in value.items() if name not in ("role", "content"))
-    more = {name: each for name, each in rest if each is not None}
-    if "tool_calls" in more:
-        more["tool_calls"] = _calls(where, more["tool_calls"])
-    made = Message(role, content, json.dumps(more) if more else "")
-    _check_size(where, made.role, made.content, made.more)
-    return made
-
-
-def _check_size(where: str, *texts: str) -> None:
-    """Refuse what a trace of the session could not hold."""
-    from engine.trace.values import TEXT_LIMIT
-
-    if max(map(len, texts)) > TEXT_LIMIT:
-        raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")
-
-
-def _text(where: str, content: Any) -> str:
-    """The text of a message's content: a string, nothing, or a list of parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        raise PromptError(f"{where}: content must be text, not {_kind(content)}.", CONVERSATION)
-    for part in content:
-        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
-            kind = part.get("type") if isinstance(part, dict) else _kind(part)
-            message = f"{where}: its content has a part that is no text ({str(kind)[:40]})."
-            raise PromptError(message, "Only text can be read here.")
-    return "".join(part["text"] for part in content)
-
-
-def _calls(where: str, calls: Any) -> list[dict[str, Any]]:
-    """Tool calls, whose arguments OpenAI's API writes as JSON in a text and templates take as values."""
-    if not _objects(calls):
-        raise PromptError(
-            f"{where}: tool_calls must be a list of objects.", "Write them as OpenAI's API does."
-        )
-    made = []
-    for call in calls:
-        function = call.get("function")
-        text = function.get("arguments") if isinstance(function, dict) else None
-        if isinstance(text, str) and text:
-            arguments = _parsed(f"{where}: the arguments of a tool call", text)
-            call = {**call, "function": {**function, "arguments": arguments}}
-        made.append(call)
-    return made
+    return messages, tools, notes
 
 
 def _object(flag: str, text: str) -> None:
-    if not isinstance(_parsed(flag, text), dict):
+    if not isinstance(parsed_json(flag, text), dict):
         raise PromptError(f"{flag} must be a JSON object.", """Such as '{"enable_thinking": false}'.""")
-
-
-def _parsed(source: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-    except RecursionError:
-        where = "it is nested too deeply"
-    except ValueError:
-        where = "it has a number of too many digits"
-    raise PromptError(f"{source} is no JSON ({where}).", "Mend it.")
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def _listed(names: list[str]) -> str:

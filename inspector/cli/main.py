@@ -14,6 +14,7 @@ from engine.errors import EngineError
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
 from inspector.cli.flags import Parser, Subcommand, parsed
 from inspector.cli.screen import SCREEN
+from inspector.cli.subcommands.bits import BITS
 from inspector.cli.subcommands.completion import COMPLETION, complete
 from inspector.cli.subcommands.doctor import DOCTOR
 from inspector.cli.subcommands.generate import BATCH, BEAM, GENERATE
@@ -22,8 +23,10 @@ from inspector.cli.subcommands.keys import KEYS
 from inspector.cli.subcommands.lessons import LEARN, LESSON, NOTES
 from inspector.cli.subcommands.measure import BENCH, PROFILE, RACE
 from inspector.cli.subcommands.models import MODELS
+from inspector.cli.subcommands.open import OPEN
 from inspector.cli.subcommands.plugins import PLUGINS
 from inspector.cli.subcommands.prefix import PREFIX
+from inspector.cli.subcommands.record import RECORD
 from inspector.cli.subcommands.recordings import EXPORT, REPLAY, SESSIONS
 from inspector.cli.subcommands.serve import ENGINE, SERVE
 from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
@@ -31,8 +34,8 @@ from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
-        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, TOKENS, PREFIX, ENGINE, REPLAY, SERVE, LEARN,
-        LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
+        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, RECORD, OPEN, PREFIX,
+        ENGINE, REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""

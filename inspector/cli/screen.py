@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from engine import confinement
 from engine.breakpoints import CONDITIONS, Breakpoints, Condition
 from engine.errors import EngineError, SettingsError
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.exit import flush, leave_at_once, note
 from inspector.cli.flags import (
@@ -36,7 +37,9 @@ from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
+    from engine.trace import Entry
     from inspector.app import InspectorApp
+    from inspector.served.opening import OpenedRequest
     from inspector.session.playback import Opening
 
 PURPOSE = "Step through a language model's generation, token by token."
@@ -154,6 +157,62 @@ def run_screen(args: argparse.Namespace) -> int:
         with_plugins=not args.no_plugins,
     )
     return run_app(app)
+
+
+def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedRequest) -> int:
+    """Open the screen with a request that a server was sent.
+
+    Args:
+        args: With the flags of an engine elsewhere, of saving, of plug-ins and of the theme.
+        load: The model.
+        opened: The request.
+
+    Raises:
+        EngineError: There is no terminal, or the engine can't be reached.
+    """
+    check_terminal(instead="Without one, compare its reply with --check.")
+    from inspector.recordings import sessions
+    from inspector.tools.registry import with_request
+
+    request = opened.request
+    app = application()(
+        load=load,
+        settings=request.settings,
+        prompt=request.prompt,
+        chat=request.chat,
+        messages=request.messages,
+        options=request.options,
+        engine=screens_engine(args, joins=False) or (own_process() if needs_process(load) else None),
+        save=None if args.no_save else sessions.folder(),
+        tools=with_request(opened),
+        theme=args.theme or "",
+        with_plugins=not args.no_plugins,
+    )
+    return run_app(app)
+
+
+def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
+    """Open the screen with the recording of a reply, which is kept no longer than the screen.
+
+    Args:
+        args: With the flags of plug-ins and of the theme.
+        entries: Of the recording.
+
+    Raises:
+        EngineError: There is no terminal, or the recording can't be written.
+    """
+    check_terminal(instead="Without one, write it with -o TRACE.")
+    from engine.trace import save_as
+    from inspector.session.playback import Opening, checked
+    from inspector.tools.registry import TOOLS
+    from inspector.version import program
+
+    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
+        path = Path(folder) / "reply.jsonl"
+        save_as(path, entries, program())
+        app = application()(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
+                            tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
+        return run_app(app)
 
 
 def application() -> type[InspectorApp]:

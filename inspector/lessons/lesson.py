@@ -37,6 +37,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
     "learn": frozenset(),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
+    "served": frozenset(),
     "tree": frozenset(),
     "grammar": frozenset({"stage", "next.kept", "next.removed"}),
 }

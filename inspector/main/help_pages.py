@@ -19,6 +19,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("mlp", "MLP", "the larger part of a layer, and when it isn't"),
     ("grammar", "Grammar", "text that must match: digits, a date, JSON"),
     ("elsewhere", "An engine elsewhere", "the model on one machine, the screen on another"),
+    ("servers", "Recorded requests", "of a server: record, open and compare them"),
     ("browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
     ("differences", "Where programs and courses differ", "orders, growth, names"),
 )

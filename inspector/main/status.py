@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.protocol import Candidate, Choose, Insert, MoveTo, Recall, Step, Verify
+from engine.protocol import Candidate, Choose, Insert, MoveTo, PromptToken, Recall, Step, Verify
 from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, truncate_words, visible
 from inspector.keys import bare_key_for, key_for
@@ -92,7 +92,9 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
         return f"Finished: {finished.reason} ({visible(finished.detail)}). {_past(timeline)}"
     if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
         return stopped
-    return _tip(timeline, candidate)
+    begins = timeline.items and isinstance(timeline.items[-1], PromptToken)
+    lost = timeline.prompts.lost_words if begins else ""
+    return f"{lost}. {_tip(timeline, candidate)}" if lost else _tip(timeline, candidate)
 
 
 def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:

@@ -1,20 +1,22 @@
 """A recording of a server: its format, and what is read from it. Standard library alone.
 
-Each line is a JSON object. The first is the head, `{"recorder": 1, "program": "mlx-inspector 1.0", "upstream": URL}`; then
-come two lines for each exchange, which a number from 1 joins, so that a kill loses no request:
+Each line is a JSON object. The first is the head, `{"recorder": 1, "program": "mlx-inspector 1.0", "upstream": URL}`;
+then come two lines for each exchange, which a number from 1 joins, so that a kill loses no request:
 
     {"event": "request", "exchange": 1, "at": seconds since 1970, "method": "POST", "path": "/v1/chat/completions",
      "headers": [[name, value], ...], "body": JSON, or a text that is none}
     {"event": "reply", "exchange": 1, "status": 200, "headers": [...], "first_ms": ms, "last_ms": ms, "cut": false,
      "body": JSON or a text; or, where it was a stream, "events": [[ms, JSON or a text], ...]}
 
-The times of a reply count from the end of its request. `cut` is true where the reply broke off.
+The times of a reply count from the end of its request. `cut` is true where the reply broke off. Either line may have a
+`note`, which says what of its body isn't there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.frozen import frozen
@@ -40,6 +42,8 @@ class Reply:
     events: tuple[tuple[float, Any], ...]
     """Of a stream: milliseconds since the end of the request, and a JSON value or a text such as `[DONE]`."""
     headers: Headers = ()
+    note: str = ""
+    """What of the body isn't there."""
 
 
 @frozen
@@ -57,32 +61,63 @@ class Exchange:
     reply: Reply | None
     """None where the recording ends before it."""
     headers: Headers = ()
+    note: str = ""
+    """What of the body isn't there."""
+
+
+def head_line(program: str, upstream: str) -> str:
+    """The first line of a recording.
+
+    Args:
+        program: Name and version of what writes.
+        upstream: The server's URL.
+    """
+    return _line(recorder=FORMAT, program=program, upstream=upstream)
 
 
 def request_line(exchange: Exchange) -> str:
     """The line of a request in a recording."""
     return _line(
         event="request", exchange=exchange.number, at=exchange.at, method=exchange.method, path=exchange.path,
-        headers=exchange.headers, body=exchange.body,
+        headers=exchange.headers, **_noted(exchange.note), body=exchange.body,
     )  # fmt: skip
 
 
-def reply_line(number: int, reply: Reply) -> str:
+def reply_line(number: int, reply: Reply, written: Sequence[str] = ()) -> str:
     """The line of a reply in a recording.
 
     Args:
         number: Of its exchange.
         reply: The reply.
+        written: Its events, each as `event_text` wrote it, where they aren't in the reply: those of a long stream take
+            ten times the memory as values.
     """
-    content = {"events": reply.events} if reply.events else {"body": reply.body}
-    return _line(
-        event="reply", exchange=number, status=reply.status, headers=reply.headers, first_ms=round(reply.first_ms, 2),
-        last_ms=round(reply.last_ms, 2), cut=reply.cut, **content,
-    )  # fmt: skip
+    head = {
+        "event": "reply", "exchange": number, "status": reply.status, "headers": reply.headers,
+        "first_ms": round(reply.first_ms, 2), "last_ms": round(reply.last_ms, 2), "cut": reply.cut,
+        **_noted(reply.note),
+    }  # fmt: skip
+    events = written or [event_text(ms, event) for ms, event in reply.events]
+    if not events:
+        return _line(**head, body=reply.body)
+    return f'{_line(**head)[:-2]},"events":[{",".join(events)}]}}\n'
+
+
+def event_text(ms: float, event: Any) -> str:
+    """One event of a stream, as it stands in a reply's line."""
+    return _dumped([round(ms, 2), event])
+
+
+def _noted(note: str) -> dict[str, str]:
+    return {"note": note} if note else {}
 
 
 def _line(**values: Any) -> str:
-    return json.dumps(values, ensure_ascii=True, separators=(",", ":")) + "\n"
+    return _dumped(values) + "\n"
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
 def read_exchanges(lines: Iterable[bytes]) -> list[Exchange]:
@@ -104,13 +139,11 @@ def read_exchanges(lines: Iterable[bytes]) -> list[Exchange]:
         if value.get("event") == "request":
             found[number] = Exchange(
                 number, _number(value.get("at")), str(value.get("method", "")), str(value.get("path", "")),
-                value.get("body"), None, _headers(value.get("headers")),
+                value.get("body"), None, _headers(value.get("headers")), str(value.get("note", "")),
             )  # fmt: skip
         elif value.get("event") == "reply" and number in found:
             asked = found[number]
-            found[number] = Exchange(
-                number, asked.at, asked.method, asked.path, asked.body, _reply(value), asked.headers
-            )
+            found[number] = replace(asked, reply=_reply(value))
     return list(found.values())
 
 
@@ -129,6 +162,7 @@ def _reply(value: Mapping[str, Any]) -> Reply:
         body=value.get("body"),
         events=tuple((_number(ms), event) for ms, event in pairs),
         headers=_headers(value.get("headers")),
+        note=str(value.get("note", "")),
     )
 
 

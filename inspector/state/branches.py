@@ -45,7 +45,8 @@ def token(item: PromptToken | Step, parent: int) -> Token:
         item: From the engine.
         parent: Node before it.
     """
-    return Token(item.node, parent, item.text, item.raw, item.logprob, made(item))
+    logprob = None if item.logprob is None or math.isnan(item.logprob) else item.logprob
+    return Token(item.node, parent, item.text, item.raw, logprob, made(item))
 
 
 def made(item: PromptToken | Step) -> str:

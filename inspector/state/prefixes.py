@@ -6,19 +6,25 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, Protocol
 
 from engine.frozen import frozen
-from engine.protocol import ChatOptions, Message
+from engine.protocol import ChatOptions, Message, PromptOpened, TurnDiffers
 from engine.protocol.tokens import Piece
 
-Cause = Literal["encoded anew", "white space", "thinking", "order of tools", "date or time", "other text"]
+Cause = Literal[
+    "encoded anew", "thinking", "end of the answer", "date or time", "moved", "order of tools", "tool call",
+    "white space", "other text",
+]  # fmt: skip
 SENTENCES: dict[Cause, str] = {
     "encoded anew": "the text is the same, cut into other tokens",
-    "white space": "the same text goes on after other white space",
     "thinking": "one of them has the thinking that the other leaves out, as templates do with earlier turns",
-    "order of tools": "the same tools stand in another order",
+    "end of the answer": "the template ends the answer with another token than the model did",
     "date or time": "a date or a time is written into the text",
+    "moved": "the template moves the system prompt or the tools behind later messages, or leaves them out",
+    "order of tools": "the same tools stand in another order",
+    "tool call": "the template writes the call of a tool in another way than the model did",
+    "white space": "the same text goes on after other white space",
     "other text": "the text is another one",
 }
 THINKING = (
@@ -31,14 +37,36 @@ THINKING = (
     "<|START_THINKING|>",
 )
 """How thinking begins or ends in the templates of model families."""
+_THOUGHT = ("</think>", "[/THINK]", "</seed:think>", "<|END_THINKING|>")
+"""How it ends: the answer is what follows."""
 _NEAR = 24
 """Characters around the place in which the mark of a cause is looked for."""
 _SAME = 12
 """Characters that must go on equally after white space."""
+_LANDMARK = 80
+"""Characters of a message by which it is found in a prompt."""
 _DATED = re.compile(
     r"\d{1,4}(?:[-/.:]\d{1,2})+|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d|\b\d{1,2} "
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
 )
+
+
+class Cut(Protocol):
+    """A token as far as it is compared."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def raw(self) -> bytes: ...
+    @property
+    def special(self) -> bool: ...
+
+
+class PathToken(Cut, Protocol):
+    """A token of a session's path."""
+
+    @property
+    def node(self) -> int: ...
 
 
 @frozen
@@ -47,8 +75,10 @@ class SentPrompt:
 
     messages: Sequence[Message]
     options: ChatOptions
-    pieces: Sequence[Piece]
-    """The prompt's tokens."""
+    pieces: Sequence[Cut]
+    """The prompt's tokens, and those of the answer that a cache holds behind them."""
+    answer: int = 0
+    """How many the answer has."""
 
     @property
     def tools(self) -> list[str]:
@@ -98,7 +128,70 @@ def parting_of(one: SentPrompt, other: SentPrompt) -> Parting:
     )  # fmt: skip
 
 
-def _text(pieces: Sequence[Piece]) -> str:
+@frozen
+class Broken:
+    """A prompt that could use a part alone of the KV cache that was there before it."""
+
+    shared: int
+    """Tokens that it begins with, and could use."""
+    before: int
+    """Tokens that the cache held."""
+    anew: int
+    """Tokens of it that had to run."""
+    cause: Cause
+
+    @property
+    def lost(self) -> int:
+        """Tokens that were of no use to it."""
+        return self.before - self.shared
+
+
+def broken_by(earlier: PromptOpened | None, path: Sequence[PathToken], opened: PromptOpened) -> Broken | None:
+    """Find what a conversation that goes on, or was changed, lost of the KV cache.
+
+    Args:
+        earlier: The path's last prompt before.
+        path: All tokens of the path before.
+        opened: The prompt that was opened.
+
+    Returns:
+        None where it lost nothing, is another conversation, or could use another part of the cache than the path's.
+    """
+    if earlier is None or opened.parent or not (earlier.messages and opened.messages and earlier.tokens):
+        return None
+    last = earlier.tokens[-1].node
+    end = next((slot for slot, item in enumerate(path, 1) if item.node == last), None)
+    if end is None:
+        return None
+    one = SentPrompt(earlier.messages, earlier.options, path, len(path) - end)
+    found = parting_of(one, SentPrompt(opened.messages, opened.options, opened.tokens))
+    # where the row after the last shared token wasn't kept, that token ran again
+    if found.cause is None or opened.held not in (found.shared - 1, found.shared):
+        return None
+    if found.cause == "other text" and opened.messages[: len(earlier.messages)] != earlier.messages:
+        return None
+    return Broken(found.shared, len(path), found.anew, found.cause)
+
+
+def template_parting(opened: PromptOpened, path: Sequence[PathToken], differs: TurnDiffers) -> Parting:
+    """Where a template that is not additive parts from the path, whose tokens the cache holds.
+
+    Args:
+        opened: The path's last prompt.
+        path: All its tokens.
+        differs: What the template makes of the conversation with another turn.
+    """
+    same = _text(path)[: differs.at] + differs.template
+    rest = same.removeprefix(_text(path[: differs.kept]))
+    other: list[Cut] = [*path[: differs.kept], Piece(-1, rest, rest.encode(), False)]
+    end = next((slot for slot, item in enumerate(path, 1) if item.node == opened.tokens[-1].node), len(path))
+    return parting_of(
+        SentPrompt(opened.messages, opened.options, path, len(path) - end),
+        SentPrompt(opened.messages, opened.options, other),
+    )
+
+
+def _text(pieces: Sequence[Cut]) -> str:
     return b"".join(each.raw for each in pieces).decode("utf-8", "replace")
 
 
@@ -117,22 +210,75 @@ def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: s
     if not special and mine[:longer] == theirs[:longer] and min(len(mine), len(theirs)) >= longer:
         return "encoded anew"
     at = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(rest, others, strict=False)))
+    place = min(_NEAR, len(before)) + at
     near = [before[-_NEAR:] + text[: at + _NEAR] for text in (rest, others)]
-    marked = [any(mark in text for mark in THINKING) for text in near]
-    if marked[0] != marked[1]:
+    thoughts = [{mark for mark in THINKING if _touches(_spans(mark, text), place, 2)} for text in near]
+    if thoughts[0] != thoughts[1] or _thought(rest, others) or _thought(others, rest):
         return "thinking"
+    answered = shared >= len(one.pieces) - one.answer
+    if answered and shared == len(one.pieces) - 1 and first[0].special:
+        return "end of the answer"
+    if all(_touches([found.span() for found in _DATED.finditer(text)], place, 1) for text in near):
+        return "date or time"
+    if _moved(one, other):
+        return "moved"
     if one.tools != other.tools and sorted(one.tools) == sorted(other.tools):
         return "order of tools"
-    stripped = [text[at:].lstrip()[:_SAME] for text in (rest, others)]
-    blank = any(text[at : at + 1].isspace() for text in (rest, others))
-    if blank and stripped[0] == stripped[1]:
-        return "white space"
-    if all(any(_touches(found, text, at, before) for found in _DATED.finditer(text)) for text in near):
-        return "date or time"
-    return "other text"
+    if answered and _calls(other, len(one.messages)):
+        return "tool call"
+    return "white space" if _blank(rest[at:], others[at:]) else "other text"
 
 
-def _touches(found: re.Match[str], text: str, at: int, before: str) -> bool:
-    """Tell whether a date stands at the place where the texts part."""
-    place = min(_NEAR, len(before)) + at
-    return found.start() - 1 <= place <= found.end() + 1
+def _thought(one: str, other: str) -> bool:
+    """Tell whether the second text is what follows thinking in the first."""
+    answers = (one.partition(mark)[2].lstrip()[:_SAME] for mark in _THOUGHT)
+    return any(answer and other.lstrip().startswith(answer) for answer in answers)
+
+
+def _blank(one: str, other: str) -> bool:
+    """Tell whether two texts are the same but for the white space that one of them begins with."""
+    first, second = (text.lstrip()[:_SAME] for text in (one, other))
+    same = first.startswith(second) or second.startswith(first)
+    return same and any(text[:1].isspace() for text in (one, other))
+
+
+def _spans(mark: str, text: str) -> list[tuple[int, int]]:
+    """Where a mark stands in a text."""
+    return [found.span() for found in re.finditer(re.escape(mark), text)]
+
+
+def _touches(spans: Sequence[tuple[int, int]], place: int, around: int) -> bool:
+    """Tell whether one of some spans is at a place, or as near as a few characters."""
+    return any(begin - around <= place <= end + around for begin, end in spans)
+
+
+def _calls(request: SentPrompt, place: int) -> bool:
+    """Tell whether the message at a place calls a tool."""
+    return place < len(request.messages) and '"tool_calls"' in request.messages[place].more
+
+
+def _moved(one: SentPrompt, other: SentPrompt) -> bool:
+    """Tell whether the system prompt or the tools, the same in both, stand elsewhere among the messages, or in one
+    prompt alone."""
+    system, asked = (
+        mine[:_LANDMARK] if (mine := _first(one, system)) == _first(other, system) else ""
+        for system in (True, False)
+    )
+    tools = _name(min(one.tools)) if one.tools and sorted(one.tools) == sorted(other.tools) else ""
+    texts = [_text(each.pieces) for each in (one, other)]
+    marks = [system, tools, asked if all(asked in text for text in texts) else ""]
+    orders = [sorted((mark for mark in marks if mark and mark in text), key=text.find) for text in texts]
+    return orders[0] != orders[1]
+
+
+def _first(request: SentPrompt, system: bool) -> str:
+    """The system prompt, or the first message of another role; empty where there is none."""
+    found = (each.content.strip() for each in request.messages if (each.role == "system") is system)
+    return next(found, "")
+
+
+def _name(tool: str) -> str:
+    """The name of a tool as JSON has it; empty where it has none."""
+    value = json.loads(tool)
+    inner = value.get("function", value) if isinstance(value, dict) else {}
+    return json.dumps(inner["name"]) if isinstance(inner, dict) and "name" in inner else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.protocol import OpenLockstep
 from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
+from inspector.served.opening import OpenedRequest
 from inspector.tools.attention.tool import ATTENTION
 from inspector.tools.attribution.tool import ATTRIBUTION
 from inspector.tools.batch.tool import BATCH
@@ -30,6 +31,7 @@ from inspector.tools.race.tool import RACE
 from inspector.tools.ranks.tool import RANKS
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
+from inspector.tools.served.tool import SERVED, served
 from inspector.tools.speculation.tool import SPECULATION
 from inspector.tools.sweeps.tool import SWEEP
 from inspector.tools.tour.tool import TOUR
@@ -60,6 +62,7 @@ TOOLS: tuple[Tool, ...] = (
     POSITIONS,
     MODULES,
     SAMPLER,
+    SERVED,
     TREE,
     GRAMMAR,
     MARKS,
@@ -93,3 +96,12 @@ def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
         against: The second model.
     """
     return tuple(lockstep(against) if tool is LOCKSTEP else tool for tool in TOOLS)
+
+
+def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:
+    """The tools of a program that begins with a request of a server.
+
+    Args:
+        opened: The request.
+    """
+    return tuple(served(opened) if tool is SERVED else tool for tool in TOOLS)

@@ -75,6 +75,8 @@ class Action:
     view: str = ""
     """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
     `…` at the end says that it asks for something first."""
+    offered: Callable[[Any], bool] = field(default=lambda own: True)
+    """Whether the line under the tabs has that word now, given the owner."""
     keys: str = ""
     """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
     tab: str = "1"

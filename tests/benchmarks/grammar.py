@@ -18,9 +18,10 @@ import numpy as np
 
 from engine.grammar_settings import Grammar
 from engine.model.load import load
-from engine.model.tokens import Tokens, alphabet
+from engine.model.tokens import Tokens
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from engine.token_texts import alphabet
 from tests.benchmarks.vocabularies import SIZES, Asked, Figures, by_command
 from tests.engine.sessions import begun
 

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engine.measuring import bench
 from engine.model import synthetic
-from engine.model.tokens import alphabet
+from engine.token_texts import alphabet
 
 SIZES = {"4k": 4_096, "152k": 152_000, "256k": 256_000}
 VOCABULARIES = tuple(SIZES)

@@ -51,6 +51,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.ReadGrammar(1),
     protocol.ReadLogits((1,)),
     protocol.LookAhead(1, (2,)),
+    protocol.RepeatReply(1),
     protocol.Configure(Settings()),
     protocol.Reroll(),
     protocol.Verify(),
@@ -73,6 +74,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.CompareKV(),
     protocol.ReadMachine(),
     protocol.CaptureMetal("x.gputrace"),
+    protocol.MeasureLayerBits(("Once",)),
     protocol.Attribute(1, (2, 3)),
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),
@@ -116,6 +118,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
         "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation", "FollowSecond",
+        "RepeatReply",
     }  # fmt: skip
 
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from engine.errors import PromptError
+from engine.files import shorter
 from inspector.cli.arguments import CliRequest, load_settings
 from inspector.cli.exit import output
 from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, command_parser
-from inspector.cli.inputs import STDIN, Chat, chat_from
+from inspector.cli.inputs import STDIN, Chat, chat_from, read_file, read_stdin
+from inspector.texts import decoded
 
 if TYPE_CHECKING:
-    from engine import protocol
-    from inspector.cli.driver import Summary
-    from inspector.state.prefixes import Parting, SentPrompt
-
-_BEFORE, _AFTER = 40, 40
-"""Characters of the text that are told before and after the place."""
+    from engine.protocol import Command
 
 
 def prefix_parser() -> Parser:
@@ -28,12 +24,20 @@ def prefix_parser() -> Parser:
     made = command_parser(
         "prefix",
         "Find the first token in which the prompts of two requests differ, and why: a server's KV cache of the first "
-        "serves the second up to there. Only the model's tokenizer and its chat template are read.",
+        "serves the second up to there. Only the model's tokenizer and its chat template are read, unless --measure is "
+        "given.",
         'A and B are bodies of chat requests, {"messages": [...], "tools": [...]}, or lists of messages; - is '
         f"standard input. {EXIT_STATUS}",
     )
     made.add_argument("first", metavar="A", help="the earlier request")
     made.add_argument("second", metavar="B", help="the later one")
+    answer = (
+        "what the model generated for A, which a cache holds behind it: a text as it came, thinking, marks and the "
+        "end of the turn included, or a JSON list of token ids"
+    )
+    made.add_argument("--answer", metavar="FILE", help=answer)
+    how_long = "load the model, and measure how long the second prompt takes behind the first"
+    made.add_argument("--measure", action="store_true", help=how_long)
     model = made.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
@@ -50,18 +54,35 @@ def run_prefix(args: Namespace) -> int:
     Raises:
         EngineError: A file can't be read, or is no request.
     """
-    from engine.protocol import CutText
+    from engine.protocol import Configure, CutText, Load, Prefill
     from engine.settings import Settings
     from inspector.cli.driver import drive, exit_status
+    from inspector.cli.writers.prefix import PrefixWriter
 
-    if args.first == args.second == STDIN:
-        raise PromptError("Standard input can be read once.", "Give one of the requests as a file.")
-    chats = [_chat(args, name) for name in (args.first, args.second)]
+    if [args.first, args.second, args.answer].count(STDIN) > 1:
+        raise PromptError("Standard input can be read once.", "Give the others as files.")
+    first, second = chats = [_chat(args, name) for name in (args.first, args.second)]
+    if first.messages[-1].role == "assistant":
+        raise PromptError(
+            f"{shorter(args.first)} ends with an answer, so it is no request.",
+            "Leave the answer out, and give what the model generated with --answer FILE.",
+        )
+    answer, ids = ("", ()) if args.answer is None else _answer(args.answer)
     load = load_settings(args)
     request = CliRequest(load=load, settings=Settings(), prompt="", chat=True, jsonl=args.jsonl)
-    cuts = [CutText(load, each.last, True, None, each.messages, each.options) for each in chats]
-    writer = PrefixWriter(chats, output(), sys.stderr, args.jsonl)
-    return exit_status(drive(request, writer, cuts, loads=False))
+    cuts = [
+        CutText(load, first.last, True, None, first.messages, first.options, answer, ids),
+        CutText(load, second.last, True, None, second.messages, second.options),
+    ]
+    timed: list[Command] = []
+    if args.measure:
+        reads = [
+            Prefill(each.last, True, echo=False, messages=each.messages, options=each.options)
+            for each in chats
+        ]
+        timed = [Load(load), Configure(Settings()), *reads]
+    writer = PrefixWriter(chats, output(), sys.stderr, request)
+    return exit_status(drive(request, writer, [*cuts, *timed], loads=False))
 
 
 def _chat(args: Namespace, name: str) -> Chat:
@@ -70,78 +91,22 @@ def _chat(args: Namespace, name: str) -> Chat:
     return chat_from(own)
 
 
-class PrefixWriter:
-    """Writes where two requests part, once both are cut.
+def _answer(name: str) -> tuple[str, tuple[int, ...]]:
+    """A generated answer: as a text, or as its token ids.
 
-    Args:
-        chats: Both.
-        out: Receives it.
-        err: Receives the notes.
-        jsonl: Whether as JSON.
+    Raises:
+        PromptError: It can't be read, or is empty.
     """
-
-    def __init__(self, chats: list[Chat], out: TextIO, err: TextIO | None, jsonl: bool) -> None:
-        self._chats, self._out, self._err, self._jsonl = chats, out, err, jsonl
-        self._requests: list[SentPrompt] = []
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Take in a prompt that was cut."""
-        from engine.protocol import Tokenized
-        from inspector.state.prefixes import SentPrompt
-
-        if isinstance(record, Tokenized):
-            chat = self._chats[len(self._requests)]
-            self._requests.append(SentPrompt(chat.messages, chat.options, record.pieces))
-
-    def end(self, summary: Summary) -> None:
-        """Write what both came to."""
-        from inspector.state.prefixes import parting_of
-
-        if len(self._requests) < len(self._chats):
-            return
-        found = parting_of(*self._requests)
-        if self._jsonl:
-            self._out.write(json.dumps(_event(found), ensure_ascii=True, allow_nan=False) + "\n")
-        else:
-            self._out.write("".join(f"{line}\n" for line in _lines(found, self._requests)))
-        self._out.flush()
-
-
-def _event(found: Parting) -> dict[str, object]:
-    return {
-        "event": "prefix",
-        "shared": found.shared,
-        "lost": found.lost,
-        "anew": found.anew,
-        "cause": found.cause,
-        "message": found.message,
-        "before": found.before[-_BEFORE:],
-        "first": found.one[:_AFTER],
-        "second": found.other[:_AFTER],
-    }
-
-
-def _lines(found: Parting, requests: list[SentPrompt]) -> Iterator[str]:
-    from inspector.display import visible
-    from inspector.state.prefixes import SENTENCES
-
-    one, other = (len(each.pieces) for each in requests)
-    yield f"tokens   {one:,} in A, {other:,} in B, {found.shared:,} in common"
-    yield f"cost     B computes {found.anew:,} anew; of a KV cache of A {found.lost:,} are of no use to it"
-    if found.cause is None:
-        same = f"{'A' if one < other else 'B'} is the beginning of the other"
-        same = "A and B are the same prompt" if one == other else same
-        yield f"part     nowhere: {same}"
-        return
-    yield f"part     at token {found.shared + 1:,}, after …{visible(found.before[-_BEFORE:])}"
-    yield f"A        {visible(found.one[:_AFTER])}"
-    yield f"B        {visible(found.other[:_AFTER])}"
-    yield f"cause    {found.cause}: {SENTENCES[found.cause]}"
-    if found.message is None:
-        yield "request  the messages that both have are equal: the template or the encoding makes the difference"
-    else:
-        role = visible(requests[1].messages[found.message].role)
-        yield f"request  message {found.message + 1} ({role}) is another one in B"
+    raw = read_stdin("Give the answer as a file.") if name == STDIN else read_file(name, "answer")
+    text = decoded(raw, name)
+    if not text:
+        raise PromptError("The answer is empty.", "Give what the model generated, or leave --answer out.")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, ()
+    ids = isinstance(value, list) and value and all(type(each) is int for each in value)
+    return ("", tuple(value)) if ids else (text, ())
 
 
 PREFIX = Subcommand("prefix", prefix_parser, run_prefix, "where two requests stop sharing a prefix, and why")

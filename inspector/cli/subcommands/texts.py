@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from inspector.cli.flags import (
     add_jsonl,
     add_load,
     add_trace,
+    between,
     command_parser,
     flag_errors,
     whole,
@@ -168,38 +169,17 @@ def diff_parser() -> Parser:
         "gate", "what the second model must hold; the exit status says whether it does"
     )
     gate.add_argument(
-        "--max-kld", type=share(math.inf), metavar="BITS", help="mean KL divergence a token at most"
+        "--max-kld", type=between(math.inf), metavar="BITS", help="mean KL divergence a token at most"
     )
-    gate.add_argument("--min-same-top", type=share(1.0), metavar="SHARE",
+    gate.add_argument("--min-same-top", type=between(1.0), metavar="SHARE",
                       help="share of places with the same most probable token at least, 0 to 1")  # fmt: skip
     ratio = "PPL(Q)/PPL(base) at most, and at least its inverse; from 1"
-    gate.add_argument("--max-ppl-ratio", type=share(math.inf, 1.0), metavar="X", help=ratio)
+    gate.add_argument("--max-ppl-ratio", type=between(math.inf, 1.0), metavar="X", help=ratio)
     out = made.add_argument_group("output")
     add_jsonl(out, "figures, which come last", "one JSON object a token")
     both = "both models and their caches; --adapter-path is of the first alone, --adapter of the second"
     add_load(made.add_argument_group(both))
     return made
-
-
-def share(most: float, least: float = 0.0) -> Callable[[str], float]:
-    """Reads a bound of a gate.
-
-    Args:
-        most: It may have.
-        least: It may have.
-    """
-
-    def read(typed: str) -> float:
-        try:
-            value = float(typed)
-        except ValueError:
-            value = math.nan
-        if not (least <= value <= most and math.isfinite(value)):
-            upper = f" to {most:g}" if math.isfinite(most) else " up"
-            raise ArgumentTypeError(f"must be a number from {least:g}{upper}, not {typed!r}")
-        return value
-
-    return read
 
 
 def run_diff(args: Namespace) -> int:

@@ -31,6 +31,9 @@ def rows(facts: ModelFacts, ranks: RanksLoaded | None = None) -> Iterator[tuple[
         ranks: How it is divided over processes; None where it isn't.
     """
     yield "name", visible(facts.name)
+    if not facts.ran:
+        yield "model", "none: a server's reply is shown"
+        return
     yield "path", visible(facts.path)
     yield "family", f"{visible(facts.family)}, {facts.layers} layers"
     yield "parameters", f"{facts.parameters:,}"

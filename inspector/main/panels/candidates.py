@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 
 from engine.frozen import frozen
-from engine.protocol import AheadLine, Candidate, Distribution, PromptToken, Step
+from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
@@ -218,6 +218,8 @@ def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
     """Why there are none: the reason and the advice."""
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
         return why_empty(timeline, "The candidates for each token appear here.")
+    if timeline.distribution is not None and timeline.distribution.listed:
+        return "The reply ends here: it lists nothing for the next token.", "← goes back to its tokens."
     if timeline.following:
         return why_empty(timeline, "The candidates for the first token appear here.")
     if timeline.slot == 0:
@@ -426,7 +428,11 @@ class CandidatesPanel(Canvas, can_focus=True):
         distribution = tried or timeline.distribution
         untouched = distribution is not None and is_untouched(distribution) and not self._unnumbered
         fit = self._columns(kind, width, distribution is not None and not untouched)
-        rows = [self._head(fit, untouched, tried is not None), *self._candidates(kind, fit, width, timeline)]
+        listed = distribution is not None and distribution.listed
+        rows = [
+            self._head(fit, untouched, tried is not None, listed),
+            *self._candidates(kind, fit, width, timeline),
+        ]
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
         if len(rows) < height:
@@ -489,11 +495,12 @@ class CandidatesPanel(Canvas, can_focus=True):
         waited_for = candidate.id in self.ahead.waited_for(node)
         return line_text(self.ahead.lines(node).get(candidate.id), waited_for)
 
-    def _head(self, fit: CandidateColumns, untouched: bool, tried: bool) -> Row:
+    def _head(self, fit: CandidateColumns, untouched: bool, tried: bool, listed: bool) -> Row:
         long, short = "token, and what greedy decoding would bring", "token, greedy after it"
         token = (long if len(long) <= fit.token else short) if fit.joint else "token"
         room, muted = fit.bar + PERCENT, self.ink("muted")
         model = (BOTH if len(BOTH) < room else EITHER) if untouched else "model"
+        model = "server" if listed else model
         row = [Segment(" " * MARK + pad(token, fit.token + 1) + pad(model, room, right=True), muted)]
         if fit.sampler:
             after, ink = ("tried", self.ink("accent")) if tried else ("sampler", muted)
@@ -554,17 +561,22 @@ class CandidatesPanel(Canvas, can_focus=True):
     def _numbers(self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str) -> Row:
         if self._unnumbered:
             return [Segment(" " * fit.bar + pad("?", PERCENT, right=True), self.ink("muted"))]
+        unknown = math.isnan(candidate.logprob)
         row: Row = [
             Segment(bar(candidate.prob, fit.bar), ink if candidate.cut_by else ink + self.data()),
-            Segment(pad(scales.percent(candidate.prob), PERCENT, right=True), ink),
+            Segment(pad("?" if unknown else scales.percent(candidate.prob), PERCENT, right=True), ink),
         ]
         if fit.sampler:
             row += self._after(candidate, fit.bar, ink)
         muted = ink if candidate.cut_by else self.ink("muted")
         if fit.rank:
-            row.append(Segment(pad(scales.count(candidate.rank), RANK, right=True), muted))
+            row.append(
+                Segment(pad(scales.count(candidate.rank) if candidate.rank else "?", RANK, right=True), muted)
+            )
         if fit.id:
-            row.append(Segment(pad(str(candidate.id), ID, right=True), muted))
+            row.append(
+                Segment(pad("" if candidate.id >= MADE_UP else str(candidate.id), ID, right=True), muted)
+            )
         if fit.joint:
             row.append(Segment(pad(joint, JOINT, right=True), muted))
         return row
@@ -591,7 +603,8 @@ class CandidatesPanel(Canvas, can_focus=True):
         mass = distribution.others_prob if distribution else prompt
         vocabulary = self.timeline.facts.vocabulary if self.timeline and self.timeline.facts else 0
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
-        label = f"{scales.count(max(0, number))} others"
+        listed = distribution is not None and distribution.listed
+        label = "all others" if listed else f"{scales.count(max(0, number))} others"
         row = [
             Segment(" " * MARK + pad(label, fit.token + 1 + fit.bar), muted),
             Segment(pad(scales.percent(mass), PERCENT, right=True), muted),
@@ -610,6 +623,8 @@ class CandidatesPanel(Canvas, can_focus=True):
             "data": self.data()
         }
         lead = Segment(" " * MARK, muted)
+        if distribution.listed:
+            return [lead, Segment("a server sent it: how it was drawn isn't known", muted)]
         if timeline.conceals("probabilities"):
             return []
         concealed = timeline.following and timeline.conceals("picked")
@@ -648,6 +663,11 @@ class CandidatesPanel(Canvas, can_focus=True):
         )
         if timeline.conceals("probabilities"):
             self.title(Content(name), Content(timeline.concealed_as))
+            return
+        if distribution.listed:
+            self.title(
+                Content(f"{name} · as the server lists it"), Content(self._hidden().removeprefix(" · "))
+            )
             return
         after = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
         left = note or ("tried: " if tried is not None else "") + after

@@ -86,6 +86,8 @@ class HeaderLine(Canvas):
             return [[]]
         whole = Segment(visible(facts.name), self.ink("strong"))
         name = Segment(truncate(whole.text, 28), whole.style)
+        if not facts.ran:
+            return [[whole], [name], []]
         kind = f"{visible(facts.family)} · {facts.layers} layers · {scales.amount(facts.parameters)} {_type(facts)}"
         muted = self.ink("muted")
         short = f"{scales.amount(facts.parameters)} {_type(facts)}"
@@ -170,7 +172,7 @@ class HeaderLine(Canvas):
         return [[Segment(text, ink)] for text in (truncate(visible(grammar.summary), 24), "grammar")]
 
     def _window(self, timeline: Timeline) -> list[Row]:
-        if timeline.kv is None:
+        if timeline.kv is None or (timeline.facts is not None and not timeline.facts.ran):
             return [[]]
         used = timeline.kv.offset or len(timeline.items)  # the offset is 0 without a KV cache
         window = timeline.facts.context_window if timeline.facts else None
@@ -186,9 +188,9 @@ class HeaderLine(Canvas):
         return [Segment(" "), Segment(bar(share, cells), self.ink("track") + self.data())]
 
     def _sampling(self, timeline: Timeline) -> list[Row]:
-        if timeline.facts is None:
-            return [[]]
         settings = self.settings
+        if timeline.facts is None or (not timeline.facts.ran and settings == Settings()):
+            return [[]]  # of a reply whose request isn't known
         greedy = settings.temp == 0
         first = Segment("greedy", self.ink("muted")) if greedy else Segment(f"T {settings.temp:g}")
         on = settings_words(settings)

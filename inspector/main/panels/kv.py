@@ -240,8 +240,8 @@ class KVPanel(Canvas, can_focus=True):
         self._entitle(timeline, kv)
         if timeline is None or kv is None or not kv.offset:
             if self.frameless:
-                return [self._named([Segment(_nothing(kv), self.ink("muted"))])]
-            reason, advice = _without(kv) or why_empty(
+                return [self._named([Segment(_nothing(timeline, kv), self.ink("muted"))])]
+            reason, advice = _without(timeline, kv) or why_empty(
                 timeline, "Tokens, bytes and their growth appear here."
             )
             return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
@@ -463,9 +463,10 @@ class KVPanel(Canvas, can_focus=True):
         if cell_len(name + text) > width:
             text = f"{kept} · {came}"
         row = [Segment(name, self.ink("warn" if ran and paid is moved else "good")), Segment(text)]
-        if not paid.note:
+        why = paid.note if paid is moved else timeline.prompts.lost_words or paid.note
+        if not why:
             return [row]
-        note = Segment(visible(paid.note), self.ink("muted"))
+        note = Segment(visible(why), self.ink("muted"))
         together = Segment.get_line_length(row) + 3 + note.cell_length <= width
         return [[*row, Segment(" · "), note]] if together else [row, [Segment("       "), note]]
 
@@ -504,16 +505,28 @@ def reading_at(timeline: Timeline) -> KVReading | None:
     return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
 
 
-def _without(kv: KVReading | None) -> tuple[str, str] | None:
-    """What to show where the session keeps no KV cache; None where it keeps one."""
+def _without(timeline: Timeline | None, kv: KVReading | None) -> tuple[str, str] | None:
+    """What to show where there is no KV cache; None where there is one."""
+    if _unknown(timeline):
+        return (
+            "A server's reply says nothing of its KV cache.",
+            "With its model it is computed again.",
+        )
     if kv is None or not kv.passed_tokens:
         return None
     passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."
     return "The KV cache is off: 0 tokens are held.", passed
 
 
-def _nothing(kv: KVReading | None) -> str:
+def _unknown(timeline: Timeline | None) -> bool:
+    """Tell whether a server's reply is shown, of which no model ran here."""
+    return timeline is not None and timeline.facts is not None and not timeline.facts.ran
+
+
+def _nothing(timeline: Timeline | None, kv: KVReading | None) -> str:
     """The same in a few words, and those for a session that has no tokens yet."""
+    if _unknown(timeline):
+        return "not known of a server's reply"
     if kv is None or not kv.passed_tokens:
         return "no tokens yet"
     return f"off · last step: {scales.count(kv.passed_tokens)} tokens run, {scales.size(kv.passed_bytes)} dropped"

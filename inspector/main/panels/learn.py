@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (("copy",), "Copy", "a token, the text, a branch"),
         (("save_as",), "Save as", "the session, in a file"),
         (("sessions",), "Recent sessions", "go on with one of them"),
+        (("requests",), "Open a request", "of a server, as a session"),
     ),
     "Screen": (
         (("theme",), "Dark or light", "the other theme"),

@@ -198,16 +198,26 @@ class StepColumn:
     """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
 
 
+def _written(step: Step, metric: str) -> str:
+    """A metric of a step as a cell of its column; a question mark where it isn't known."""
+    value = scales.METRIC[metric].value(step)
+    return "?" if value is None else scales.METRIC[metric].format(value)
+
+
 COLUMNS = (
-    StepColumn("p", 9, lambda step: scales.percent(step.prob), "probability"),
-    StepColumn("bits", 7, lambda step: scales.bits(step.surprisal_bits), "surprisal"),
-    StepColumn("entropy", 9, lambda step: scales.bits(step.choice.entropy_bits), "entropy"),
-    StepColumn("rank", 7, lambda step: scales.count(step.rank), "rank"),
+    StepColumn("p", 9, lambda step: _written(step, "probability"), "probability"),
+    StepColumn("bits", 7, lambda step: _written(step, "surprisal"), "surprisal"),
+    StepColumn("entropy", 9, lambda step: _written(step, "entropy"), "entropy"),
+    StepColumn("rank", 7, lambda step: _written(step, "rank"), "rank"),
     StepColumn("ms", 7, lambda step: scales.ms(step.ms.total)),
     StepColumn("KV", 10, lambda step: scales.size(step.kv.used_bytes)),
 )
 _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
+
+
+_MEASURED = ("entropy", "ms", "KV")
+"""Those that a server's reply says nothing of."""
 
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
@@ -285,6 +295,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         least = _LEAST_PAIR if tried else _LEAST_TOKEN
         self._fitted = self.scrollable_size.width
         self._columns = fitting(self._fitted, self.metric, least)
+        if self._timeline is not None and self._timeline.facts is not None and not self._timeline.facts.ran:
+            self._columns = tuple(each for each in self._columns if each.head not in _MEASURED)
         self.refresh()
 
     def _current(self, timeline: Timeline) -> int:
@@ -506,7 +518,9 @@ class StepsPanel(Widget, can_focus=True):
     def _summarise(self, timeline: Timeline, concealed: bool) -> None:
         """How surprising the steps were, all in all."""
         self._surprisal.update(timeline)
-        values = self._surprisal.values
+        values = [
+            value for value in self._surprisal.values if value == value
+        ]  # without unknown ones, which are NaN
         text = ""
         if values and not concealed:
             mean = sum(values) / len(values)

@@ -236,6 +236,12 @@ class TimingPanel(Canvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         step = timeline.step if timeline is not None else None
+        if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
+            self.title(Content("Time"))
+            if self.frameless:
+                return [self._named([Segment("not known of a server's reply", self.ink("muted"))])]
+            said = "A server's reply says nothing of the time of its steps."
+            return centred([(said, self.ink("muted"))], width, height)
         self._entitle(timeline, step.memory if step else timeline.memory if timeline else None)
         if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
             if self.frameless:

@@ -126,14 +126,16 @@ def _cell(cell: Cell) -> str:
 
 def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
     step = item if isinstance(item, Step) else None
+    measured = None if step is None or step.choice.listed else step
     mark = timeline.tree.marks.at(item.node)
     return (
         step.index + 1 if step else None, item.position, item.node, parent, item.id, guarded(item.text),
         item.raw.hex(), item.special, made(item),
-        item.prob, step.sampler_prob if step else None, item.logprob, item.rank,
+        METRIC["probability"].value(item), measured.sampler_prob if measured else None, item.logprob,
+        METRIC["rank"].value(item),
         METRIC["surprisal"].value(item), METRIC["entropy"].value(item),
-        step.choice.sampler_entropy_bits if step else None, *_draw_cells(step.choice if step else None),
-        *_first_cells(item), *_cost_cells(step),
+        measured.choice.sampler_entropy_bits if measured else None, *_draw_cells(step.choice if step else None),
+        *_first_cells(item), *_cost_cells(measured),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
         step.ms.cold if step else None,
     )  # fmt: skip

@@ -26,6 +26,8 @@ class RecordingActions(ToolActions):
         playback = self.host.playback
         if playback is None or playback.going is None:
             self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
+        elif self.timeline.facts is not None and not self.timeline.facts.ran:
+            self.host.answer("A reply alone has no model to go on with: open its request with --model MODEL")
         else:
             self.host.answer(playback.going.begin())
 

@@ -40,6 +40,11 @@ _STRIP_FROM = 9
 _LEAST_ROWS = 4
 """Rows that the table has at least."""
 ADVICE = "{recall} computes them again."
+LISTED = (
+    "A server sent this token: how its sampler took it isn't known.",
+    "With the model it is computed again.",
+)
+"""In the place of the stages, where a server's reply is all there is."""
 REPLAY_ADVICE = "{go_live} goes on live."
 
 
@@ -400,9 +405,9 @@ class SamplerPanel(Canvas, can_focus=True):
             self.title(Content(visible(f"Q {self._second.title}")))
             said = [(line, self.rich_style) for line in wrapped(visible(self._second.why), width)]
             return centred(said, width, height)
-        if timeline is None or view is None:
+        if timeline is None or view is None or view.distribution.listed:
             self.title(Content("Why this token"))
-            reason, advice = _why_empty(timeline)
+            reason, advice = LISTED if view is not None and view.distribution.listed else _why_empty(timeline)
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)

@@ -12,6 +12,8 @@ from textual.widgets import Button, Static, TextArea
 
 from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
+from inspector.scales import count, milliseconds
+from inspector.state.prefixes import SENTENCES, template_parting
 from inspector.state.timeline import Timeline
 from inspector.tools.turns.tool import TURN_KEYS, Typed
 from inspector.widgets.actions import ActionTable
@@ -77,18 +79,19 @@ class TurnDialog(Dialog[Typed]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows where the template's text parts from the path, and asks which of both to go on with.
+    """Shows where the template's text parts from the path, and why, and asks which of both to go on with.
 
     Args:
         differs: Both texts.
+        timeline: The conversation so far.
     """
 
     HEADING: ClassVar[str] = "The template writes this conversation otherwise"
     APPLY: ClassVar[str] = "Go on"
 
-    def __init__(self, differs: TurnDiffers) -> None:
+    def __init__(self, differs: TurnDiffers, timeline: Timeline) -> None:
         super().__init__()
-        self.differs = differs
+        self.differs, self.timeline = differs, timeline
 
     def body(self) -> Iterable[Widget]:
         differs = self.differs
@@ -96,12 +99,25 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
         yield Static(Content(_excerpt(differs.path)), id="differs-path")
         yield Remark("and the template, given the whole conversation, with")
         yield Static(Content(_excerpt(differs.template)), id="differs-template")
+        yield Remark(self._lost())
         again = differs.tokens - differs.kept
         yield Choice(("keep the path", "as the template"), id="differs-choice")
         yield Remark(
             "On the path all that the model wrote stays in its context, as in mlx_lm.chat. As the template, "
             f"{again:,} of {differs.tokens:,} tokens run, on a path of their own."
         )
+
+    def _lost(self) -> str:
+        """What of the KV cache the template's text can't use, and why: a server that fills it loses as much."""
+        prompts, path = self.timeline.prompts, self.timeline.items
+        if prompts.opened is None:
+            return ""
+        found = template_parting(prompts.opened, path, self.differs)
+        cost = (
+            f" ({milliseconds(found.lost / prompts.tps * 1000)} at this prompt's pace)" if prompts.tps else ""
+        )
+        why = f": {SENTENCES[found.cause]}" if found.cause else ""
+        return f"Of {count(len(path))} tokens in the KV cache a server would lose {count(found.lost)}{cost}{why}."
 
     def on_mount(self) -> None:
         """Begin in the choice."""

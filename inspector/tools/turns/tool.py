@@ -78,7 +78,7 @@ class TurnActions(ToolActions):
         if isinstance(record, PromptOpened):
             self._text = ""
         elif isinstance(record, TurnDiffers):
-            self.host.open(DiffersDialog(record), lambda chosen: self._decided(text, chosen))
+            self.host.open(DiffersDialog(record, self.timeline), lambda chosen: self._decided(text, chosen))
 
     def _decided(self, text: str, chosen: Literal["path", "template"] | None) -> None:
         if chosen is not None:

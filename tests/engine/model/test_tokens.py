@@ -20,9 +20,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from engine import pocket
 from engine.errors import LoadError, PromptError
-from engine.model.tokens import _FAMILIES, PlainTokenizer, PlainWrapper, Tokens, alphabet, plain_tokenizer
+from engine.model.tokens import _FAMILIES, PlainTokenizer, PlainWrapper, Tokens, plain_tokenizer
 from engine.protocol import NO_OPTIONS, Message
-from engine.token_texts import decode
+from engine.token_texts import alphabet, decode
 from tests.zoo import CONFIGS, Zoo
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import pocket
+from engine.model.load import load_tokenizer
 from engine.protocol import ChatOptions
 from engine.protocol.tokens import Piece
+from engine.settings import LoadSettings
 from inspector.cli.main import main
 from inspector.state.prefixes import SentPrompt, parting_of
 
@@ -55,11 +57,14 @@ def model(tmp_path: Path) -> Path:
 def found(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """What the command finds of two bodies."""
 
-    def run(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    def run(one: dict[str, Any], other: dict[str, Any], answer: Any = None, *flags: str) -> dict[str, Any]:
         for name, body in (("a", one), ("b", other)):
             (tmp_path / f"{name}.json").write_text(json.dumps(body))
         paths = [str(tmp_path / f"{name}.json") for name in "ab"]
-        assert main(["prefix", *paths, "--model", str(model), "--json"]) == 0
+        if answer is not None:
+            (tmp_path / "answer").write_text(answer if isinstance(answer, str) else json.dumps(answer))
+            flags = (*flags, "--answer", str(tmp_path / "answer"))
+        assert main(["prefix", *paths, "--model", str(model), "--json", *flags]) == 0
         event: dict[str, Any] = json.loads(capsys.readouterr().out)
         return event
 
@@ -82,14 +87,9 @@ def changed(message: dict[str, str], old: str, new: str) -> dict[str, str]:
         (body(SYSTEM, ASKED), body(changed(SYSTEM, "11-27", "11-28"), ASKED), "date or time", 0, "2026-11-2"),
         (body(ASKED, tools=TOOLS), body(ASKED, tools=TOOLS[::-1]), "order of tools", None, '"name": "'),
         (body(ASKED, changed(SAID, "dog.", "dog. \n"), MORE), body(ASKED, SAID, MORE), "white space", 1, "a dog."),
-        (
-            body(ASKED, {**SAID, "reasoning_content": "They want a dog."}),
-            body(ASKED, {**SAID, "reasoning_content": "They want a dog."}, MORE),
-            "thinking", None, "assistant\n",
-        ),
         (body(SYSTEM, ASKED), body(changed(SYSTEM, "kind", "rude"), ASKED), "other text", 0, "You are"),
     ],
-    ids=["time", "date", "tools", "white space", "thinking", "text"],
+    ids=["time", "date", "tools", "white space", "text"],
 )  # fmt: skip
 def test_a_break_is_found_with_its_cause(
     found: Any, one: dict[str, Any], other: dict[str, Any], cause: str, message: int | None, ends: str
@@ -101,6 +101,46 @@ def test_a_break_is_found_with_its_cause(
     assert event["shared"] > 3
     assert event["lost"] > 0
     assert event["anew"] > 0
+
+
+END = "<|im_end|>\n"
+
+
+def test_thinking_that_was_generated_is_left_out_of_the_next_request(found: Any) -> None:
+    """The cache holds what the model wrote; the template gives earlier thinking no place."""
+    two = body(ASKED, {**SAID, "reasoning_content": "They want a dog."}, MORE)
+    event = found(body(ASKED), two, f"<think>\nThey want a dog.\n</think>\n{SAID['content']}{END}")
+    assert (event["cause"], event["message"]) == ("thinking", None)
+    assert event["before"].endswith("assistant\n")
+    assert event["first"].startswith("<think>")
+    assert event["second"].startswith("Once upon")
+
+
+def test_an_answer_as_text_and_as_its_tokens(found: Any) -> None:
+    two = body(ASKED, SAID, MORE)
+    event = found(body(ASKED), two, SAID["content"] + END)
+    assert (event["cause"], event["lost"]) == (None, 0)
+    tokens = load_tokenizer(LoadSettings())
+    ids = tokens.encode(SAID["content"] + END, bare=True)
+    assert found(body(ASKED), two, ids) == event
+    dog = ids.index(tokens.encode(" dog", bare=True)[0])
+    apart = [*tokens.encode(" d", bare=True), *tokens.encode("og", bare=True)]
+    event = found(body(ASKED), two, [*ids[:dog], *apart, *ids[dog + 1 :]])
+    assert (event["cause"], event["lost"]) == ("encoded anew", len(ids) - dog + 1)
+    assert event["before"].endswith("there was a")
+
+
+def test_the_time_is_measured(found: Any, model: Path) -> None:
+    shutil.copy(pocket.directory() / "model.safetensors", model)
+    one, two = body(SYSTEM, ASKED), body(changed(SYSTEM, "12:00", "12:01"), ASKED, SAID, MORE)
+    plain = found(one, two)
+    event = found(one, two, None, "--measure")
+    assert {name: event[name] for name in plain} == plain
+    assert (
+        event["ran"] == event["anew"] + 1
+    )  # the last token that both have runs again, for the logits after it
+    assert event["ms"] > event["lost_ms"] > 0
+    assert event["lost_ms"] == pytest.approx(event["ms"] * event["lost"] / event["ran"])
 
 
 def test_a_conversation_that_goes_on_breaks_nothing(found: Any) -> None:
@@ -133,6 +173,15 @@ def test_what_is_no_request_is_refused(
     (tmp_path / "a.json").write_text(text)
     assert main(["prefix", str(tmp_path / "a.json"), "-"]) == 2
     assert told in capsys.readouterr().err
+    (tmp_path / "a.json").write_text(json.dumps(body(ASKED, SAID)))
+    assert main(["prefix", str(tmp_path / "a.json"), str(tmp_path / "a.json")]) == 2
+    assert "a.json ends with an answer, so it is no request. Leave the answer out" in capsys.readouterr().err
+    (tmp_path / "a.json").write_text(json.dumps(body(ASKED)))
+    for answer, why in (("", "The answer is empty."), ("[99999999]", "Token id 99999999 is outside")):
+        (tmp_path / "answer").write_text(answer)
+        given = [str(tmp_path / "a.json")] * 2 + ["--answer", str(tmp_path / "answer")]
+        assert main(["prefix", *given]) == 2
+        assert why in capsys.readouterr().err
     assert main(["prefix", "-", "-"]) == 2
     assert "Standard input can be read once." in capsys.readouterr().err
 

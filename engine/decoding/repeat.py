@@ -1,0 +1,173 @@
+"""A reply of mlx_lm.server generated again: mlx_lm's own generator, sampler and processors, and MLX's random numbers.
+
+The server seeds MLX's generator for a request that has a seed, and serves that request alone: with the same weights in
+the same types the same tokens come. What is computed in other types or shapes may be rounded otherwise, and then a draw
+may fall otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.generate import generate_step, make_stop_sequences
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.sample_utils import make_logits_processors, make_sampler
+
+from engine.errors import Cancelled, StepError
+from engine.protocol import RepeatReply, ReplyRepeated
+from engine.session.session import Session
+from engine.settings import Settings
+from engine.task import Stopped, never
+from engine.tree import ROOT
+
+EVERY_SECONDS = 0.5
+"""Between two records."""
+CHUNK = 2048
+"""Tokens of the prompt in one forward, as by the server's default: in other chunks it may be rounded otherwise."""
+
+
+def repeat_reply(
+    session: Session, model: Any, command: RepeatReply, stopped: Stopped = never
+) -> Iterator[ReplyRepeated]:
+    """Generate after a node as mlx_lm.server does; the session doesn't change.
+
+    Args:
+        session: Its settings are those of the request.
+        model: The model, as mlx_lm loads it.
+        command: Says where, and with which seed or which tokens.
+        stopped: Polled before each chunk of the prompt and each token.
+
+    Yields:
+        All so far, twice a second; and all.
+
+    Raises:
+        StepError: There is no such node, it was computed under interventions, or the draws can't be repeated.
+        Cancelled: `stopped` returned True.
+    """
+    _check(session, command)
+    path, cache = session.tree.tokens(command.node), make_prompt_cache(model)
+    for begin in range(0, command.cached, CHUNK):
+        _raise_if(stopped)
+        mx.eval(model(mx.array(path[begin : min(begin + CHUNK, command.cached)])[None], cache=cache))
+    if command.seed is not None:
+        mx.random.seed(command.seed)
+    tokens = generate_step(
+        mx.array(path[command.cached :]),
+        model,
+        max_tokens=len(command.ids) or session.settings.max_tokens,
+        sampler=_given(command.ids) if command.ids else _sampler(session),
+        logits_processors=_processors(session.settings),
+        prompt_cache=cache,
+        prefill_step_size=CHUNK,
+        prompt_progress_callback=lambda done, total: _raise_if(stopped),
+    )
+    stops = make_stop_sequences(_Ids(session), () if command.ids else session.settings.stop).matcher()
+    made = _Made(command.node)
+    shown = time.perf_counter()
+    for token, row in tokens:
+        made.add(int(token), row)
+        if stops.advance(token) and not command.ids:
+            break
+        _raise_if(stopped)
+        if time.perf_counter() - shown > EVERY_SECONDS:
+            yield made.record(last=False)
+            shown = time.perf_counter()
+    yield made.record(last=True)
+
+
+class _Made:
+    """The tokens so far.
+
+    Args:
+        node: The one before them.
+    """
+
+    def __init__(self, node: int) -> None:
+        self._node = node
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._margins: list[float] = []
+
+    def add(self, token: int, row: mx.array) -> None:
+        """Take in a token, and the logprobs that it was taken from, shape (vocabulary,)."""
+        two: list[float] = np.array(mx.topk(row.astype(mx.float32), 2)).tolist()
+        own, largest = float(row[token]), max(two)
+        self._ids.append(token)
+        self._logprobs.append(own)
+        self._margins.append(own - (largest if own < largest else min(two)))
+
+    def record(self, last: bool) -> ReplyRepeated:
+        """All of them."""
+        return ReplyRepeated(self._node, tuple(self._ids), tuple(self._logprobs), tuple(self._margins), last)
+
+
+def _check(session: Session, command: RepeatReply) -> None:
+    if command.node not in session.tree or command.node == ROOT:
+        raise StepError(f"There is no token number {command.node} to go on from.", "Begin with a prompt.")
+    if session.tree[command.node].held:
+        raise StepError("mlx_lm knows no interventions.", "Go to a branch of the model itself.")
+    if session.settings.temp and command.seed is None and not command.ids:
+        raise StepError("Without a seed the draws of a server can't be repeated.", "Give the request a seed.")
+    if not 0 <= command.cached < session.tree[command.node].depth:
+        raise StepError(f"The prompt has no {command.cached} tokens before its last.", "Give fewer.")
+    session.tokens.check(command.ids)
+
+
+def _raise_if(stopped: Stopped) -> None:
+    if stopped():
+        raise Cancelled
+
+
+def _given(ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
+    """A sampler that takes tokens one after another; the generator asks for one more than it yields."""
+    left = iter((*ids, ids[-1]))
+    return lambda logprobs: mx.array([next(left)])
+
+
+def _sampler(session: Session) -> Callable[[mx.array], mx.array]:
+    """The sampler as mlx_lm.server makes it."""
+    settings = session.settings
+    made: Callable[[mx.array], mx.array] = make_sampler(
+        settings.temp,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        min_p=settings.min_p,
+        xtc_probability=settings.xtc_probability,
+        xtc_threshold=settings.xtc_threshold,
+        xtc_special_tokens=list(session.tokens.spared),
+    )
+    return made
+
+
+def _processors(settings: Settings) -> list[Callable[[mx.array, mx.array], mx.array]]:
+    """The penalties and biases as mlx_lm.server makes them."""
+    made: list[Callable[[mx.array, mx.array], mx.array]] = make_logits_processors(
+        dict(settings.logit_bias) or None,
+        settings.repetition_penalty,
+        settings.repetition_context_size,
+        settings.presence_penalty,
+        settings.presence_context_size,
+        settings.frequency_penalty,
+        settings.frequency_context_size,
+    )
+    return made
+
+
+class _Ids:
+    """What `make_stop_sequences` needs of a tokenizer.
+
+    Args:
+        session: Has the model's tokens.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.eos_token_ids = session.tokens.eos_ids
+        self._tokens = session.tokens
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Token ids of a stop string, without the beginning of a sequence."""
+        return self._tokens.encode(text, bare=not add_special_tokens)

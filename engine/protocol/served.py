@@ -1,0 +1,46 @@
+"""A server's reply, generated again as mlx_lm.server generates it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from engine.frozen import frozen
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
+
+
+@frozen
+class RepeatReply(Command):
+    """Generate after a node as mlx_lm.server does, by the session's settings; answered by `ReplyRepeated` records.
+
+    mlx_lm's own generator runs the path again in a cache of its own, and draws with MLX's random numbers, which repeat
+    for a seed; the session's draws are others, and it doesn't move.
+    """
+
+    stoppable: ClassVar[bool] = True
+    over_ranks: ClassVar[bool] = False
+    node: int
+    """The prompt's last."""
+    seed: int | None = None
+    """Of MLX's generator. Needed at a temperature above 0, unless the tokens are given."""
+    ids: tuple[int, ...] = ()
+    """Tokens that are taken whatever is drawn, to have their logprobs; none to generate."""
+    cached: int = 0
+    """Tokens of the prompt that the server had in its KV cache: its penalties don't see them."""
+
+
+@frozen
+class ReplyRepeated(Record):
+    """What mlx_lm's generator made so far."""
+
+    lasting: ClassVar[bool] = False
+    node: int
+    """The one of the command."""
+    ids: tuple[int, ...]
+    """An end-of-sequence token included."""
+    logprobs: tuple[Endless, ...]
+    """Of each of them, as mlx_lm.server names them: after penalties and biases, before temperature and filters."""
+    margins: tuple[Endless, ...]
+    """By how much each logprob is larger than the largest of all other tokens; negative where it is smaller."""
+    last: bool
+    """Whether it is the last record of the command."""

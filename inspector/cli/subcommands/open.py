@@ -1,0 +1,237 @@
+"""`inspector open`: what a server was asked, as a session; what it answered beside what the engine computes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TextIO
+
+from engine.errors import EngineError, PromptError
+from inspector.cli.arguments import CliRequest, load_settings
+from inspector.cli.exit import OK, note, output
+from inspector.cli.flags import (
+    EXIT_STATUS,
+    Parser,
+    Subcommand,
+    add_jsonl,
+    add_load,
+    add_theme,
+    command_parser,
+    whole,
+)
+from inspector.cli.screen import add_no_plugins, open_reply, open_request
+
+if TYPE_CHECKING:
+    from engine.protocol import Command, Failure, Record
+    from engine.settings import LoadSettings
+    from inspector.cli.driver import Summary
+    from inspector.served.exchange import Exchange
+    from inspector.served.replies import ServedReply
+    from inspector.served.rescoring import Rescored, Rescoring
+
+_WORDS = 40
+"""Characters of a request that the list shows."""
+
+
+def open_parser() -> Parser:
+    """The parser of `inspector open`."""
+    made = command_parser(
+        "open",
+        "Open a request that a server was sent as a session: its conversation, tools, settings and seed. What the "
+        "server answered becomes a branch, token by token, beside what is computed here.",
+        "FILE is a recording of `inspector record`, the body of a request to an API of OpenAI's form, or an object "
+        f'{{"request": ..., "response": ...}}. {EXIT_STATUS}',
+    )
+    made.add_argument("file", metavar="FILE", help="what to open")
+    made.add_argument("number", metavar="N", nargs="?", type=whole, help="which request of a recording; without it "
+        "they are listed, unless there is one alone")  # fmt: skip
+    no_model = (
+        "show the reply alone, by the logprobs in it, as a recording; a reply without its request always is"
+    )
+    made.add_argument("--no-model", action="store_true", help=no_model)
+    made.add_argument("--output", "-o", metavar="TRACE", help="write that recording, and open no screen")
+    made.add_argument("--force", action="store_true", help="replace a file that is there")
+    check = "without the screen: compare each reply, or that of N, with what is computed here"
+    made.add_argument("--check", action="store_true", help=check)
+    add_jsonl(made, "table")
+    add_load(made.add_argument_group("model and cache"))
+    session = made.add_argument_group("session")
+    session.add_argument("--no-save", action="store_true", help="don't save the session as it goes")
+    add_no_plugins(session)
+    add_theme(session)
+    return made
+
+
+def run_open(args: Namespace) -> int:
+    """Run `inspector open`.
+
+    Raises:
+        EngineError: The file can't be read or has no request, there is no such number, or no model is known.
+    """
+    from inspector.served.opening import ServedFile, exchanges_of, opened_request
+
+    exchanges = every = exchanges_of(args.file)
+    if args.number is not None:
+        exchanges = [_numbered(exchanges, args.number)]
+    if args.check:
+        return _check(args, exchanges)
+    if len(exchanges) > 1:
+        _list(exchanges, output(), args.jsonl)
+        note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
+        return OK
+    if args.no_model or exchanges[0].body is None:
+        return _replay(args, exchanges[0])
+    opened = opened_request(ServedFile(args.file, tuple(every)), exchanges[0])
+    return open_request(args, loaded_for(args, exchanges), opened)
+
+
+def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
+    found = next((each for each in exchanges if each.number == number), None)
+    if found is None:
+        first, last = exchanges[0].number, exchanges[-1].number
+        raise PromptError(f"There is no request {number}.", f"They go from {first} to {last}.")
+    return found
+
+
+def _list(exchanges: Sequence[Exchange], out: TextIO, jsonl: bool) -> None:
+    """Write a line for each request."""
+    from inspector.served.listing import listed_event, listed_line
+
+    for each in exchanges:
+        out.write(f"{json.dumps(listed_event(each)) if jsonl else listed_line(each)}\n")
+
+
+def _replay(args: Namespace, exchange: Exchange) -> int:
+    """Show a reply without its model, or write it as a trace."""
+    from engine.trace import save_as
+    from inspector.cli.driver import place
+    from inspector.served.reply_recording import recording_of
+    from inspector.version import program
+
+    entries, path = recording_of(exchange), place(args.output, args.force, "the trace does")
+    if path is None:
+        return open_reply(args, entries)
+    save_as(path, entries, program(), args.force)
+    return OK
+
+
+# ---- checking all of them ---------------------------------------------------------------------------
+
+
+def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
+    from engine.settings import Settings
+    from inspector.cli.driver import backend_from, drive, exit_status
+
+    load = loaded_for(args, exchanges)
+    checks = Checks(exchanges, output(), sys.stderr, args.jsonl)
+    request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
+    return exit_status(
+        drive(request, checks, (), backend_from(args), after=checks.commands, forgives=checks.forgives)
+    )
+
+
+def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
+    """The model that answered, as the flags or the requests name it.
+
+    Raises:
+        PromptError: Neither does.
+    """
+    load = load_settings(args)
+    if args.model is not None:
+        return load
+    for each in exchanges:
+        named = each.body.get("model") if isinstance(each.body, dict) else None
+        if isinstance(named, str) and ("/" in named or named == "pocket"):
+            return replace(load, model=named)
+    raise PromptError("Which model answered isn't known: the request names none that can be opened.",
+                      "Give it with --model.")  # fmt: skip
+
+
+class Checks:
+    """Computes replies again one after another, and writes what each came to.
+
+    Args:
+        exchanges: What was asked and answered.
+        out: Receives it.
+        err: Receives the sums.
+        jsonl: Whether as JSON lines.
+    """
+
+    def __init__(self, exchanges: Sequence[Exchange], out: TextIO, err: TextIO, jsonl: bool) -> None:
+        self._exchanges, self._out, self._err, self._jsonl = exchanges, out, err, jsonl
+        self._rescoring: Rescoring | None = None
+        self._facts: Record | None = None
+        self._failure: Failure | None = None
+        self._results: list[Rescored] = []
+
+    def take(self, record: Record, text: str) -> None:
+        """Take in a record."""
+        from engine.protocol import ModelFacts
+
+        if isinstance(record, ModelFacts):
+            self._facts = record
+        if self._rescoring is not None:
+            self._rescoring.take(record)
+
+    def forgives(self, failure: Failure) -> bool:
+        """Note the failure of one of them; go on with the next, unless the program is at fault."""
+        self._failure = failure
+        return failure.expected and self._rescoring is not None
+
+    def commands(self) -> Iterator[Command]:
+        """The commands of each, one after another."""
+        from engine.protocol import Configure, Prefill
+        from inspector.served.replies import read_reply
+        from inspector.served.requests import served_request
+        from inspector.served.rescoring import Rescoring
+
+        for exchange in self._exchanges:
+            reply = read_reply(exchange.reply) if exchange.reply is not None else None
+            source = f"request {exchange.number}"
+            try:
+                request = served_request(exchange.body, source, reply is None or reply.by_mlx_lm)
+            except EngineError as error:
+                self._write(exchange, None, None, str(error))
+                continue
+            self._failure, self._rescoring = None, Rescoring(request, reply)
+            if self._facts is not None:
+                self._rescoring.take(self._facts)
+            yield Configure(request.settings)
+            yield Prefill(
+                request.prompt, request.chat, None, False, messages=request.messages, options=request.options
+            )
+            if self._failure is None:
+                yield from self._rescoring.commands()
+            why = (
+                f"{self._failure.message} {self._failure.hint}".rstrip() if self._failure is not None else ""
+            )
+            self._write(exchange, reply, self._rescoring.result(), why)
+
+    def _write(
+        self, exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
+    ) -> None:
+        from inspector.served.listing import checked_event, checked_line
+
+        if result is not None and not why:
+            self._results.append(result)
+        if self._jsonl:
+            event = checked_event(exchange, reply, result, why)
+            self._out.write(json.dumps(event, ensure_ascii=True, allow_nan=False) + "\n")
+        else:
+            if not self._results[1:] and self._results:
+                pass
+            self._out.write(checked_line(exchange, reply, result, why, detailed=len(self._exchanges) == 1))
+        self._out.flush()
+
+    def end(self, summary: Summary) -> None:
+        """Write the sums."""
+        from inspector.served.listing import sums
+
+        if len(self._exchanges) > 1:
+            self._err.write(sums(self._results, len(self._exchanges)))
+
+
+OPEN = Subcommand("open", open_parser, run_open, "a request to a server as a session, its reply compared")

@@ -1,0 +1,178 @@
+"""Requests of a recording as lines: what was asked, and what its reply came to when it was computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from inspector.display import truncate, visible
+from inspector.served.exchange import Exchange
+from inspector.served.replies import ServedReply, read_reply
+from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep
+
+_WORDS = 48
+"""Cells of a request's own words in a line."""
+
+
+def listed_line(exchange: Exchange) -> str:
+    """A request and its reply in one line."""
+    words, kind = asked(exchange)
+    when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
+    parts = (f"{exchange.number:>5}", f"{when:8}", f"{kind:10}", f"{outcome(exchange):14}")
+    return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
+
+
+def listed_event(exchange: Exchange) -> Mapping[str, Any]:
+    """A request and its reply as a JSON object."""
+    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+    words, kind = asked(exchange)
+    return {
+        "event": "request", "number": exchange.number, "at": exchange.at, "kind": kind, "asked": words,
+        "tokens": reply.completion_tokens if reply is not None else None,
+        "error": reply.error if reply is not None else None,
+    }  # fmt: skip
+
+
+def asked(exchange: Exchange) -> tuple[str, str]:
+    """The last words that a request asks with, in one line, and its kind."""
+    body = exchange.body
+    if not isinstance(body, dict):
+        return "", "reply"
+    if "messages" not in body:
+        return " ".join(str(body.get("prompt", "")).split()), "completion"
+    messages = body["messages"] if isinstance(body["messages"], list) else []
+    contents = [
+        each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"
+    ]
+    last = contents[-1] if contents else ""
+    if isinstance(last, list):
+        last = " ".join(str(part.get("text", "")) for part in last if isinstance(part, dict))
+    return " ".join(str(last or "").split()), "chat"
+
+
+def outcome(exchange: Exchange) -> str:
+    """What came of a request, in two words."""
+    if exchange.reply is None:
+        return "no reply"
+    reply = read_reply(exchange.reply)
+    if reply.error:
+        return reply.error.partition(" ")[0]
+    if reply.cut:
+        return "cut"
+    number = reply.completion_tokens or len(reply.tokens)
+    return f"{number:,} tokens" if number else f"{len(reply.text):,} signs"
+
+
+# ---- what a reply came to -------------------------------------------------------------------------
+
+
+def checked_line(
+    exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str, detailed: bool
+) -> str:
+    """What a reply came to, as lines of text.
+
+    Args:
+        exchange: What was asked and answered.
+        reply: The reply as it was read.
+        result: What it came to; None where the request can't be read.
+        why: What failed; empty where nothing did.
+        detailed: Whether each token has a line.
+    """
+    _, kind = asked(exchange)
+    head = f"{exchange.number:>5}  {kind:10}  "
+    if why or result is None:
+        return f"{head}{visible(why)}\n"
+    lines = [head + "; ".join(_parts(reply, result))]
+    if detailed:
+        lines += [f"  note     {visible(each)}" for each in result.notes]
+        lines += map(token_line, result.steps)
+    else:
+        lines += [f"{'':19}{visible(each)}" for each in result.notes if not each.startswith("It has no seed")]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
+    served = reply.prompt_tokens if reply is not None else None
+    differs = "" if served in (None, result.prompt_tokens) else f" here, {served:,} at the server"
+    yield f"prompt {result.prompt_tokens:,} tokens{differs}"
+    if result.source is None:
+        return
+    yield f"reply {len(result.steps):,} tokens, {result.source}"
+    yield told(result)
+    if not result.same_text:
+        yield "its text is another one than these tokens'"
+    if (largest := result.largest) is not None:
+        yield f"logprobs within {largest:.3f}"
+    if result.misnamed:
+        yield f"{result.misnamed} of {len(result.steps)} tokens named wrongly"
+
+
+def told(result: Rescored) -> str:
+    """How far a reply is what the engine would have said."""
+    place = result.first
+    if place is not None:
+        verdict = result.steps[place].verdict
+        return (
+            f"from token {place + 1:,} on {'other tokens' if verdict == 'differs' else 'others by rounding'}"
+        )
+    if any(each.verdict == "drawn" for each in result.steps):
+        return "drawn"
+    return "all equal"
+
+
+def token_line(each: ServedStep) -> str:
+    """A token of a reply: its place, text, figures and verdict."""
+    figures = (
+        "" if each.served is None or each.computed is None else f"{each.served:8.3f} {each.computed:8.3f}"
+    )
+    wrong = "  named wrongly" if each.misnamed else ""
+    text = truncate(visible(each.step.text), 24)
+    return f"  {each.step.index + 1:>5}  {text:24}  {each.verdict:9} {figures}{wrong}".rstrip()
+
+
+def checked_event(
+    exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
+) -> Mapping[str, Any]:
+    """What a reply came to, as a JSON object; arguments as for `checked_line`."""
+    event: dict[str, Any] = {"event": "checked", "number": exchange.number, "error": why or None}
+    if why or result is None:
+        return event
+    return event | {
+        "prompt_tokens": result.prompt_tokens,
+        "served_prompt_tokens": reply.prompt_tokens if reply is not None else None,
+        "source": result.source,
+        "same_text": result.same_text,
+        "first_other": None if result.first is None else result.first + 1,
+        "largest_difference": result.largest,
+        "misnamed": result.misnamed,
+        "notes": list(result.notes),
+        "tokens": [
+            {
+                "id": each.step.id, "text": each.step.text, "verdict": each.verdict, "served_logprob": each.served,
+                "logprob": each.computed, "misnamed": each.misnamed,
+            }
+            for each in result.steps
+        ],
+    }  # fmt: skip
+
+
+def sums(results: Sequence[Rescored], count: int) -> str:
+    """What all replies of a recording came to together, as lines of text."""
+    known = [each for each in results if each.source is not None]
+    lines = [f"{count:,} requests, {len(known):,} replies computed again"]
+    for source, words in SOURCES.items():
+        if number := sum(each.source == source for each in known):
+            lines.append(f"  {number:>6,}  tokens known: {words}")
+    for verdict, words in VERDICTS.items():
+        if number := sum(step.verdict == verdict for each in known for step in each.steps):
+            lines.append(f"  {number:>6,}  tokens: {words}")
+    if other := sum(not each.same_text for each in known):
+        lines.append(f"  {other:>6,}  replies whose text is another one than these tokens'")
+    largest = max((each.largest for each in known if each.largest is not None), default=None)
+    if largest is not None:
+        lines.append(f"  {largest:>6.3f}  largest difference of a logprob, in nats")
+    if wrong := sum(each.misnamed for each in known):
+        named = sum(len(each.steps) for each in known if each.misnamed)
+        lines.append(f"  {wrong:>6,}  of {named:,} tokens of those replies are named wrongly")
+    return "".join(f"{line}\n" for line in lines)

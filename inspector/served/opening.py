@@ -1,0 +1,157 @@
+"""Files of requests and replies: a recording, a request's body, a reply alone, or both in one object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import PromptError
+from engine.files import MIB, open_regular, shorter, typed
+from engine.frozen import frozen
+from inspector import places
+from inspector.served.exchange import Exchange, Reply, read_exchanges
+from inspector.served.replies import ServedReply, read_reply
+from inspector.served.requests import ServedRequest, served_request
+
+MOST_BYTES = 256 * MIB
+"""Of a recording that are read. A recorder begins another file long before."""
+_REPLY = ("choices", "content", "generated_text", "meta_info", "response", "message", "error")
+"""Fields of which a reply has one, in any of the forms that `inspector.served.replies` knows."""
+KINDS = "Give a recording of `inspector record`, the body of a request, or a reply with logprobs."
+
+
+@frozen
+class ServedFile:
+    """A file of requests."""
+
+    name: str
+    """Its path, as it was typed."""
+    exchanges: tuple[Exchange, ...]
+
+
+@frozen
+class OpenedRequest:
+    """A request that is open as a session."""
+
+    file: ServedFile
+    exchange: Exchange
+    request: ServedRequest
+    reply: ServedReply | None
+
+
+def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
+    """Read a request and its reply.
+
+    Raises:
+        PromptError: It is no request for text.
+    """
+    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+    request = served_request(exchange.body, f"Request {exchange.number}", reply is None or reply.by_mlx_lm)
+    return OpenedRequest(file, exchange, request, reply)
+
+
+def folder() -> Path:
+    """The directory of the recordings that were given no name of their own."""
+    return places.state() / "served"
+
+
+def newest_recording() -> str:
+    """The path of the recording in that directory that was written last; empty where there is none."""
+    try:
+        found = max(folder().glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
+    except OSError:
+        return ""
+    return "" if found is None else str(found)
+
+
+def exchanges_of(name: str) -> list[Exchange]:
+    """The requests for text of a file, in the order in which they came, with their replies.
+
+    Args:
+        name: Its path.
+
+    Returns:
+        At least one; of a reply alone the request is None.
+
+    Raises:
+        EngineError: It can't be read, or has neither.
+    """
+    content = _content(name)
+    found = [each for each in read_exchanges(content.splitlines()) if for_text(each)]
+    if not found:
+        found = list(_alone(content))
+    if not found:
+        raise PromptError(f"{shorter(name)} has no request for text and no reply.", KINDS)
+    return found
+
+
+def _content(name: str) -> bytes:
+    mend = "Check the path's spelling."
+    try:
+        with open_regular(typed(name)) as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise PromptError(f"There is no file {shorter(name)}.", mend) from None
+    except OSError as error:
+        raise PromptError(f"{shorter(name)} can't be read: {error.strerror}.", KINDS) from error
+    if len(content) > MOST_BYTES:
+        raise PromptError(f"{shorter(name)} has more than {MOST_BYTES // MIB} MiB.", "Give a part of it.")
+    return content
+
+
+def for_text(exchange: Exchange) -> bool:
+    """Tell whether an exchange asks a model for text; others ask for the list of models and the like."""
+    return isinstance(exchange.body, dict) and ("messages" in exchange.body or "prompt" in exchange.body)
+
+
+def _alone(content: bytes) -> Iterator[Exchange]:
+    """What a file that is no recording has: one JSON value, a line each, or the events of a stream."""
+    text = content.decode("utf-8", "replace")
+    if events := _events(text):
+        yield _made(None, Reply(200, 0.0, 0.0, False, None, events), 1)
+        return
+    try:
+        values = [json.loads(text)]
+    except (ValueError, RecursionError):
+        values = list(_lines(text))
+    for number, value in enumerate(values, 1):
+        if isinstance(value, dict) and (made := _pair(value, number)) is not None:
+            yield made
+
+
+def _lines(text: str) -> Iterator[Any]:
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _events(text: str) -> tuple[tuple[float, Any], ...]:
+    """The events of a stream that was saved as it came; empty where the text is none."""
+    datas = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    read = [(0.0, data if data == "[DONE]" else next(_lines(data), data)) for data in datas]
+    return tuple(read)
+
+
+def _pair(value: Mapping[str, Any], number: int) -> Exchange | None:
+    body = value.get("request", value.get("body"))
+    reply = value.get("response", value.get("reply"))
+    if isinstance(body, dict):
+        return _made(body, _whole(reply) if isinstance(reply, dict) else None, number)
+    if any(name in value for name in _REPLY) and "messages" not in value:
+        return _made(None, _whole(value), number)
+    if "messages" in value or "prompt" in value:
+        return _made(value, None, number)
+    return None
+
+
+def _whole(body: Any) -> Reply:
+    status = 400 if isinstance(body, dict) and "error" in body and "choices" not in body else 200
+    return Reply(status, 0.0, 0.0, False, body, ())
+
+
+def _made(body: Any, reply: Reply | None, number: int) -> Exchange:
+    return Exchange(number, 0.0, "POST", "", body, reply)

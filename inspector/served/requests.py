@@ -1,0 +1,407 @@
+"""Requests to a server: the conversation, and each parameter as the setting that does the same, or what is said of it.
+
+The parameters are those of mlx_lm.server 0.32.2 (`APIHandler.do_POST`), and those of OpenAI's API and of other servers
+that it doesn't read. Standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import PromptError, SettingsError
+from engine.frozen import frozen
+from engine.grammar_settings import Grammar, check_grammar
+from engine.settings import BY_NAME, MOST, Settings, changed
+
+if TYPE_CHECKING:
+    from engine.protocol import ChatOptions, Message
+
+CONVERSATION = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
+MAX_TOKENS = 512
+"""Of mlx_lm.server, where the request has none."""
+
+
+# ---- parameters -----------------------------------------------------------------------------------
+
+
+@frozen
+class Parameter:
+    """A parameter of a request, and what becomes of it."""
+
+    name: str
+    setting: str
+    """The setting that does the same; empty where there is none."""
+    says: str = ""
+    """What is said of it where no setting does the same, or where some values differ."""
+    told: bool = True
+    """Whether that is said of each request that has it."""
+
+
+_SAME = (
+    "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "xtc_probability",
+)  # fmt: skip
+_LOAD = "is set where the model is loaded: "
+_UNREAD = "mlx_lm.server doesn't read it"
+PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("messages", "", "the conversation, through the chat template", told=False),
+    Parameter("prompt", "", "the prompt, as raw text", told=False),
+    Parameter("tools", "", "the template gets them", told=False),
+    Parameter("chat_template_kwargs", "", "the template's variables", told=False),
+    Parameter("temperature", "temp"),
+    *(Parameter(name, name) for name in _SAME),
+    Parameter("xtc_threshold", "xtc_threshold", "above 0.5 XTC is off: no two tokens have as much", told=False),
+    *(
+        Parameter(f"{name}_context_size", f"{name}_context_size", "0 is the whole context", told=False)
+        for name in ("repetition", "presence", "frequency")
+    ),
+    Parameter("max_tokens", "max_tokens"),
+    Parameter("max_completion_tokens", "max_tokens", "goes before max_tokens", told=False),
+    Parameter("stop", "stop", "ends the text wherever tokens cut it; mlx_lm.server stops at its own tokens alone",
+              told=False),
+    Parameter("seed", "seed", "of MLX's random numbers, which repeat its reply; a step's own draw is another one",
+              told=False),
+    Parameter("logit_bias", "logit_bias"),
+    Parameter("response_format", "", "a grammar, where another server than mlx_lm.server answered, which ignores it",
+              told=False),
+    Parameter("stream", "", "how the reply was sent", told=False),
+    Parameter("stream_options", "", "how the reply was sent", told=False),
+    Parameter("logprobs", "", "what the reply names", told=False),
+    Parameter("top_logprobs", "", "what the reply names", told=False),
+    Parameter("model", "", f"{_LOAD}--model", told=False),
+    Parameter("adapters", "", f"{_LOAD}--adapter-path"),
+    Parameter("draft_model", "", "changes no text; --draft-model drafts here"),
+    Parameter("num_draft_tokens", "", "changes no text; --num-draft-tokens is it here"),
+    Parameter("role_mapping", "", "is read for models without a chat template alone: conversations with those can't "
+              "be opened here"),
+    Parameter("n", "", f"{_UNREAD}: it answers once"),
+    Parameter("best_of", "", f"{_UNREAD}: it answers once"),
+    *(
+        Parameter(name, "", _UNREAD)
+        for name in (
+            "echo", "suffix", "tool_choice", "parallel_tool_calls", "reasoning_effort", "min_tokens",
+            "ignore_eos", "stop_token_ids", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+            "grammar", "json_schema", "typical_p", "top_a", "mirostat", "mirostat_tau", "mirostat_eta",
+            "dry_multiplier", "length_penalty", "use_beam_search", "skip_special_tokens",
+            "add_generation_prompt", "continue_final_message", "cache_prompt", "repeat_penalty", "n_predict",
+            "functions", "function_call", "modalities", "prediction",
+        )
+    ),
+    *(
+        Parameter(name, "", "changes no token", told=False)
+        for name in ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity")
+    ),
+)  # fmt: skip
+"""Every parameter of mlx_lm.server's API, and those of other servers that are common."""
+TABLE = ("<!-- parameters -->", "<!-- end of the parameters -->")
+"""Between these the help has the table of the parameters."""
+
+
+def parameters_table() -> str:
+    """The parameters as a table in Markdown: what each becomes, and what is said of it."""
+    rows = ["| parameter | here | |", "|---|---|---|"]
+    for (setting, says), group in groupby(PARAMETERS, key=lambda each: (each.setting, each.says)):
+        names = ", ".join(f"`{each.name}`" for each in group)
+        rows.append(f"| {names} | {f'`{BY_NAME[setting].flag}`' if setting else ''} | {says} |")
+    return "\n".join(rows)
+
+
+_BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
+
+
+# ---- a request ------------------------------------------------------------------------------------
+
+
+@frozen
+class ServedRequest:
+    """A request as a session takes it."""
+
+    chat: bool
+    """Whether it is a conversation, and not raw text."""
+    prompt: str
+    """The raw text, or the last user's message."""
+    messages: tuple[Message, ...]
+    options: ChatOptions
+    settings: Settings
+    seed: int | None
+    """Of the server's own draws."""
+    model: str
+    """The model that it asks for; empty for the server's own."""
+    notes: tuple[str, ...]
+    """What has no counterpart, or another one than it seems: one sentence each."""
+
+
+def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequest:
+    """Read a request's body.
+
+    Args:
+        body: As JSON.
+        source: What it is called in a message.
+        by_mlx_lm: Whether mlx_lm.server answered it, as far as is known; it ignores `response_format`.
+
+    Raises:
+        PromptError: It is no request for text.
+    """
+    from engine.protocol import ChatOptions
+
+    if not isinstance(body, dict) or not ("messages" in body or "prompt" in body):
+        raise PromptError(
+            f"{source} has neither messages nor a prompt.", "Give the body of a request for text."
+        )
+    chat = "messages" in body
+    messages, tools = conversation_of(source, body) if chat else ((), "")
+    variables = body.get("chat_template_kwargs")
+    if variables is not None and not isinstance(variables, dict):
+        raise PromptError(f"{source}: chat_template_kwargs must be an object.", "Mend it.")
+    prompt = _raw_prompt(source, body["prompt"]) if not chat else last_of(messages)
+    settings, notes = _settings(body, by_mlx_lm)
+    seed, model = body.get("seed"), body.get("model")
+    return ServedRequest(
+        chat=chat,
+        prompt=prompt,
+        messages=messages,
+        options=ChatOptions(config=json.dumps(variables) if variables else "", tools=tools),
+        settings=settings,
+        seed=seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None,
+        model=model if isinstance(model, str) and model != "default_model" else "",
+        notes=notes,
+    )
+
+
+def last_of(messages: Sequence[Message]) -> str:
+    """The last user's message, which stands for a conversation where one text is shown."""
+    return next((each.content for each in reversed(messages) if each.role == "user"), "")
+
+
+def _raw_prompt(source: str, prompt: Any) -> str:
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str) or not prompt:
+        kind = "an empty text" if prompt == "" else _kind(prompt)
+        raise PromptError(f"{source}: the prompt must be one text, not {kind}.", "Open its texts one by one.")
+    _check_size(f"{source}: the prompt", prompt)
+    return prompt
+
+
+# ---- its settings ---------------------------------------------------------------------------------
+
+
+def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple[str, ...]]:
+    """The settings that do the same, and what is said of the rest."""
+    settings, notes = changed(Settings(), max_tokens=MAX_TOKENS), []
+    for name, value in sorted(body.items(), key=lambda each: each[0] == "max_completion_tokens"):
+        known = _BY_NAME.get(name)
+        if value is None:
+            continue
+        if known is None:
+            notes.append(f"{name[:40]} is not known here, and has no effect.")
+        elif name == "response_format":
+            grammar, said = _grammar(value, by_mlx_lm)
+            settings = changed(settings, grammar=grammar)
+            notes += said
+        elif known.setting:
+            settings, said = _set(settings, known, value)
+            notes += said
+        elif known.told:
+            notes.append(f"{name}: {known.says}.")
+    if settings.temp and body.get("seed") is None:
+        notes.append(
+            "It has no seed, so that its draws can't be repeated: its tokens are taken as they were sent."
+        )
+    return settings, tuple(notes)
+
+
+def _set(settings: Settings, parameter: Parameter, value: Any) -> tuple[Settings, list[str]]:
+    """One setting, and what is said where the value can't be taken."""
+    field = BY_NAME[parameter.setting]
+    try:
+        made = _READERS[field.kind](value)
+        if parameter.name == "xtc_threshold" and made > field.high:
+            return changed(settings, xtc_probability=0.0), []
+        if parameter.name.endswith("_context_size") and made == 0:
+            made = MOST
+        if parameter.name == "top_p" and made == 0:
+            return settings, ["top_p 0 is off for mlx_lm.server, as 1 is."]
+        return changed(settings, **{parameter.setting: made}), []
+    except (SettingsError, TypeError, ValueError, OverflowError) as error:
+        why = error.message if isinstance(error, SettingsError) else f"it must be {field.bounds}."
+        return settings, [f"{parameter.name} was not taken: {why}"]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise TypeError
+    return tuple(each for each in texts if each)
+
+
+def _biases(value: Any) -> tuple[tuple[int, float], ...]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return tuple((int(token), float(bias)) for token, bias in value.items())
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "float": _number, "int": _int, "texts": _texts, "biases": _biases,
+}  # fmt: skip
+
+
+def _grammar(form: Any, by_mlx_lm: bool) -> tuple[Grammar | None, list[str]]:
+    """What a `response_format` asks of the text, and what is said of it."""
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return None, []
+    if by_mlx_lm:
+        return None, ["response_format: mlx_lm.server ignores it, so that no grammar holds here either."]
+    schema = {"type": "object"} if kind == "json_object" else None
+    if kind == "json_schema" and isinstance(given := form.get("json_schema"), dict):
+        schema = given.get("schema")
+    if not isinstance(schema, dict):
+        return None, [f"response_format was not taken: its type is {str(kind)[:40]}."]
+    grammar = Grammar("json-schema", json.dumps(schema))
+    try:
+        check_grammar(grammar)
+    except SettingsError as error:
+        return None, [f"response_format was not taken: {error.message}"]
+    return grammar, []
+
+
+# ---- a conversation as JSON -----------------------------------------------------------------------
+
+
+def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Message, ...], str]:
+    """Read the messages of a request, and its tools.
+
+    Args:
+        source: What it is called in a message.
+        fields: Of its body.
+
+    Returns:
+        The messages, and the tools as a JSON list; empty without any.
+
+    Raises:
+        PromptError: They are no conversation.
+    """
+    found, tools = fields.get("messages"), fields.get("tools")
+    if not isinstance(found, list):
+        raise PromptError(f"{source} has no list of messages.", CONVERSATION)
+    if not found:
+        raise PromptError(f"{source} has an empty list of messages.", CONVERSATION)
+    messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
+    if tools is not None and not _objects(tools):
+        raise PromptError(
+            f"{source}: tools must be a list of objects.", "Write them as OpenAI's API takes them."
+        )
+    dumped = json.dumps(tools) if tools else ""
+    _check_size(f"{source}: the list of tools", dumped)
+    return messages, dumped
+
+
+def _objects(value: Any) -> bool:
+    """Whether it is a list of objects."""
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _message(where: str, value: Any) -> Message:
+    """One message, its content made text as mlx_lm.server makes it.
+
+    Raises:
+        PromptError: It is none.
+    """
+    from engine.protocol import Message
+
+    if not isinstance(value, dict):
+        raise PromptError(f"{where} must be an object, not {_kind(value)}.", CONVERSATION)
+    role = value.get("role")
+    if not (isinstance(role, str) and role):
+        raise PromptError(f"{where} has no role.", "A role is user, assistant, system or tool.")
+    if "content" not in value and "tool_calls" not in value:
+        raise PromptError(f"{where} has no content.", CONVERSATION)
+    content = _text(where, value.get("content"))
+    rest = ((name, each) for name, each in value.items() if name not in ("role", "content"))
+    more = {name: each for name, each in rest if each is not None}
+    if "tool_calls" in more:
+        more["tool_calls"] = _calls(where, more["tool_calls"])
+    made = Message(role, content, json.dumps(more) if more else "")
+    _check_size(where, made.role, made.content, made.more)
+    return made
+
+
+def _check_size(where: str, *texts: str) -> None:
+    """Refuse what a trace of the session could not hold."""
+    from engine.trace.values import TEXT_LIMIT
+
+    if max(map(len, texts)) > TEXT_LIMIT:
+        raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")
+
+
+def _text(where: str, content: Any) -> str:
+    """The text of a message's content: a string, nothing, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise PromptError(f"{where}: content must be text, not {_kind(content)}.", CONVERSATION)
+    for part in content:
+        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+            kind = part.get("type") if isinstance(part, dict) else _kind(part)
+            message = f"{where}: its content has a part that is no text ({str(kind)[:40]})."
+            raise PromptError(message, "Only text can be read here.")
+    return "".join(part["text"] for part in content)
+
+
+def _calls(where: str, calls: Any) -> list[dict[str, Any]]:
+    """Tool calls, whose arguments OpenAI's API writes as JSON in a text and templates take as values."""
+    if not _objects(calls):
+        raise PromptError(
+            f"{where}: tool_calls must be a list of objects.", "Write them as OpenAI's API does."
+        )
+    made = []
+    for call in calls:
+        function = call.get("function")
+        text = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(text, str) and text:
+            arguments = parsed_json(f"{where}: the arguments of a tool call", text)
+            call = {**call, "function": {**function, "arguments": arguments}}
+        made.append(call)
+    return made
+
+
+def parsed_json(source: str, text: str) -> Any:
+    """Read JSON.
+
+    Args:
+        source: What it is called in a message.
+        text: The JSON.
+
+    Raises:
+        PromptError: It is none.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+    except RecursionError:
+        where = "it is nested too deeply"
+    except ValueError:
+        where = "it has a number of too many digits"
+    raise PromptError(f"{source} is no JSON ({where}).", "Mend it.")
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

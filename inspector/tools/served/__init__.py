@@ -1,0 +1,1 @@
+"""Requests of a server, opened as sessions."""

@@ -1,0 +1,154 @@
+"""The panel of a server's reply: what it came to, and its tokens around the cursor."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+
+from engine.frozen import frozen
+from inspector.display import pad, token_label, truncate
+from inspector.keys import key_for
+from inspector.served.listing import told
+from inspector.served.replies import ServedReply
+from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep
+from inspector.state.timeline import Timeline
+from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
+from inspector.widgets.inks import panel_css
+
+_TOKEN, _FIGURE = 20, 9
+"""Cells of a token at most, and of a figure."""
+_INKS = {"equal": "muted", "rounding": "warn", "differs": "bad", "drawn": "muted"}
+_SIGNS = {"equal": "=", "rounding": "≈", "differs": "≠", "drawn": "·"}
+_LEAST_ROWS = 5
+"""Of the table, whatever there is to say above it."""
+
+
+@frozen
+class ServedView:
+    """The contents of the panel."""
+
+    where: str
+    """Which request it is, printable; empty for none."""
+    why: str
+    """Why there is no result yet, printable."""
+    reply: ServedReply | None
+    result: Rescored | None
+
+
+class ServedPanel(Canvas, can_focus=True):
+    """What a server answered, beside what is computed here."""
+
+    DEFAULT_CSS = panel_css("ServedPanel")
+    NAME = "Recorded reply"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view = ServedView("", "", None, None)
+
+    def reads(self, timeline: Timeline) -> tuple[object, ...]:
+        """The place in the path, and what is known of the reply."""
+        return timeline.tip, timeline.slot, self._view
+
+    def show_served(self, timeline: Timeline, view: ServedView) -> None:
+        """Show a reply.
+
+        Args:
+            timeline: Its cursor is in the middle of the table.
+            view: What is known.
+        """
+        self._view = view
+        self.show(timeline)
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        view, muted = self._view, self.ink("muted")
+        self.title(Content(self.NAME), Content(view.where) if view.where else None)
+        if not view.where:
+            texts = (
+                ("No request of a server is open.", self.ink("base")),
+                (
+                    f"{key_for('requests')} opens one: a recording of `inspector record`, or a request's body.",
+                    muted,
+                ),
+            )
+            return centred(texts, width, height)
+        if view.result is None:
+            return centred(((view.why or "The prompt is read first.", muted),), width, height)
+        rows = fact_rows(self._facts(view.result, view.reply), width, muted, self.ink("base"))
+        rows = rows[: max(1, height - _LEAST_ROWS - 2)]
+        return [*rows, [], *self._table(view.result, width, height - len(rows) - 1)]
+
+    def _facts(self, result: Rescored, reply: ServedReply | None) -> list[tuple[str, str]]:
+        """What the reply came to, as names and sentences."""
+        facts = []
+        if result.source is not None:
+            facts.append(("here", f"{len(result.steps):,} tokens, {told(result)}"))
+            facts.append(("known by", SOURCES[result.source]))
+        if result.misnamed:
+            facts.append(
+                (
+                    "named",
+                    f"{result.misnamed:,} of {len(result.steps):,} tokens wrongly by the reply's logprobs",
+                )
+            )
+        if (largest := result.largest) is not None:
+            facts.append(
+                ("logprobs", f"within {largest:.3f} nats of the server's, after its penalties and biases")
+            )
+        served = reply.prompt_tokens if reply is not None else None
+        if served is not None:
+            same = "as many as" if served == result.prompt_tokens else f"{served:,}"
+            facts.append(("prompt", f"{result.prompt_tokens:,} tokens, {same} at the server"))
+        if not result.same_text:
+            facts.append(("text", "the served text is another one than that of these tokens"))
+        return [*facts, *(("note", each) for each in result.notes)]
+
+    def _table(self, result: Rescored, width: int, height: int) -> list[Row]:
+        """The tokens around the cursor."""
+        if not result.steps or height < 2:
+            return []
+        figures = any(each.served is not None for each in result.steps)
+        cells = max(6, min(_TOKEN, width - 8 - 2 * _FIGURE * figures - 16))
+        head = pad("", 6) + pad("token", cells + 2)
+        head += pad("server", _FIGURE, right=True) + pad("here", _FIGURE, right=True) if figures else ""
+        room = height - 1
+        at = self._at(result)
+        top = max(0, min(at - room // 2, len(result.steps) - room))
+        shown = result.steps[top : top + room]
+        rows = [self._row(each, top + n, at, cells, figures, width) for n, each in enumerate(shown)]
+        return [[Segment(head, self.ink("muted"))], *rows]
+
+    def _at(self, result: Rescored) -> int:
+        """The place of the token at the cursor among the served ones; the last one where the cursor is elsewhere."""
+        selected = self.timeline.selected if self.timeline is not None else None
+        nodes = (
+            place for place, each in enumerate(result.steps) if selected and each.step.node == selected.node
+        )
+        return next(nodes, len(result.steps) - 1)
+
+    def _row(self, each: ServedStep, place: int, at: int, cells: int, figures: bool, width: int) -> Row:
+        ink = self.ink(_INKS[each.verdict])
+        base = self.ink("row") if place == at else self.ink("base")
+        label = pad(truncate(token_label(each.step.text, each.step.raw), cells), cells + 2)
+        row: Row = [
+            Segment(f"{place + 1:>4} ", self.ink("muted")),
+            Segment(f"{_SIGNS[each.verdict]} ", ink),
+            Segment(label, base),
+        ]
+        if figures:
+            row += [
+                Segment(pad(_figure(value), _FIGURE, right=True), base)
+                for value in (each.served, each.computed)
+            ]
+        said = (
+            ""
+            if each.named is None
+            else f"named {token_label(each.named.decode('utf-8', 'replace'), each.named)}"
+        )
+        if each.verdict in ("rounding", "differs"):
+            said = VERDICTS[each.verdict]
+        return [*row, Segment(f"  {said}", ink if said else Style())]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,191 @@
+"""Requests of a server as a tool: one is opened as a session, its reply becomes a branch, judged token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from engine.errors import EngineError
+from engine.files import shorter
+from engine.protocol import (
+    NO_OPTIONS,
+    ChatOptions,
+    Command,
+    ModelFacts,
+    Prefill,
+    Prefilled,
+    PromptOpened,
+    Record,
+)
+from inspector.display import visible
+from inspector.keys import key_for
+from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
+from inspector.served.exchange import Exchange
+from inspector.served.opening import OpenedRequest, ServedFile, newest_recording, opened_request
+from inspector.served.requests import ServedRequest
+from inspector.served.rescoring import Rescored, Rescoring
+from inspector.session.client import Request
+from inspector.state.branches import ROOT
+from inspector.tools.served.panel import ServedPanel, ServedView
+from inspector.widgets.actions import Action, Needs, dialog_table, picking, taking
+
+
+def prefill_of(request: ServedRequest) -> Prefill:
+    """The prompt of a request as the engine takes it, with no variables of the template but its own."""
+    options = ChatOptions(config="{}") if request.options == NO_OPTIONS else request.options
+    return Prefill(request.prompt, request.chat, messages=request.messages, options=options)
+
+
+class ServedActions(ToolActions):
+    """Opens requests, and has their replies computed again.
+
+    Args:
+        host: The main screen.
+        first: What the program was started with; None for nothing.
+    """
+
+    def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
+        super().__init__(host)
+        self._file: ServedFile | None = first.file if first is not None else None
+        self.opened: OpenedRequest | None = first
+        """The request whose reply is told; None for none."""
+        self._rescoring: Rescoring | None = None
+        self._result: Rescored | None = None
+        self._commands: Iterator[Command] = iter(())
+        self._why = ""
+        """Why there is no result, printable; empty where there is one or it is on its way."""
+        self._facts: Record | None = None
+        if first is not None:
+            self._rescoring = Rescoring(first.request, first.reply)
+        self.controller.client.listeners.append(self._hear)
+
+    # ---- opening ----------------------------------------------------------------------------
+
+    def requests(self) -> None:
+        """List the requests of a file, and open one."""
+        from inspector.tools.served.dialog import RequestsDialog
+
+        self.controller.client.pause()
+        self.host.answer()
+        at = self.opened.exchange.number if self.opened is not None else 0
+        proposal = newest_recording() if self._file is None and self.host.playback is not None else ""
+        self.host.open(RequestsDialog(self._file, at, proposal, self.host.in_background), self._chosen)
+
+    def _chosen(self, chosen: tuple[ServedFile, Exchange] | None) -> None:
+        if chosen is None:
+            return
+        try:
+            opened = opened_request(*chosen)
+        except EngineError as error:
+            self.host.answer(visible(str(error)))
+            return
+        self._file, self.opened, self._result, self._why = opened.file, opened, None, ""
+        self._rescoring = Rescoring(opened.request, opened.reply)
+        self.controller.setup.configure(opened.request.settings)
+        self.controller.setup.give(prefill_of(opened.request))
+        self.host.answer()
+
+    # ---- computing again --------------------------------------------------------------------
+
+    def _hear(self, record: Record) -> None:
+        """Begin once the prompt was read; forget the reply where another prompt takes its place."""
+        if isinstance(record, ModelFacts):
+            self._facts = record
+        elif isinstance(record, PromptOpened) and self.opened is not None and record.parent == ROOT:
+            request = self.opened.request
+            its_own = record.messages == request.messages if request.chat else record.text == request.prompt
+            if self._rescoring is None or not its_own:
+                self.opened = self._result = self._rescoring = None
+        elif isinstance(record, Prefilled) and self._rescoring is not None and not self.timeline.recorded:
+            if self._facts is not None:
+                self._rescoring.take(self._facts)
+            self._rescoring.take(record)
+            self._commands = self._rescoring.commands()
+            self.host.go_to(SERVED_ID)
+            self._next()
+
+    def _next(self) -> None:
+        """Send the next command, or take the result where there is none."""
+        assert self._rescoring is not None
+        command = next(self._commands, None)
+        if command is None:
+            self._result, self._rescoring = self._rescoring.result(), None
+            self.host.changed()
+            return
+        self.controller.client.request(command, self._ended, each=self._rescoring.take)
+
+    def _ended(self, request: Request[Any]) -> None:
+        if request.cancelled or request.failure is not None:
+            failure = request.failure
+            why = f"{failure.message} {failure.hint}".rstrip() if failure is not None else "It was stopped."
+            self._why, self._rescoring = visible(why), None
+            self.host.changed()
+        elif self._rescoring is not None:
+            self._next()
+
+    # ---- what is shown ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Show the panel, or go back where it is on show."""
+        arrangement = self.host.arrangement
+        if self.opened is None:
+            self.host.answer(f"No request of a server is open: {key_for('requests')} opens one")
+            return
+        if arrangement.answer == SERVED_ID and arrangement.current == SERVED_ID:
+            arrangement.close()
+        else:
+            self.host.go_to(SERVED_ID)
+        self.host.answer()
+
+    def show(self) -> None:
+        """Show what is known of the reply."""
+        if SERVED_ID in self.host.shown:
+            self.host.panel(ServedPanel).show_served(self.timeline, self._view())
+
+    def _view(self) -> ServedView:
+        opened = self.opened
+        if opened is None:
+            return ServedView("", "", None, None)
+        where = f"request {opened.exchange.number} of {visible(shorter(opened.file.name))}"
+        done = self._rescoring.done if self._rescoring is not None else 0
+        waits = f"The reply is computed again: {done:,} tokens so far." if self._rescoring is not None else ""
+        return ServedView(where, waits or self._why, opened.reply, self._result)
+
+
+SERVED_ID = "served"
+REQUESTS_KEYS = dialog_table(
+    "In the list of requests",
+    *picking("Choose a request.", "choose"),
+    taking("Read the file that is named, or open the chosen request.", "open"),
+)
+
+
+def served(first: OpenedRequest | None) -> Tool:
+    """The tool of a program that begins with a request.
+
+    Args:
+        first: The request; None for none.
+    """
+    make: Callable[[Host], ToolActions] = lambda host: ServedActions(host, first)  # noqa: E731
+    return Tool(
+        SERVED_ID,
+        "Recorded reply",
+        make,
+        actions=(
+            Action("served", "Recorded reply",
+                "What a server answered to the request that is open, beside what is computed here: since where they "
+                "differ, which tokens it named wrongly, what it made of the text.", ServedActions.open,
+                synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
+                view="recorded reply", looks=True, offered=lambda own: own.opened is not None),
+            Action("requests", "Recorded requests",
+                "Open a request that a server was sent as a session: from a recording, or a file of its own.",
+                ServedActions.requests, Needs.ENGINE,
+                synonyms="open request, request.json, api call, proxy, replay a request, chat completions",
+                view="requests…"),
+        ),
+        panel=PanelSpec(ServedPanel, "Recorded reply", "Recorded reply"),
+        owners=(REQUESTS_KEYS,),
+    )  # fmt: skip
+
+
+SERVED = served(None)

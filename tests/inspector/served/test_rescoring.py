@@ -1,0 +1,108 @@
+"""Replies of mlx_lm.server computed again: its tokens are found, its texts explained, its names counted.
+
+`served.jsonl` has requests to mlx_lm.server 0.32.2 on the bundled model, which computed in bfloat16 on a processor.
+Elsewhere the same may be rounded otherwise, so that a drawn reply can't always be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.settings import Settings
+from inspector.cli.main import main
+from inspector.served.replies import ServedReply
+from inspector.served.rescoring import ROUNDING, said_as
+
+SERVED = Path(__file__).with_name("served.jsonl")
+AS_SERVED = ("--model", "pocket", "--dtype", "file", "--blas", "bundled")
+
+
+@pytest.fixture(scope="module")
+def checked() -> dict[int, dict[str, Any]]:
+    """What `--check` says of each, by its number."""
+    import io
+    from contextlib import redirect_stderr, redirect_stdout
+
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
+        assert main(["open", str(SERVED), "--check", "--jsonl", *AS_SERVED]) == 0
+    return {each["number"]: each for each in map(json.loads, out.getvalue().splitlines())}
+
+
+def test_prompts_have_as_many_tokens_as_at_the_server(checked: dict[int, Any]) -> None:
+    assert len(checked) == 12
+    for each in checked.values():
+        assert each["error"] is None
+        assert each["served_prompt_tokens"] in (None, each["prompt_tokens"])
+
+
+@pytest.mark.parametrize("number", [2, 5, 13, 26, 41])
+def test_greedy_replies_are_the_same_tokens(checked: dict[int, Any], number: int) -> None:
+    each = checked[number]
+    assert each["same_text"]
+    assert {token["verdict"] for token in each["tokens"]} <= {"equal", "rounding"}
+
+
+@pytest.mark.parametrize("number", [3, 9, 18, 24, 33, 36])
+def test_seeded_replies_are_drawn_again_by_mlx(checked: dict[int, Any], number: int) -> None:
+    each = checked[number]
+    assert each["same_text"]
+    if each["source"] in ("named", "repeated"):
+        assert {token["verdict"] for token in each["tokens"]} <= {"equal", "differs", "drawn"}
+
+
+def test_draws_without_a_seed_are_not_judged(checked: dict[int, Any]) -> None:
+    each = checked[7]
+    assert (each["source"], {token["verdict"] for token in each["tokens"]}) == ("cut", {"drawn"})
+    assert "its draws can't be repeated" in " ".join(each["notes"])
+
+
+def test_logprobs_are_compared_as_the_server_names_them(checked: dict[int, Any]) -> None:
+    for number in (5, 13, 24, 33, 36):
+        assert checked[number]["largest_difference"] <= ROUNDING, number
+    assert checked[2]["largest_difference"] is None
+
+
+def test_tokens_that_it_names_wrongly_are_counted(checked: dict[int, Any]) -> None:
+    assert (checked[5]["misnamed"], checked[36]["misnamed"]) == (
+        0,
+        0,
+    )  # without top_logprobs the names are true
+    assert checked[13]["misnamed"] == 16
+    assert checked[33]["misnamed"] >= 20
+
+
+def test_what_it_made_of_the_text_is_said(checked: dict[int, Any]) -> None:
+    assert any("left out the blank" in note for note in checked[18]["notes"])
+    assert any("deleted 'day' from the text" in note for note in checked[9]["notes"])
+    assert any("penalties didn't see the 14 tokens" in note for note in checked[33]["notes"])
+
+
+def reply(text: str, reasoning: str = "", finish: str = "stop", cut: bool = False) -> ServedReply:
+    return ServedReply("mlx_lm", text, reasoning, (), (), finish, None, None, None, cut=cut)
+
+
+@pytest.mark.parametrize(
+    ("written", "answer", "stops", "same", "words"),
+    [
+        ("a b", reply("a b"), (), True, ""),
+        ("a b", reply("a c"), (), False, ""),
+        (" a b", reply("a b"), (), True, "left out the blank"),
+        ("a b. c", reply("a b"), (".",), True, ""),
+        ("a stop b stop c", reply("a  b  c"), ("stop",), True, "deleted 'stop'"),
+        ("<think>\nhm</think>\n\nyes", reply("yes", "hm"), (), True, ""),
+        ("yes", reply("", "yes"), (), True, "all of it as reasoning"),
+        ("yes and no", reply("yes", cut=True), (), True, "broke off"),
+        ("yes and no", reply("no", cut=True), (), False, ""),
+    ],
+)
+def test_the_servers_text_is_explained(
+    written: str, answer: ServedReply, stops: tuple[str, ...], same: bool, words: str
+) -> None:
+    got, notes = said_as(written, answer, Settings(stop=stops))
+    assert got is same
+    assert words in " ".join(notes)
+    assert bool(words) == bool(notes)
