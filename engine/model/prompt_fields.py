@@ -21,6 +21,7 @@ from engine.frozen import frozen
 from engine.model.chat_template import REASONING, Filling
 from engine.model.reply_marks import THOUGHTS, begun
 from engine.protocol import LeftOut, PromptSegments, ReplyFormat, SegmentKind, SegmentRun
+from engine.segments import MARKUP, ReplyReader, kind_of
 
 Fill = Callable[[Sequence[Filling]], Sequence[str | None]]
 """The template filled with each of some conversations; only the first is sure to be filled."""
@@ -280,9 +281,24 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
         first, marked = fill([of, marks.marked(every)])
         text, found = _first([first]), marks.found(_first([first]), marked)
         placed = _one_by_one(fill, of, marks, text) if found is None else _placed(found, every)
-    spans = _spans(marks.parts, placed, text)
-    tail = text[_behind(of, marks, placed, text) :]
-    return ChatText(text, spans, _left_out(marks.parts, placed), begun(reply, tail))
+    spans, behind = _spans(marks.parts, placed, text), _behind(of, marks, placed, text)
+    if of.opened:
+        spans = _own_beginning(spans, len(of.conversation) - 1, text, behind, reply)
+    return ChatText(text, spans, _left_out(marks.parts, placed), begun(reply, text[behind:]))
+
+
+def _own_beginning(
+    spans: tuple[FieldSpan, ...], message: int, text: str, behind: int, reply: ReplyFormat
+) -> tuple[FieldSpan, ...]:
+    """The spans with those of a reply's given beginning as the marks in it say: a thinking may be open."""
+    begin = next((span.begin for span in spans if span.message == message), None)
+    if begin is None:
+        return spans
+    made = [span for span in spans if span.message != message]
+    for state, first, end in ReplyReader(begun(reply, text[behind:begin])).split(text[begin:]):
+        if (kind := kind_of(state)) != MARKUP:
+            made.append(FieldSpan(kind, message, begin + first, begin + end))
+    return tuple(made)
 
 
 def _first(texts: Sequence[str | None]) -> str:

@@ -412,7 +412,8 @@ class Tokens:
         text, *more = chat_template.render(template, every, instead)
         if not given.opened:
             return [text, *more]
-        return [left_open(str(text), given.last), *(_left_open(each, given.last) for each in more)]
+        ends = (_left_open(text, each.last) for text, each in zip(more, others, strict=True))
+        return [left_open(str(text), given.last), *ends]
 
     def _rendered(self, given: Filling) -> str:
         """What the code writes that fills the template."""

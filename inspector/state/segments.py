@@ -19,6 +19,7 @@ from engine.protocol import (
     LeftOut,
     ModelFacts,
     PromptOpened,
+    PromptSegments,
     Record,
     ReplyFormat,
     SegmentKind,
@@ -38,8 +39,6 @@ LETTERS: Mapping[SegmentKind, str] = {
     "markup": "·",
 }  # fmt: skip
 """Of each kind, in the margin of the text: D as in definitions."""
-NAMES: Mapping[SegmentKind, str] = {**{kind: str(kind) for kind in LETTERS}, "tools": "tool definitions"}
-"""Of each kind in words."""
 
 
 @slotted
@@ -235,7 +234,7 @@ class Segments(CapabilityState):
             self._forget()
         if not record.tokens:
             return
-        for token, label in zip(record.tokens, labels(record), strict=True):
+        for token, label in zip(record.tokens, labels(record.segments, len(record.tokens)), strict=True):
             self._in_prompt[token.node] = label
         end, reader = record.tokens[-1].node, self._reader(record.segments.reply)
         self._prompts[end] = record
@@ -286,8 +285,9 @@ class Segments(CapabilityState):
         told: dict[int, tuple[SegmentKind | None, int]] = {}
         for slot, item in enumerate(items):
             if (opened := self._prompts.get(item.node)) is not None:
-                begin = slot + 1 - len(opened.tokens)
-                told |= {begin + place: label for place, label in enumerate(labels(opened))}
+                tokens = len(opened.tokens)
+                found = labels(opened.segments, tokens)
+                told |= {slot + 1 - tokens + place: label for place, label in enumerate(found)}
         for slot, item in enumerate(items):
             if (label := told.get(slot)) is not None:
                 made.add(*label, item, None)
@@ -326,12 +326,23 @@ class Segments(CapabilityState):
                 yield run, last.node
 
 
-def labels(opened: PromptOpened) -> list[tuple[SegmentKind | None, int]]:
-    """Kind and message of each token of a prompt as its runs say; markup where none does, None where none are there."""
-    tokens = len(opened.tokens)
-    usual: tuple[SegmentKind | None, int] = (MARKUP if opened.segments.runs else None, -1)
-    made = [usual] * tokens
-    for run in opened.segments.runs:
+def labels(segments: PromptSegments, tokens: int) -> list[tuple[SegmentKind | None, int]]:
+    """Kind and message of each token of a prompt as its runs say; markup where none does, None where none are there.
+
+    Args:
+        segments: Of the prompt; those of a file may lie.
+        tokens: How many the prompt has.
+    """
+    made: list[tuple[SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
+    for run in segments.runs:
         begin, end = max(0, run.begin), min(tokens, run.end)
         made[begin:end] = [(run.kind, run.message)] * max(0, end - begin)
     return made
+
+
+def left_out_words(left_out: LeftOut) -> str:
+    """What a template left out, a sentence."""
+    of = f" of message {left_out.message + 1}" if left_out.message >= 0 else ""
+    if left_out.written:
+        return f"Where the template wrote {left_out.kind}{of} isn't known; it counts as markup"
+    return f"The template left out {left_out.kind}{of}"

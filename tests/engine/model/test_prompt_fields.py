@@ -331,3 +331,20 @@ def test_very_many_strings_are_bounded() -> None:
     found = made("{% for m in messages %}{{ m.content }}\n{% endfor %}", *messages)
     assert len(found.spans) == 32_767
     assert words(found)[-1] == ("user", 32_766, "w32766")
+
+
+def test_a_given_beginning_has_its_thinking_in_it() -> None:
+    options = ChatOptions(response="<think>\nThinkword.\n</think>\n\nSay")
+    found = templates.tokens("qwen3").chat_text((Message("user", "a"),), options)
+    assert [(kind, text.strip()) for kind, _, text in words(found)] == [
+        ("user", "a"), ("thinking", "Thinkword."), ("answer", "Say"),
+    ]  # fmt: skip
+    assert found.reply.begin == "answer"
+    open_ended = templates.tokens("qwen3").chat_text(
+        (Message("user", "a"),), ChatOptions(response="<think>\nHm")
+    )
+    assert [(kind, text.strip()) for kind, _, text in words(open_ended)] == [
+        ("user", "a"),
+        ("thinking", "Hm"),
+    ]
+    assert open_ended.reply.begin == "thinking"

@@ -1,0 +1,78 @@
+"""Segments in words, on the screen and with an export: each with its tokens, its time and its mean surprisal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from xml.etree.ElementTree import Element
+
+from engine.protocol import ToolCallChecked
+from inspector.display import quoted, truncate, visible
+from inspector.main.elements import hint, row, table
+from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.scales import bits, count, milliseconds
+from inspector.state.segments import Figures, PathRun, PathSegments, Segments, left_out_words
+from inspector.state.timeline import Timeline
+
+_READ = 200
+"""Tokens of a segment that its first words are read from."""
+
+
+def first_words(timeline: Timeline, run: PathRun, cells: int) -> str:
+    """How a segment begins, quoted; printable."""
+    items = timeline.items[run.begin : min(run.end, run.begin + _READ)]
+    text = " ".join("".join(item.text for item in items).split())
+    return quoted(truncate(visible(text), max(1, cells - 2)))
+
+
+def time_of(figures: Figures) -> str:
+    """Time of the steps; empty where there are none."""
+    return milliseconds(figures.ms) if figures.steps else ""
+
+
+def bits_of(figures: Figures) -> str:
+    """Mean surprisal in bits; empty where it isn't known."""
+    return "" if figures.bits is None else bits(figures.bits)
+
+
+def call_words(checked: ToolCallChecked | None, timeline: Timeline) -> str:
+    """What came of the check of a tool call, a phrase; empty while there is nothing to tell."""
+    if checked is None or not checked.parser:
+        return ""
+    if not checked.error:
+        return f"calls {visible(', '.join(checked.names))}" if checked.names else "parses"
+    slot = next((slot for slot, item in enumerate(timeline.items) if item.node == checked.wrong), None)
+    where = f" at token {slot + 1:,}" if slot is not None else ""
+    return f"can't be parsed{where}: {visible(checked.error)}"
+
+
+def checks(timeline: Timeline) -> dict[int, ToolCallChecked]:
+    """What came of the checks of the path's tool calls, by the slot at which each begins."""
+    segments = timeline.of(Segments)
+    return {
+        run.begin: segments.checked[node]
+        for run, node in segments.calls(timeline)
+        if node in segments.checked
+    }
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    path = of.timeline.of(Segments).path(of.timeline)
+    if path.several:
+        yield Exhibit("segments", "Segments", partial(_table, of.timeline, path))
+
+
+def _table(timeline: Timeline, path: PathSegments) -> Iterator[Element]:
+    checked = checks(timeline)
+    rows = []
+    for run in path.told:
+        assert run.kind is not None
+        figures = path.figures(timeline, [run])
+        words = call_words(checked.get(run.begin), timeline) or first_words(timeline, run, 60)
+        rows.append(row(run.kind, count(figures.tokens), time_of(figures), bits_of(figures), words))
+    yield table("", ("segment", "tokens", "time", "bits a token", "text"), rows, class_="plain")
+    for left in timeline.of(Segments).left_out(timeline):
+        yield hint(f"{left_out_words(left)}.")
+
+
+SEGMENTS_PART = ExportPart("segments", _exhibits)
