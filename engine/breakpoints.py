@@ -46,10 +46,10 @@ class Breakpoints:
     """This many were taken in this run."""
     eos: bool = False
     """The sampler picked an end-of-sequence token next: stop before it is taken."""
-    segment: str | None = None
-    """What the newest token brought of a reply's segments, one of `SEGMENT_EVENTS`: `thinking ends`."""
     all_of: bool = False
     """Stop only where all that are set hold at once; text, regex and tokens stay true once they are."""
+    segment: str | None = None
+    """What the newest token brought of a reply's segments, one of `SEGMENT_EVENTS`: `thinking ends`."""
 
     @property
     def active(self) -> tuple[Condition, ...]:

@@ -112,7 +112,7 @@ def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
 
 
 @frozen
-class _Part:
+class _FieldPart:
     """A string, or a part of one, inside the white space that a template may cut off."""
 
     kind: SegmentKind
@@ -125,7 +125,7 @@ class _Part:
     end: int
 
 
-def _parts(of: Filling) -> Iterator[_Part]:
+def _parts(of: Filling) -> Iterator[_FieldPart]:
     for number, message in enumerate(of.conversation):
         kind = _KINDS.get(str(message.get("role")), "user")
         at: Path = ("conversation", number)
@@ -147,7 +147,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _reasoning(message: Mapping[str, Any], number: int) -> Iterator[_Part]:
+def _reasoning(message: Mapping[str, Any], number: int) -> Iterator[_FieldPart]:
     text = next((message[name] for name in REASONING if isinstance(message.get(name), str)), "")
     names = [name for name in REASONING if message.get(name) == text]
     paths = tuple(("conversation", number, name) for name in names)
@@ -155,7 +155,7 @@ def _reasoning(message: Mapping[str, Any], number: int) -> Iterator[_Part]:
         yield _part(text, "thinking", number, paths[0], paths, 0, len(text))
 
 
-def _content(text: str, kind: SegmentKind, number: int, path: Path) -> Iterator[_Part]:
+def _content(text: str, kind: SegmentKind, number: int, path: Path) -> Iterator[_FieldPart]:
     """A message; an answer has its thinking in it where that is marked, and templates cut it off."""
     begin = 0
     for opens, closes in THOUGHTS if kind == "answer" else ():
@@ -170,7 +170,7 @@ def _content(text: str, kind: SegmentKind, number: int, path: Path) -> Iterator[
         yield _part(text, kind, number, path, (path,), begin, len(text))
 
 
-def _strings(value: Any, kind: SegmentKind, number: int, group: Path, path: Path) -> Iterator[_Part]:
+def _strings(value: Any, kind: SegmentKind, number: int, group: Path, path: Path) -> Iterator[_FieldPart]:
     """The strings in the JSON of a call or of a tool."""
     if isinstance(value, str) and value.strip():
         yield _part(value, kind, number, group, (path,), 0, len(value))
@@ -185,10 +185,10 @@ def _strings(value: Any, kind: SegmentKind, number: int, group: Path, path: Path
 
 def _part(
     text: str, kind: SegmentKind, number: int, group: Path, paths: tuple[Path, ...], begin: int, end: int
-) -> _Part:
+) -> _FieldPart:
     inner = text[begin:end]
     first = begin + len(inner) - len(inner.lstrip())
-    return _Part(kind, number, group, paths, first, max(first, begin + len(inner.rstrip())))
+    return _FieldPart(kind, number, group, paths, first, max(first, begin + len(inner.rstrip())))
 
 
 def _value(of: Filling, path: Path) -> Any:
@@ -360,7 +360,7 @@ def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, in
 # ---- what was found -----------------------------------------------------------------------------
 
 
-def _spans(parts: Sequence[_Part], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
+def _spans(parts: Sequence[_FieldPart], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
     """Where whose text is: calls and tools as wholes, with the JSON around their strings."""
     single: list[FieldSpan] = []
     groups: dict[Path, list[FieldSpan]] = {}
@@ -405,7 +405,7 @@ def _apart(spans: Iterable[FieldSpan]) -> Iterator[FieldSpan]:
             end = span.end
 
 
-def _left_out(parts: Sequence[_Part], placed: Placed) -> tuple[LeftOut, ...]:
+def _left_out(parts: Sequence[_FieldPart], placed: Placed) -> tuple[LeftOut, ...]:
     """What of a message, or of the tools, stands nowhere."""
     known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
     for number, part in enumerate(parts):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import field
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from engine.frozen import slotted
 from engine.protocol import (
@@ -30,9 +30,6 @@ from engine.segments import MARKUP, TOOL_CALL, ReplyReader, ReplyState, ReplyTok
 from inspector.scales import METRIC
 from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
-
-if TYPE_CHECKING:
-    from inspector.state.timeline import Timeline
 
 LETTERS: Mapping[SegmentKind, str] = {
     "system": "S", "user": "U", "thinking": "T", "answer": "A", "tool call": "C", "tool result": "R", "tools": "D",
@@ -97,6 +94,8 @@ NOTHING = Figures()
 class PathSegments:
     """The kinds of the tokens of one path, and its runs."""
 
+    items: Sequence[Item]
+    """The path; it may have grown since."""
     kinds: list[SegmentKind | None] = field(default_factory=list)
     """By slot."""
     messages: list[int] = field(default_factory=list)
@@ -105,7 +104,8 @@ class PathSegments:
     """Tokens at the end whose kinds the next ones decide."""
     _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
     """Of all tokens before each slot."""
-    _readings: int = -1
+    over: bool = False
+    """Whether the reply at its end has ended."""
 
     @property
     def told(self) -> list[PathRun]:
@@ -122,11 +122,9 @@ class PathSegments:
         place = bisect_right(self.runs, slot, key=lambda run: run.end)
         return self.runs[place] if place < len(self.runs) else None
 
-    def figures(self, timeline: Timeline, runs: Iterable[PathRun]) -> Figures:
+    def figures(self, runs: Iterable[PathRun]) -> Figures:
         """What is known of the tokens of some runs together."""
-        if self._readings != timeline.readings:
-            self._readings, self._sums = timeline.readings, [NOTHING]
-        for item in timeline.items[len(self._sums) - 1 : len(self.kinds)]:
+        for item in self.items[len(self._sums) - 1 : len(self.kinds)]:
             surprisal = METRIC["surprisal"].value(item)
             ms, steps = (item.ms.total, 1) if isinstance(item, Step) else (0.0, 0)
             one = Figures(1, ms, steps, surprisal or 0.0, int(surprisal is not None))
@@ -136,13 +134,18 @@ class PathSegments:
             total = total.plus(self._sums[run.end]).plus(self._sums[run.begin], -1)
         return total
 
-    def totals(self, timeline: Timeline) -> dict[SegmentKind, Figures]:
-        """The same of all tokens of each kind, in the order in which the kinds appear."""
+    def read_anew(self) -> None:
+        """Have figures read from the tokens again: known ones have new readings."""
+        self._sums = [NOTHING]
+
+    @property
+    def totals(self) -> dict[SegmentKind, Figures]:
+        """The figures of all tokens of each kind, in the order in which the kinds appear."""
         by_kind: dict[SegmentKind, list[PathRun]] = {}
         for run in self.runs:
             if run.kind is not None:
                 by_kind.setdefault(run.kind, []).append(run)
-        return {kind: self.figures(timeline, runs) for kind, runs in by_kind.items()}
+        return {kind: self.figures(runs) for kind, runs in by_kind.items()}
 
     def add(self, kind: SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
         """Append the next token; the kinds of some before it may be decided by it."""
@@ -203,14 +206,14 @@ class Segments(CapabilityState):
         """Kind and message of a prompt's token, by node: of the prompt that came last."""
         self._at: dict[int, tuple[ReplyReader, ReplyState, int]] = {}
         """By node, where its reply stands behind it, and which message that is."""
-        self._path = PathSegments()
-        self._of: tuple[int, int] = (-1, -1)
+        self._path = PathSegments(())
+        self._rebuilt = self._readings = -1
 
     def __deepcopy__(self, memo: object) -> Segments:
         """One of its own; what is in it never changes."""
         made = copy(self)
         made.checked, made._at, made._in_prompt = dict(self.checked), dict(self._at), dict(self._in_prompt)
-        made._prompts, made._path, made._of = dict(self._prompts), PathSegments(), (-1, -1)
+        made._prompts, made._path, made.folded = dict(self._prompts), PathSegments(()), set(self.folded)
         return made
 
     # ---- records ----------------------------------------------------------------------------
@@ -263,15 +266,24 @@ class Segments(CapabilityState):
         found = self._at.get(node)
         return found[1] if found is not None else None
 
-    def path(self, timeline: Timeline) -> PathSegments:
-        """The segments of the path on show."""
-        items = timeline.items
-        of = timeline.generation, id(timeline)
-        if of != self._of or len(items) < len(self._path.kinds):
-            self._of, self._path = of, self.read(items)
+    def path(self, items: Sequence[Item], rebuilt: int, readings: int, over: bool) -> PathSegments:
+        """The segments of the path on show, kept up a token at a time.
+
+        Args:
+            items: The path.
+            rebuilt: Another number, another path; while it is the same, tokens are appended alone.
+            readings: Another number, and known tokens have new readings.
+            over: Whether the reply at its end has ended.
+        """
+        if self._rebuilt != rebuilt or self._path.items is not items:
+            self._rebuilt, self._path = rebuilt, self.read(items)
         for item in items[len(self._path.kinds) :]:
             self._append(self._path, item)
-        if timeline.tip in timeline.finished:
+        if self._readings != readings:
+            self._readings = readings
+            self._path.read_anew()
+        self._path.over = over
+        if over:
             self._path.provisional = 0
         return self._path
 
@@ -281,7 +293,7 @@ class Segments(CapabilityState):
         Args:
             items: From the first token on.
         """
-        made = PathSegments()
+        made = PathSegments(items)
         told: dict[int, tuple[SegmentKind | None, int]] = {}
         for slot, item in enumerate(items):
             if (opened := self._prompts.get(item.node)) is not None:
@@ -301,24 +313,17 @@ class Segments(CapabilityState):
         else:
             path.add(*self._in_prompt.get(item.node, (None, -1)), item, None)
 
-    def folds(self, timeline: Timeline) -> list[PathRun]:
-        """The runs of the path on show that are folded."""
+    def folds(self, path: PathSegments) -> list[PathRun]:
+        """The runs of a path that are folded."""
         if not self.folded:
             return []
-        items = timeline.items
-        return [run for run in self.path(timeline).runs if items[run.begin].node in self.folded]
+        return [run for run in path.runs if path.items[run.begin].node in self.folded]
 
-    def left_out(self, timeline: Timeline) -> Sequence[LeftOut]:
-        """What the path's last conversation has and its prompt hasn't."""
-        opened = timeline.prompts.opened
-        return opened.segments.left_out if opened is not None else ()
-
-    def calls(self, timeline: Timeline) -> Iterator[tuple[PathRun, int]]:
-        """The tool calls of replies on the path that have ended, each with the node to ask at for its check."""
-        path, items = self.path(timeline), timeline.items
+    def calls(self, path: PathSegments) -> Iterator[tuple[PathRun, int]]:
+        """The tool calls of replies on a path that have ended, each with the node to ask at for its check."""
         for run in path.runs:
-            ended = run.end < len(items) - path.provisional or timeline.tip in timeline.finished
-            last = items[run.end - 1]
+            ended = run.end < len(path.kinds) - path.provisional or path.over
+            last = path.items[run.end - 1]
             if run.kind != TOOL_CALL or not ended or not isinstance(last, Step):
                 continue
             at = self.state(last.node)

@@ -221,7 +221,7 @@ class JsonLines:
         self._read: dict[int, protocol.PromptToken] = {}
         """By node, the prompt's tokens with their logprobs."""
         self._read_ms = 0.0
-        self._segments, self._reply = Segments(), PathSegments()
+        self._segments, self._reply = Segments(), PathSegments(())
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""

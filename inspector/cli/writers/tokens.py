@@ -332,7 +332,8 @@ class TokenTable(PlainText):
         self._show("")
         kinds = labels(record.segments, len(record.pieces))
         rows = [token_row(record.pieces, index, kinds[index][0]) for index in range(len(record.pieces))]
-        table = [token_line("#", "id", "token", "", "bytes"), *rows, "\n"] if self._tokens else []
+        head = token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
+        table = [head, *rows, "\n"] if self._tokens else []
         self._out.write("".join([*table, in_words(record)]))
         self._out.flush()
 
@@ -351,19 +352,16 @@ def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = 
         kind: Whose it is; None where nothing tells that.
     """
     piece = pieces[index]
-    mark = kind if kind is not None and kind != MARKUP else "special" if piece.special else ""
-    return token_line(
-        str(index),
-        str(piece.id),
-        token_label(piece.text, piece.raw),
-        mark,
-        shown_bytes(pieces, index, _BYTES),
-    )
+    mark = "special" if piece.special else ""
+    label, shown = token_label(piece.text, piece.raw), shown_bytes(pieces, index, _BYTES)
+    whose = None if kind is None else "" if kind == MARKUP else kind
+    return token_line(str(index), str(piece.id), label, mark, shown, whose)
 
 
-def token_line(index: str, id: str, label: str, special: str, shown: str) -> str:
-    """Cells as a line of the table of tokens."""
-    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {special:<11}  {shown}".rstrip() + "\n"
+def token_line(index: str, id: str, label: str, special: str, shown: str, whose: str | None = None) -> str:
+    """Cells as a line of the table of tokens; without a column for whose a token is where that is None."""
+    kind = "" if whose is None else f"{whose:<11}  "
+    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {kind}{special:<7}  {shown}".rstrip() + "\n"
 
 
 def in_words(cut: Tokenized) -> str:

@@ -125,7 +125,7 @@ class TextLines:
         """
         before = len(self._wrap.lines)
         first = before - 1
-        folds = timeline.of(Segments).folds(timeline)
+        folds = timeline.of(Segments).folds(timeline.segments)
         self.folds = {
             slot: fold_words(run, timeline) if slot == run.begin else ""
             for run in folds
@@ -332,7 +332,7 @@ class TextRows:
         """The letter of the segment that begins in a line; else a bar along the prompt, and along all that has a
         colour."""
         pieces, items = line.pieces, timeline.items
-        path = timeline.of(Segments).path(timeline)
+        path = timeline.segments
         if path.several:
             run = next((run for p in reversed(pieces) if (run := path.at(p.slot)) is not None and run.told and
                         run.begin == p.slot), None)  # fmt: skip
@@ -360,7 +360,7 @@ class TextRows:
         return next((self._roles[p.slot] for p in reversed(line.pieces) if p.slot in self._roles), "")
 
     def _tokens(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
-        done, path = timeline.held, timeline.of(Segments).path(timeline)
+        done, path = timeline.held, timeline.segments
         draw = self._styles.bordered if lines.view != OFF else self._styles.segments
         sure = len(path.kinds) - path.provisional
         row: Row = []
@@ -537,7 +537,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
 
     def _repaint_decided(self, timeline: Timeline) -> None:
         """Tokens whose kinds were provisional are drawn again."""
-        path = timeline.of(Segments).path(timeline)
+        path = timeline.segments
         unsure = len(path.kinds) - path.provisional
         if path.runs and path.runs[-1].blank:  # it has a letter in the margin once it has a word
             unsure = min(unsure, path.runs[-1].begin)

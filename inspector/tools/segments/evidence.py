@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import ToolCallChecked
+from engine.protocol import LeftOut, ToolCallChecked
 from inspector.display import quoted, truncate, visible
 from inspector.main.elements import hint, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
@@ -46,18 +46,24 @@ def call_words(checked: ToolCallChecked | None, timeline: Timeline) -> str:
     return f"can't be parsed{where}: {visible(checked.error)}"
 
 
+def left_out(timeline: Timeline) -> Sequence[LeftOut]:
+    """What the path's last conversation has and its prompt hasn't."""
+    opened = timeline.prompts.opened
+    return opened.segments.left_out if opened is not None else ()
+
+
 def checks(timeline: Timeline) -> dict[int, ToolCallChecked]:
     """What came of the checks of the path's tool calls, by the slot at which each begins."""
     segments = timeline.of(Segments)
     return {
         run.begin: segments.checked[node]
-        for run, node in segments.calls(timeline)
+        for run, node in segments.calls(timeline.segments)
         if node in segments.checked
     }
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    path = of.timeline.of(Segments).path(of.timeline)
+    path = of.timeline.segments
     if path.several:
         yield Exhibit("segments", "Segments", partial(_table, of.timeline, path))
 
@@ -67,11 +73,11 @@ def _table(timeline: Timeline, path: PathSegments) -> Iterator[Element]:
     rows = []
     for run in path.told:
         assert run.kind is not None
-        figures = path.figures(timeline, [run])
+        figures = path.figures([run])
         words = call_words(checked.get(run.begin), timeline) or first_words(timeline, run, 60)
         rows.append(row(run.kind, count(figures.tokens), time_of(figures), bits_of(figures), words))
     yield table("", ("segment", "tokens", "time", "bits a token", "text"), rows, class_="plain")
-    for left in timeline.of(Segments).left_out(timeline):
+    for left in left_out(timeline):
         yield hint(f"{left_out_words(left)}.")
 
 

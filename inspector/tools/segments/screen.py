@@ -22,6 +22,7 @@ from inspector.tools.segments.evidence import (
     call_words,
     checks,
     first_words,
+    left_out,
     time_of,
 )
 from inspector.tools.segments.tool import SEGMENTS_SCREEN
@@ -49,7 +50,7 @@ class SegmentList(Canvas):
         timeline = self.timeline
         if timeline is None:
             return []
-        path = timeline.of(Segments).path(timeline)
+        path = timeline.segments
         told = path.told
         if not path.several:
             texts = ("Nothing here tells whose the tokens are.",
@@ -57,7 +58,7 @@ class SegmentList(Canvas):
             return centred([(text, self.ink("muted")) for text in texts], width, height)
         below = self._sums(timeline, width)
         below += [[Segment(truncate(left_out_words(each), width), self.ink("warn"))]
-                  for each in timeline.of(Segments).left_out(timeline)[:3]]  # fmt: skip
+                  for each in left_out(timeline)[:3]]  # fmt: skip
         below = below[: max(0, height - 6)]
         room = max(1, height - 1 - len(below) - bool(below))
         chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
@@ -74,7 +75,7 @@ class SegmentList(Canvas):
 
     def _line(self, timeline: Timeline, run: PathRun, chosen: bool, words: str, width: int) -> Row:
         assert run.kind is not None
-        figures = timeline.of(Segments).path(timeline).figures(timeline, [run])
+        figures = timeline.segments.figures([run])
         style = (self.ink("accent") if chosen else self.rich_style) + Style.from_meta({"slot": run.begin})
         folded = timeline.items[run.begin].node in timeline.of(Segments).folded
         numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
@@ -87,7 +88,7 @@ class SegmentList(Canvas):
 
     def _sums(self, timeline: Timeline, width: int) -> list[Row]:
         """A line for each kind, with its share of all tokens; markup comes last."""
-        totals = timeline.of(Segments).path(timeline).totals(timeline)
+        totals = timeline.segments.totals
         rows: list[Row] = []
         for kind, figures in sorted(totals.items(), key=lambda each: each[0] == MARKUP):
             numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
@@ -124,7 +125,7 @@ class SegmentsScreen(ToolScreen[None]):
     def show(self) -> None:
         """Show everything, now."""
         timeline = self.timeline
-        told = timeline.of(Segments).path(timeline).told
+        told = timeline.segments.told
         self.lines.title(
             Content("Segments"), Content(f"{count(len(told))}, {count(len(timeline.items))} tokens")
         )
@@ -135,7 +136,7 @@ class SegmentsScreen(ToolScreen[None]):
     def situation(self) -> str:
         """What is looked at, and what to do."""
         timeline = self.timeline
-        run = timeline.of(Segments).path(timeline).at(timeline.slot)
+        run = timeline.segments.at(timeline.slot)
         if run is None or run.kind is None:
             return "Walk with ↑ ↓ from segment to segment"
         place = f"token {timeline.slot - run.begin + 1:,} of {run.end - run.begin:,}"
@@ -152,7 +153,7 @@ class SegmentsScreen(ToolScreen[None]):
     def go(self, by: int) -> None:
         """Look at the first token of the next segment, or of the one before."""
         slot = self.timeline.slot
-        begins = [run.begin for run in self.timeline.of(Segments).path(self.timeline).told]
+        begins = [run.begin for run in self.timeline.segments.told]
         found = [begin for begin in begins if (begin > slot if by > 0 else begin < slot)]
         if found:
             self.look_at(found[0] if by > 0 else found[-1])
@@ -161,7 +162,7 @@ class SegmentsScreen(ToolScreen[None]):
         """Fold the segment that is looked at, or unfold it."""
         timeline = self.timeline
         segments = timeline.of(Segments)
-        run = segments.path(timeline).at(timeline.slot)
+        run = timeline.segments.at(timeline.slot)
         if run is None or not run.told:
             self.say("This token is of no segment. ↑ ↓ go to one")
             return

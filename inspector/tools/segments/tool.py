@@ -30,7 +30,7 @@ class SegmentActions(ToolActions):
         if timeline.recorded or client.of(CheckToolCall):
             return
         segments = timeline.of(Segments)
-        for _, node in segments.calls(timeline):
+        for _, node in segments.calls(timeline.segments):
             asked = id(timeline.tree), node
             if node not in segments.checked and asked not in self._asked:
                 self._asked.add(asked)

@@ -75,7 +75,7 @@ def timeline_of(texts: Iterable[str], begin: str = "answer") -> Timeline:
 
 
 def kinds(timeline: Timeline) -> list[str | None]:
-    return [*timeline.of(Segments).path(timeline).kinds]
+    return [*timeline.segments.kinds]
 
 
 PROMPT_KINDS = ["markup", "system", "system", "markup", "user", "user", "markup"]
@@ -98,13 +98,13 @@ def test_each_token_is_labelled_as_it_comes() -> None:
     timeline = timeline_of([])
     for place, text in enumerate(SAID):
         timeline.apply(step(END + 1 + place, text))
-        path = timeline.of(Segments).path(timeline)
+        path = timeline.segments
         assert path.kinds[:END] == PROMPT_KINDS
         certain = len(path.kinds) - path.provisional
         assert path.kinds[END:certain] == SAID_KINDS[: certain - END]
         assert path.provisional == (1 if text == "</" else 0)
     assert kinds(timeline) == PROMPT_KINDS + SAID_KINDS
-    told = [(run.kind, run.message, run.begin, run.end) for run in timeline.of(Segments).path(timeline).told]
+    told = [(run.kind, run.message, run.begin, run.end) for run in timeline.segments.told]
     assert told == [("system", 0, 1, 3), ("user", 1, 4, 6), ("thinking", 2, 8, 10), ("answer", 2, 12, 14),
                     ("tool call", 2, 15, 16)]  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_raw_text_has_no_segments() -> None:
     timeline.apply(replace(prompt(runs=()), chat=False))
     timeline.apply(step(END + 1, "Hm"))
     assert kinds(timeline) == [None] * END + ["answer"]
-    assert not timeline.of(Segments).path(timeline).several
+    assert not timeline.segments.several
 
 
 def test_a_hostile_prompt_is_labelled_within_its_bounds() -> None:
@@ -164,7 +164,7 @@ def test_runs_are_those_of_the_kinds(texts: list[str], moved: int) -> None:
             timeline.apply(step(100, "zz", parent=END + 1 + place // 2))
             kinds(timeline)
             timeline.visit(END + 1 + place)
-        path = timeline.of(Segments).path(timeline)
+        path = timeline.segments
         fresh = timeline.of(Segments).read(timeline.items)
         assert (path.kinds, path.provisional) == (fresh.kinds, fresh.provisional)
         flat = [(run.kind, slot) for run in path.runs for slot in range(run.begin, run.end)]
@@ -174,11 +174,11 @@ def test_runs_are_those_of_the_kinds(texts: list[str], moved: int) -> None:
 
 def test_figures_of_a_segment() -> None:
     timeline = timeline_of(SAID)
-    path = timeline.of(Segments).path(timeline)
+    path = timeline.segments
     thinking = next(run for run in path.runs if run.kind == "thinking")
-    found = path.figures(timeline, [thinking])
+    found = path.figures([thinking])
     assert (found.tokens, found.ms, found.steps, found.bits) == (2, 4.0, 2, 1.0)
-    totals = path.totals(timeline)
+    totals = path.totals
     assert totals["user"].bits is None
     assert sum(each.tokens for each in totals.values()) == len(timeline.items)
     assert totals["markup"].steps == 5
@@ -187,9 +187,9 @@ def test_figures_of_a_segment() -> None:
 def test_calls_that_have_ended_are_asked_about_once_each() -> None:
     timeline = timeline_of([*SAID[:-1]])
     segments = timeline.of(Segments)
-    assert list(segments.calls(timeline)) == []
+    assert list(segments.calls(timeline.segments)) == []
     timeline.apply(step(END + 10, "</tool_call>"))
-    [(run, node)] = segments.calls(timeline)
+    [(run, node)] = segments.calls(timeline.segments)
     assert (run.kind, node) == ("tool call", END + 9)
     timeline.apply(ToolCallChecked(node, ("zeta",), "", 0, "json_tools"))
     assert segments.checked[node].names == ("zeta",)
@@ -224,7 +224,7 @@ def test_twenty_thousand_steps_stay_instant(text: str) -> None:
     for place in range(20_000):
         timeline.apply(step(END + 1 + place, text))
         began = time.perf_counter()
-        timeline.of(Segments).path(timeline)
+        assert timeline.segments.kinds
         taken.append(time.perf_counter() - began)
     early, late = sorted(taken[1000:3000])[1000], sorted(taken[-2000:])[1000]
     assert late < 5 * early + 1e-4
