@@ -14,6 +14,8 @@ from inspector.scales import bits, count, milliseconds
 from inspector.state.segments import Figures, PathRun, PathSegments, Segments, left_out_words
 from inspector.state.timeline import Timeline
 
+WRONG = "✗"
+"""Before what is said of a tool call that can't be parsed."""
 _READ = 200
 """Tokens of a segment that its first words are read from."""
 
@@ -43,7 +45,7 @@ def call_words(checked: ToolCallChecked | None, timeline: Timeline) -> str:
         return f"calls {visible(', '.join(checked.names))}" if checked.names else "parses"
     slot = next((slot for slot, item in enumerate(timeline.items) if item.node == checked.wrong), None)
     where = f" at token {slot + 1:,}" if slot is not None else ""
-    return f"can't be parsed{where}: {visible(checked.error)}"
+    return f"{WRONG} can't be parsed{where}: {visible(checked.error)}"
 
 
 def left_out(timeline: Timeline) -> Sequence[LeftOut]:

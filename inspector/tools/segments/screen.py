@@ -18,6 +18,7 @@ from inspector.scales import count, percent
 from inspector.state.segments import LETTERS, PathRun, Segments, left_out_words
 from inspector.state.timeline import Timeline
 from inspector.tools.segments.evidence import (
+    WRONG,
     bits_of,
     call_words,
     checks,
@@ -27,7 +28,7 @@ from inspector.tools.segments.evidence import (
 )
 from inspector.tools.segments.tool import SEGMENTS_SCREEN
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css
 
 NAME = 11
@@ -56,14 +57,19 @@ class SegmentList(Canvas):
             texts = ("Nothing here tells whose the tokens are.",
                      f"A prompt through the chat template does: {key_for('prompt')}.")  # fmt: skip
             return centred([(text, self.ink("muted")) for text in texts], width, height)
+        checked = checks(timeline)
         below = self._sums(timeline, width)
+        wrong = [
+            words for each in checked.values() if (words := call_words(each, timeline)).startswith(WRONG)
+        ]
+        below += [[Segment(line, self.ink("bad"))] for words in wrong[:2]
+                  for line in wrapped(f"{words[:1]} A tool call {words[2:]}", width)]  # fmt: skip
         below += [[Segment(truncate(left_out_words(each), width), self.ink("warn"))]
                   for each in left_out(timeline)[:3]]  # fmt: skip
         below = below[: max(0, height - 6)]
         room = max(1, height - 1 - len(below) - bool(below))
         chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
         top = max(0, min(chosen - room // 2, len(told) - room))
-        checked = checks(timeline)
         rows = [self._head(width)]
         for place, run in enumerate(told[top : top + room], top):
             words = call_words(checked.get(run.begin), timeline)
@@ -82,7 +88,7 @@ class SegmentList(Canvas):
         signs = f"{'›' if chosen else ' '}{'▸' if folded else ' '}"
         begin = f"{signs}{LETTERS[run.kind]} {pad(run.kind, NAME)}{numbers}"
         room = max(0, width - len(begin))
-        ink = self.ink("bad") if words.startswith("can't") else style
+        ink = self.ink("bad") if words.startswith(WRONG) else style
         text = truncate(words, room) if words else first_words(timeline, run, room)
         return [Segment(begin, style), Segment(text, ink)]
 
@@ -93,7 +99,7 @@ class SegmentList(Canvas):
         for kind, figures in sorted(totals.items(), key=lambda each: each[0] == MARKUP):
             numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
             share = percent(figures.tokens / len(timeline.items))
-            text = f"  {LETTERS[kind]} {pad(kind, NAME)}{numbers}{share} of the tokens"
+            text = f"  {LETTERS[kind]} {pad(kind, NAME)}{numbers}{share} of all"
             rows.append([Segment(truncate(text, width), self.ink("muted"))])
         return rows
 
