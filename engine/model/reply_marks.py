@@ -52,10 +52,8 @@ class _Stand(NamedTuple):
     """What mlx_lm looks at of a tokenizer to name its parser."""
 
     chat_template: str
-    vocabulary: Mapping[str, int]
-
-    def get_vocab(self) -> Mapping[str, int]:
-        return self.vocabulary
+    get_vocab: Callable[[], Mapping[str, int]]
+    """Called where the template doesn't say it."""
 
 
 @frozen
@@ -127,7 +125,7 @@ def _calls(
     """Begin and end of tool calls, and the name of what parses them; empty where there is none."""
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
-    name = known.parser_name or (_infer_tool_parser(_Stand(template, vocabulary())) or "")
+    name = known.parser_name or (_infer_tool_parser(_Stand(template, vocabulary)) or "")
     if name in PARSERS:
         module = import_module(f"mlx_lm.tool_parsers.{name}")
         return module.tool_call_start, module.tool_call_end, name

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -351,6 +352,10 @@ class Tokens:
         given = self._filling(messages, options)
         format = self.reply_format(self._source(given) or "")
         return chat_text(lambda every: self._filled(given, every[1:]), given, format)
+
+    def raw_text(self, text: str) -> ChatText:
+        """A text of which nobody knows whose it is: what the model writes after it is an answer, until a mark."""
+        return ChatText(text, reply=replace(self.reply_format(), begin="answer"))
 
     def reply_format(self, template: str | None = None) -> ReplyFormat:
         """How replies are marked.

@@ -86,10 +86,8 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     if options.response is not None and not chat:
         notes.append("The answer's given beginning is not used: only a chat template has a place for it.")
     messages = (command.messages or conversation(command.text, command.system)) if chat else ()
-    if chat:
-        made = session.tokens.chat_text(messages, options)
-    else:  # nobody knows whose raw text is; what the model writes after it is an answer, until a mark
-        made = ChatText(command.text, reply=replace(session.tokens.reply_format(), begin="answer"))
+    tokens = session.tokens
+    made = tokens.chat_text(messages, options) if chat else tokens.raw_text(command.text)
     text = made.text
     response = _as_written(text, options.response) if chat and options.response is not None else None
     ids, options = session.encode(text, bare=chat), replace(options, response=response)

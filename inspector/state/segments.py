@@ -50,8 +50,13 @@ class PathRun:
     """Slot of the first."""
     end: int
     """Slot behind the last."""
-    blank: bool
-    """Whether it has nothing but white space."""
+    word: int
+    """Slot of the first that is no white space; that behind the last where there is none."""
+
+    @property
+    def blank(self) -> bool:
+        """Whether it has nothing but white space."""
+        return self.word == self.end
 
     @property
     def told(self) -> bool:
@@ -102,6 +107,8 @@ class PathSegments:
     runs: list[PathRun] = field(default_factory=list)
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
+    _blank: list[bool] = field(default_factory=list)
+    """Whether each token is white space."""
     _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
     """Of all tokens before each slot."""
     over: bool = False
@@ -150,6 +157,7 @@ class PathSegments:
     def add(self, kind: SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
         """Append the next token; the kinds of some before it may be decided by it."""
         slot = first = len(self.kinds)
+        self._blank.append(bool(item.text) and not item.text.strip())
         self.kinds.append(kind)
         self.messages.append(message)
         self.provisional = 0
@@ -160,28 +168,22 @@ class PathSegments:
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
 
-        self._rerun(first, item)
+        self._rerun(first)
 
-    def _rerun(self, first: int, item: Item) -> None:
-        """Make the runs from a slot on anew; those of the last token alone know whether it is white space."""
-        blank = not item.text.strip() and bool(item.text)
-        if first == len(self.kinds) - 1:
-            self._lengthen(first, blank)
-            return
+    def _rerun(self, first: int) -> None:
+        """Make the runs from a slot on anew."""
         while self.runs and self.runs[-1].begin >= first:
             self.runs.pop()
-        if self.runs:
-            self.runs[-1].end = first
+        if self.runs and self.runs[-1].end > first:
+            last = self.runs[-1]
+            last.end, last.word = first, min(last.word, first)
         for slot in range(first, len(self.kinds)):
-            self._lengthen(slot, blank if slot == len(self.kinds) - 1 else False)
-
-    def _lengthen(self, slot: int, blank: bool) -> None:
-        kind = self.kinds[slot]
-        message = -1 if kind in (None, MARKUP) else self.messages[slot]
-        if self.runs and (self.runs[-1].kind, self.runs[-1].message) == (kind, message):
-            self.runs[-1].end, self.runs[-1].blank = slot + 1, self.runs[-1].blank and blank
-        else:
-            self.runs.append(PathRun(kind, message, slot, slot + 1, blank))
+            kind = self.kinds[slot]
+            message = -1 if kind in (None, MARKUP) else self.messages[slot]
+            if not self.runs or (self.runs[-1].kind, self.runs[-1].message) != (kind, message):
+                self.runs.append(PathRun(kind, message, slot, slot, slot))
+            run, blank = self.runs[-1], self._blank[slot]
+            run.end, run.word = slot + 1, run.word + (run.word == slot and blank)
 
 
 class Segments(CapabilityState):

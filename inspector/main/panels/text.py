@@ -37,7 +37,7 @@ from inspector.display import (
     visible,
 )
 from inspector.main.tool import SlotSelected
-from inspector.state.segments import LETTERS, PathRun, Segments
+from inspector.state.segments import LETTERS, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
@@ -320,7 +320,7 @@ class TextRows:
         row: Row = []
         if (line := lines.line(y)) is not None:
             lower = lines.is_lower(y)
-            row = self._gutter(line, timeline)
+            row = self._gutter(line, lines, timeline)
             row += self._under(line, timeline) if lower else self._tokens(line, lines, timeline)
         if lines.ends(y):
             row.append(self._caret(timeline))
@@ -328,16 +328,24 @@ class TextRows:
             row.append(Segment(tail, self._inks["muted"]))
         return row
 
-    def _gutter(self, line: WrappedLine, timeline: Timeline) -> Row:
+    @staticmethod
+    def _begins_at(slot: int, path: PathSegments, lines: TextLines) -> PathRun | None:
+        """The run whose first word, or whose fold, is at a slot; None where none begins there, or markup."""
+        run = path.at(slot)
+        if run is None or not run.told:
+            return None
+        return run if slot == (run.begin if lines.folds.get(slot) else run.word) else None
+
+    def _gutter(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
         """The letter of the segment that begins in a line; else a bar along the prompt, and along all that has a
         colour."""
         pieces, items = line.pieces, timeline.items
         path = timeline.segments
         if path.several:
-            run = next((run for p in reversed(pieces) if (run := path.at(p.slot)) is not None and run.told and
-                        run.begin == p.slot), None)  # fmt: skip
+            begins = (self._begins_at(p.slot, path, lines) for p in reversed(pieces))
+            run = next((run for run in begins if run is not None), None)
             if run is not None and run.kind is not None:
-                sure = run.begin < len(path.kinds) - path.provisional
+                sure = run.word < len(path.kinds) - path.provisional
                 return [Segment(f"{LETTERS[run.kind] if sure else '?'} ", self._inks["accent"])]
         elif role := self._role(line, timeline):
             return [Segment(role[:1].upper() + " ", self._inks["accent"])]

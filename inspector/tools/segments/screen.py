@@ -82,7 +82,7 @@ class SegmentList(Canvas):
     def _line(self, timeline: Timeline, run: PathRun, chosen: bool, words: str, width: int) -> Row:
         assert run.kind is not None
         figures = timeline.segments.figures([run])
-        style = (self.ink("accent") if chosen else self.rich_style) + Style.from_meta({"slot": run.begin})
+        style = (self.ink("accent") if chosen else self.rich_style) + Style.from_meta({"slot": run.word})
         folded = timeline.items[run.begin].node in timeline.of(Segments).folded
         numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
         signs = f"{'›' if chosen else ' '}{'▸' if folded else ' '}"
@@ -157,9 +157,9 @@ class SegmentsScreen(ToolScreen[None]):
         self.changed()
 
     def go(self, by: int) -> None:
-        """Look at the first token of the next segment, or of the one before."""
+        """Look at the first word of the next segment, or of the one before."""
         slot = self.timeline.slot
-        begins = [run.begin for run in self.timeline.segments.told]
+        begins = [run.word for run in self.timeline.segments.told]
         found = [begin for begin in begins if (begin > slot if by > 0 else begin < slot)]
         if found:
             self.look_at(found[0] if by > 0 else found[-1])

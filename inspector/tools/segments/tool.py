@@ -44,7 +44,7 @@ class SegmentActions(ToolActions):
 SEGMENTS_SCREEN = screen_table(
     "In the segments",
     *both(("segments.above", "segments.below"), ("Segment before", "Next segment"),
-          "Look at the first token of the segment before, or of the next one.",
+          "Look at the first word of the segment before, or of the next one.",
           lambda own, by: own.go(by), hint="segment", worth=8),
     Action("segments.fold", "Fold", "Fold the segment in the text, or unfold it; copying leaves out what is folded.",
            lambda own: own.fold(), hint="fold", worth=7),

@@ -1,4 +1,4 @@
-"""Segments on the screen: the margin and colours of the text, the list beside it, folding, and calls that are checked."""
+"""Segments on the screen: margin and colours of the text, the list beside it, folding, and calls that are checked."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def colours(rig: Rig) -> list[tuple[str, bool, bool, bool]]:
 
 async def test_the_margin_has_a_letter_where_a_segment_begins(rig: Rig) -> None:
     await talking(rig)
-    assert letters(rig) == "TAC", "of those that begin in one line the last has it"
+    assert letters(rig) == "UTAC", "of those that begin in one line the last has it"
 
 
 async def test_a_segment_that_may_be_none_has_a_question_mark(rig: Rig) -> None:
@@ -113,7 +113,7 @@ async def test_arrows_go_from_segment_to_segment_and_the_text_follows(rig: Rig) 
     for _ in range(6):
         await rig.press("up")
         seen.append(rig.timeline.slot)
-    assert seen == [CALL, ANSWER - 1, THINKING - 1, 4, 1, 1]
+    assert seen == [CALL, ANSWER, THINKING, 4, 1, 1]
     await rig.press("down")
     assert rig.timeline.slot == 4
     await rig.press("escape")
