@@ -124,7 +124,7 @@ def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
 
 # ---- tool calls --------------------------------------------------------------------------------
 
-CALL_LIMIT = 2**16
+CALL_LIMIT = 2**15
 """Characters of a call that is parsed at most: parsers go over some texts again and again."""
 
 

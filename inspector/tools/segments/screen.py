@@ -57,22 +57,20 @@ class SegmentList(Canvas):
             texts = ("Nothing here tells whose the tokens are.",
                      f"A prompt through the chat template does: {key_for('prompt')}.")  # fmt: skip
             return centred([(text, self.ink("muted")) for text in texts], width, height)
-        checked = checks(timeline)
-        below = self._sums(timeline, width)
-        wrong = [
-            words for each in checked.values() if (words := call_words(each, timeline)).startswith(WRONG)
-        ]
-        below += [[Segment(line, self.ink("bad"))] for words in wrong[:2]
-                  for line in wrapped(f"{words[:1]} A tool call {words[2:]}", width)]  # fmt: skip
+        checked = checks(timeline.of(Segments), path)
+        wrong = [words for each in checked.values() if (words := call_words(each, path)).startswith(WRONG)]
+        below: list[Row] = [[Segment(line, self.ink("bad"))] for words in wrong[:2]
+                            for line in wrapped(f"{words[:1]} A tool call {words[2:]}", width)]  # fmt: skip
         below += [[Segment(truncate(left_out_words(each), width), self.ink("warn"))]
                   for each in left_out(timeline)[:3]]  # fmt: skip
+        below += self._sums(timeline, width)
         below = below[: max(0, height - 6)]
         room = max(1, height - 1 - len(below) - bool(below))
         chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
         top = max(0, min(chosen - room // 2, len(told) - room))
         rows = [self._head(width)]
         for place, run in enumerate(told[top : top + room], top):
-            words = call_words(checked.get(run.begin), timeline)
+            words = call_words(checked.get(run.begin), path)
             rows.append(self._line(timeline, run, place == chosen, words, width))
         return [*rows, *([[]] if below else []), *below]
 
@@ -89,7 +87,7 @@ class SegmentList(Canvas):
         begin = f"{signs}{LETTERS[run.kind]} {pad(run.kind, NAME)}{numbers}"
         room = max(0, width - len(begin))
         ink = self.ink("bad") if words.startswith(WRONG) else style
-        text = truncate(words, room) if words else first_words(timeline, run, room)
+        text = truncate(words, room) if words else first_words(timeline.segments, run, room)
         return [Segment(begin, style), Segment(text, ink)]
 
     def _sums(self, timeline: Timeline, width: int) -> list[Row]:

@@ -8,8 +8,11 @@ import pytest
 from textual.selection import SELECT_ALL
 
 from engine.protocol import CheckToolCall, Ended, Failure, ToolCallChecked
+from inspector.main.elements import written
+from inspector.main.evidence import Exported, exhibits_of
 from inspector.main.panels.text import TextPanel
 from inspector.state.segments import Segments
+from inspector.tools.segments.evidence import SEGMENTS_PART
 from inspector.tools.segments.screen import SegmentsScreen
 from tests.inspector.rig import Rig
 from tests.inspector.segmented import END, prefilled, prompt, step
@@ -193,3 +196,16 @@ async def test_a_call_that_parses_names_its_function(rig: Rig) -> None:
     await rig.do("segments")
     assert "calls zeta␛" in rig.said()
     assert rig.timeline.of(Segments).checked[END + 9].names == ("zeta\x1b",)
+
+
+async def test_segments_leave_with_an_export(rig: Rig) -> None:
+    await talking(rig)
+    await rig.push([ToolCallChecked(END + 9, (), "Expecting value", END + 9, "json_tools")])
+    timeline = rig.timeline
+    places = {item.node: place for place, item in enumerate(timeline.items)}
+    [found] = exhibits_of([SEGMENTS_PART], Exported(timeline, timeline.items, places))
+    page = "".join(written(each) for each in found.make())
+    for words in ("thinking", "“Hm a”", "can't be parsed at token 16", "The template left out thinking of message 1"):
+        assert words in page
+    await rig.push([prompt(runs=())])
+    assert [*exhibits_of([SEGMENTS_PART], Exported(timeline, timeline.items, {}))] == []
