@@ -205,7 +205,12 @@ async def test_segments_leave_with_an_export(rig: Rig) -> None:
     places = {item.node: place for place, item in enumerate(timeline.items)}
     [found] = exhibits_of([SEGMENTS_PART], Exported(timeline, timeline.items, places))
     page = "".join(written(each) for each in found.make())
-    for words in ("thinking", "“Hm a”", "can't be parsed at token 16", "The template left out thinking of message 1"):
+    for words in (
+        "thinking",
+        "“Hm a”",
+        "can't be parsed at token 16",
+        "The template left out thinking of message 1",
+    ):
         assert words in page
     await rig.push([prompt(runs=())])
     assert [*exhibits_of([SEGMENTS_PART], Exported(timeline, timeline.items, {}))] == []
