@@ -209,7 +209,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("eos", "switch", "end of sequence", "stop before it is taken", "end of sequence"),
     Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
     Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),
-    Condition("segment", "event", "segment", "thinking ends, answer begins, tool call ends and the like", "{}"),
+    Condition("segment", "event", "segment", "thinking, answer or tool call, begins or ends: thinking ends", "{}"),
     Condition("regex", "regex", "regular expression", f"its last {REACH:,} characters come to match it", "/{}/"),
 )  # fmt: skip
 """Every condition, in the order of display."""

@@ -31,6 +31,8 @@ from inspector.scales import METRIC
 from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
 
+WRONG = "✗"
+"""Before the token where a tool call went wrong, and before what is said of that."""
 LETTERS: Mapping[SegmentKind, str] = {
     "system": "S", "user": "U", "thinking": "T", "answer": "A", "tool call": "C", "tool result": "R", "tools": "D",
     "markup": "·",
@@ -199,6 +201,8 @@ class Segments(CapabilityState):
         """Another tree: its nodes have the same numbers."""
         self.checked: dict[int, ToolCallChecked] = {}
         """Tool calls that were parsed, by the node that they were asked at."""
+        self.wrong: dict[int, str] = {}
+        """Why, by the node of the token where a tool call went wrong."""
         self.folded: set[int] = set()
         """First nodes of the runs that are folded in the text."""
         self._readers: dict[ReplyFormat, ReplyReader] = {}
@@ -214,6 +218,7 @@ class Segments(CapabilityState):
     def __deepcopy__(self, memo: object) -> Segments:
         """One of its own; what is in it never changes."""
         made = copy(self)
+        made.wrong = dict(self.wrong)
         made.checked, made._at, made._in_prompt = dict(self.checked), dict(self._at), dict(self._in_prompt)
         made._prompts, made._path, made.folded = dict(self._prompts), PathSegments(()), set(self.folded)
         return made
@@ -231,6 +236,8 @@ class Segments(CapabilityState):
                 self._step(record)
             case ToolCallChecked():
                 self.checked[record.node] = record
+                if record.error and record.wrong:
+                    self.wrong[record.wrong] = record.error
             case _:
                 pass
 

@@ -37,7 +37,7 @@ from inspector.display import (
     visible,
 )
 from inspector.main.tool import SlotSelected
-from inspector.state.segments import LETTERS, PathRun, PathSegments, Segments
+from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
@@ -112,6 +112,8 @@ class TextLines:
         """Of the path, of the marks on it and of what is folded."""
         self.folds: dict[int, str | None] = {}
         """What stands for each slot that is folded: see `Key`."""
+        self._wrong: Mapping[int, str] = {}
+        """Nodes of tokens where tool calls went wrong."""
         self.tail = ""
         """After the last token: why the text ended, or drafts that were not taken; printable."""
 
@@ -131,8 +133,13 @@ class TextLines:
             for run in folds
             for slot in range(run.begin, run.end)
         }
-        version = (timeline.generation, timeline.tree.marks.version,
-                   tuple((run.begin, self.folds[run.begin]) for run in folds))  # fmt: skip
+        self._wrong = timeline.of(Segments).wrong
+        version = (
+            timeline.generation,
+            timeline.tree.marks.version,
+            len(self._wrong),
+            tuple((run.begin, self.folds[run.begin]) for run in folds),
+        )
         if self._version != version or len(timeline.items) < len(self._keys):
             first = self._rewind(timeline)
             self._version = version
@@ -170,7 +177,7 @@ class TextLines:
 
     def _key(self, timeline: Timeline, slot: int) -> Key:
         item = timeline.items[slot]
-        marks = signs(timeline.tree, item.node)
+        marks = WRONG * (item.node in self._wrong) + signs(timeline.tree, item.node)
         return item.node, item.id, isinstance(item, Step), marks, self.folds.get(slot)
 
     # ---- places -----------------------------------------------------------------------------
@@ -623,7 +630,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         lines = []
         if timeline is not None and slot is not None and slot < len(timeline.items):
             lines = [facts(timeline.items, slot)] if self.view != OFF else []
-            lines += explained(timeline.tree, timeline.items[slot].node)
+            node = timeline.items[slot].node
+            why = timeline.of(Segments).wrong.get(node)
+            lines += explained(timeline.tree, node)
+            lines += [] if why is None else [f"{WRONG} a tool call went wrong here: {visible(why)}"]
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:

@@ -87,7 +87,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             field: Widget = Choice(("off", "on"), id=f"break-{name}")
         else:
             field = SafeInput("", "off", id=f"break-{name}")
-        long = condition.kind in ("text", "regex")
+        long = condition.kind in ("text", "regex", "event")
         return ConditionRow(name, condition.label, field, _help(condition), long)
 
     def extra(self) -> Iterable[Button]:

@@ -11,11 +11,9 @@ from inspector.display import quoted, truncate, visible
 from inspector.main.elements import hint, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import bits, count, milliseconds
-from inspector.state.segments import Figures, PathRun, PathSegments, Segments, left_out_words
+from inspector.state.segments import WRONG, Figures, PathRun, PathSegments, Segments, left_out_words
 from inspector.state.timeline import Timeline
 
-WRONG = "✗"
-"""Before what is said of a tool call that can't be parsed."""
 _READ = 200
 """Tokens of a segment that its first words are read from."""
 

@@ -15,10 +15,9 @@ from inspector.display import pad, truncate
 from inspector.keys import key_for
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import count, percent
-from inspector.state.segments import LETTERS, PathRun, Segments, left_out_words
+from inspector.state.segments import LETTERS, WRONG, PathRun, Segments, left_out_words
 from inspector.state.timeline import Timeline
 from inspector.tools.segments.evidence import (
-    WRONG,
     bits_of,
     call_words,
     checks,
@@ -176,8 +175,8 @@ class SegmentsScreen(ToolScreen[None]):
     @property
     def wrong(self) -> list[int]:
         """Slots at which tool calls of the path went wrong, in its order."""
-        nodes = {each.wrong for each in self.timeline.of(Segments).checked.values() if each.error}
-        return [slot for slot, item in enumerate(self.timeline.items) if item.node in nodes] if nodes else []
+        wrong = self.timeline.of(Segments).wrong
+        return [slot for slot, item in enumerate(self.timeline.items) if item.node in wrong] if wrong else []
 
     def go_wrong(self) -> None:
         """Look at the token where a tool call went wrong: the first after this one, or of all."""

@@ -176,6 +176,7 @@ async def test_a_call_is_checked_once_it_has_ended_and_names_the_token(rig: Rig)
     assert asked == CheckToolCall(END + 9)
     await rig.push([ToolCallChecked(END + 9, (), "Expecting value", END + 9, "json_tools")])
     assert len(rig.engine.asked) == 1, "once"
+    assert '✗{"a": }' in rig.screen_text(), "the token is marked in the text"
     await rig.do("segments")
     assert "✗ A tool call can't be parsed at token 16: Expecting value" in rig.said()
     await rig.press("home", "w")
