@@ -81,4 +81,4 @@ def _table(
         yield hint(f"{left_out_words(each)}.")
 
 
-SEGMENTS_PART = ExportPart("segments", _exhibits)
+SEGMENTS_PART = ExportPart("segments", _exhibits, looked=False)
