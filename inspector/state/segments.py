@@ -109,12 +109,12 @@ class PathSegments:
     runs: list[PathRun] = field(default_factory=list)
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
+    over: bool = False
+    """Whether the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
     """Whether each token is white space."""
     _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
     """Of all tokens before each slot."""
-    over: bool = False
-    """Whether the reply at its end has ended."""
 
     @property
     def told(self) -> list[PathRun]:
@@ -169,7 +169,6 @@ class PathSegments:
                 place = slot - (at.tokens - 1 - number)
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
-
         self._rerun(first)
 
     def _rerun(self, first: int) -> None:

@@ -271,7 +271,7 @@ def _copied(line: WrappedLine, start: int, end: int | None) -> str:
     return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
 
 
-INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good", "strong")
+INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
 """Of the named inks, those that the text is drawn with; `base` is the panel's own style."""
 
 
