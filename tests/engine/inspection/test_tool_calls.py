@@ -12,6 +12,8 @@ from engine.decoding.run import BreakpointEvaluator
 from engine.inspection.handlers import CALL_LIMIT
 from engine.protocol import ChatOptions, Failure, Message, ToolCallChecked
 from engine.settings import LoadSettings, Settings
+from inspector.session.going_live import restore_of
+from inspector.state.timeline import Timeline
 from tests import templates
 from tests.engine.unthreaded import Unthreaded
 
@@ -127,3 +129,22 @@ def test_a_run_that_goes_on_knows_what_was_said_before() -> None:
         of.session.take(token, "inserted")
         stops = evaluator.evaluate(of.session.position.node_logits)
     assert stops
+
+
+def test_a_session_that_is_restored_knows_how_its_replies_are_marked() -> None:
+    """Where the template opened the thinking, only the recording says so."""
+    of = Unthreaded(LoadSettings())
+    options = ChatOptions(
+        config=json.dumps({"chat_template": templates.source("seed_oss"), "thinking_budget": 0})
+    )
+    of.do(protocol.Prefill("a", chat=True, messages=ASKED, options=options))
+    timeline = Timeline()
+    for record in of.records:
+        timeline.apply(record)
+    command = restore_of(timeline, {})
+    assert command is not None
+    again = Unthreaded(LoadSettings())
+    again.do(command)
+    format, nodes = again.session.reply(again.session.node)
+    assert (format.begin, nodes) == ("thinking", [])
+    assert format == of.session.reply(of.session.node)[0]
