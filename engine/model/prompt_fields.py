@@ -309,12 +309,15 @@ def _first(texts: Sequence[str | None]) -> str:
 def _placed(found: Iterable[tuple[int, bool, int]], numbers: Iterable[int]) -> Placed:
     placed: Placed = {number: [] for number in numbers}
     begun_at: dict[int, int] = {}
+    cut: set[int] = set()
     for number, end, place in found:
         if not end:
             begun_at[number] = place
         elif number in begun_at:
             placed[number].append((begun_at.pop(number), place))
-    for number in begun_at:  # its end was cut away
+        else:
+            cut.add(number)
+    for number in cut | begun_at.keys():  # a part of it is written
         del placed[number]
     return placed
 
@@ -340,7 +343,7 @@ def _one_by_one(fill: Fill, of: Filling, marks: _Marks, text: str) -> Placed:
     for number, first, second in zip(last, alone[: len(last)], alone[len(last) :], strict=True):
         begins, ends = marks.found(text, first), marks.found(text, second)
         content = marks.content(number)
-        if begins == [] or ends == []:
+        if begins == [] and ends == []:
             placed[number] = []
         elif begins:
             placed[number] = [(at, _end(text, content, at, ends)) for _, _, at in begins]

@@ -119,6 +119,10 @@ def test_what_is_left_out_or_written_otherwise_is_known() -> None:
     assert (counted.text, counted.spans) == ("[1]a[1]b", ())
     assert counted.left_out == (LeftOut("user", 0, True), LeftOut("answer", 1, True))
     assert words(made(TEMPLATES["capitals"], one, other)) == [("user", 0, "A"), ("answer", 1, "B")]
+    cut = made(
+        "{% for m in messages %}{{ m.content[:3] }}|{% endfor %}", {"role": "user", "content": "abc def"}
+    )
+    assert (cut.spans, cut.left_out) == ((), (LeftOut("user", 0, True),)), "a part of it is there"
     assert made("") == ChatText("")
 
 
