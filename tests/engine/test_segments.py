@@ -259,6 +259,7 @@ def test_a_call_that_can_not_be_parsed_names_the_place(parser: str, text: str, a
     assert len(str(told.value)) < 150
 
 
+@pytest.mark.wide(28)
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize(
     "text",

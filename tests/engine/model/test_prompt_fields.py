@@ -200,6 +200,7 @@ def conversation(tools: bool, system: bool, inline: bool) -> list[Message]:
     return every
 
 
+@pytest.mark.wide(24)
 @pytest.mark.parametrize("name", templates.NAMES)
 @pytest.mark.parametrize("system", [True, False])
 @pytest.mark.parametrize("inline", [True, False])
@@ -283,6 +284,7 @@ BEGINS = [
 ]  # fmt: skip
 
 
+@pytest.mark.wide(14)
 @pytest.mark.parametrize(("name", "config", "state"), BEGINS)
 @pytest.mark.parametrize("question", ["What is 2+2?", USERS_MARK])
 def test_a_reply_begins_as_the_template_ends(
