@@ -48,6 +48,8 @@ class Breakpoints:
     """The sampler picked an end-of-sequence token next: stop before it is taken."""
     all_of: bool = False
     """Stop only where all that are set hold at once; text, regex and tokens stay true once they are."""
+    segment: str | None = None
+    """What the newest token brought of a reply's segments, one of `SEGMENT_EVENTS`: `thinking ends`."""
 
     @property
     def active(self) -> tuple[Condition, ...]:
@@ -63,7 +65,11 @@ class Breakpoints:
 
 UNSURE = Breakpoints(prob_below=SURE)
 """Where a run over sure tokens stops; a text that a grammar makes certain is sure, whatever the model thinks of it."""
-Kind = Literal["bits", "share", "count", "text", "regex", "switch"]
+Kind = Literal["bits", "share", "count", "text", "regex", "switch", "event"]
+SEGMENT_EVENTS = tuple(
+    f"{kind} {what}" for kind in ("thinking", "answer", "tool call") for what in ("begins", "ends")
+)
+"""Where the segments of a reply begin and end."""
 
 
 @frozen
@@ -102,6 +108,8 @@ class Condition:
         """
         if self.kind in ("text", "regex"):
             value: Any = text or None
+        elif self.kind == "event":
+            value = " ".join(text.split()).lower() or None
         elif not text.strip():
             return None
         else:
@@ -162,6 +170,7 @@ _OF_KIND: Mapping[Kind, Any] = {
     "text": _text,
     "regex": _text,
     "switch": lambda value: isinstance(value, bool),
+    "event": lambda value: value in SEGMENT_EVENTS,
 }
 _BOUNDS: Mapping[Kind, str] = {
     "bits": "a number of bits from 0 up",
@@ -170,6 +179,7 @@ _BOUNDS: Mapping[Kind, str] = {
     "text": f"a text of 1 to {LONGEST} characters",
     "regex": f"a regular expression of 1 to {LONGEST} characters",
     "switch": "on or off",
+    "event": f"one of {', '.join(SEGMENT_EVENTS)}",
 }
 
 
@@ -199,6 +209,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("eos", "switch", "end of sequence", "stop before it is taken", "end of sequence"),
     Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
     Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),
+    Condition("segment", "event", "segment", "thinking, answer or tool call, begins or ends: thinking ends", "{}"),
     Condition("regex", "regex", "regular expression", f"its last {REACH:,} characters come to match it", "/{}/"),
 )  # fmt: skip
 """Every condition, in the order of display."""

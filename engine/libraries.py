@@ -56,6 +56,11 @@ PRIVATE = (
     ),
     PrivateName("mlx_lm.tokenizer_utils._infer_thinking", "what templates get as enable_thinking", "0.32.2"),
     PrivateName(
+        "mlx_lm.tokenizer_utils._infer_tool_parser",
+        "what parses the tool calls of a reply to a prompt that a template of its own filled",
+        "0.32.2",
+    ),
+    PrivateName(
         "mlx_lm.utils._get_classes", "the class of a family, for a model of random weights", "0.32.2"
     ),
     PrivateName(

@@ -49,6 +49,7 @@ from inspector.state.passage import (
     table,
     top,
 )
+from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.version import program
@@ -447,6 +448,10 @@ class Branch(Passage):
             path: list[Item] = self._line.timeline.tree.path(node)
             return path
 
+    def _kinds(self, path: Sequence[Item]) -> Sequence[str | None]:
+        with self._line.arrived:
+            return self._line.timeline.of(Segments).read(path).kinds
+
     @property
     def finished(self) -> str | None:
         """The reason that its text has ended, in the words of mlx_lm; None while it may go on."""
@@ -759,7 +764,9 @@ class Run(Branch):
             if request is not None:
                 self._line.until(lambda: given < len(self._came) or request.done)
             if given < len(self._came):
-                return Step(self._came[given])
+                record = self._came[given]
+                at = self._line.timeline.of(Segments).state(record.node)
+                return Step(record, at.kind if at is not None else None)
             if self._line.pending is self:
                 self.wait()  # tells what failed
             return None
@@ -789,7 +796,8 @@ class Run(Branch):
     def new(self) -> list[Step]:
         """The steps of this run alone."""
         self.wait()
-        return [Step(each) for each in self._came]
+        steps = self.steps
+        return steps[len(steps) - len(self._came) :]
 
 
 # ---- sessions ----------------------------------------------------------------------------------

@@ -46,8 +46,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
-        "kv": "k", "timing": "t", "race": "z", "profile": "P", "compare_kv": "Q", "sweep": "y", "speculation": "S",
-        "ranks": "R", "verify": "v", "connection": "e",
+        "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q", "sweep": "y",
+        "speculation": "S", "ranks": "R", "verify": "v", "connection": "e",
     },
     "6": {
         "learn": "g",
@@ -114,6 +114,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape @profile q",
     },
     "ranks": {"measure": "r space", "leave": "escape @ranks q"},
+    "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
     "sweeps": {
         "go": "space r enter", "ttft": "a", "tpot": "d", "batch": "b", "inspection": "i", "blas": "l",
         "shorter": "left", "longer": "right", "leave": "escape @sweep q",

@@ -208,6 +208,8 @@ def _rank(token: TokenRecord) -> float | None:
     return token.rank or None
 
 
+SEGMENT = "segment"
+"""Whose a token is, in the place of a metric: the kinds have colours, and nothing is hot."""
 METRIC: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -216,12 +218,13 @@ METRIC: Mapping[str, Metric] = {
         Metric("surprisal", "bits", _surprisal, (2, 3, 4, 6, 8), bits),
         Metric("entropy", "bits", _entropy, (2, 3, 4, 5, 6), bits),
         Metric("rank", "", _rank, (2, 3, 6, 11, 101), lambda value: count(int(value)), None, math.log2),
+        Metric(SEGMENT, "", lambda _: None, (), str),
     )
 }
 METRICS: tuple[str, ...] = tuple(METRIC)
+"""Names of the metrics, in the order in which a key goes through them."""
 KL_BITS = (0.01, 0.05, 0.2, 0.5, 1.5)
 """Where each step of the colours of a KL divergence begins, in bits."""
-"""Names of the metrics, in the order in which a key goes through them."""
 
 
 # ---- colour ---------------------------------------------------------------------------------

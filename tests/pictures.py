@@ -9,6 +9,7 @@ README says needs another walk.
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
 import sys
@@ -27,6 +28,7 @@ import inspector
 from engine.breakpoints import Breakpoints
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar
+from engine.protocol import NO_OPTIONS, ChatOptions, Message
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from inspector.app import InspectorApp
@@ -41,6 +43,7 @@ from inspector.session.playback import Opening
 from inspector.tools.export.documents import alone
 from inspector.tools.lessons.notes import NotesApp, follow, presenting
 from inspector.tools.registry import TOOLS, with_lesson, with_request
+from tests.templates import source
 
 PLACE = Path(inspector.__file__).parent / "pictures"
 PATIENCE = 300.0
@@ -78,6 +81,11 @@ class Picture:
     presents: bool = False
     notes: bool = False
     """Of the notes in a second terminal that follow it."""
+    messages: tuple[Message, ...] = ()
+    """A conversation, in the place of the prompt."""
+    options: ChatOptions = NO_OPTIONS
+    metric: str = "surprisal"
+    """What the text is coloured by."""
 
 
 def sampled(seed: int, **others: Any) -> Settings:
@@ -107,6 +115,30 @@ FORKED: Walk = (
     "r", "g", *typed("11"), "enter", "down", "enter", *["space"] * 3, "g", *typed("12"), "enter", "down", "enter",
     "space", "space", "4", "b", "p", "ctrl+a", *typed("Once upon a hill"), "ctrl+s", "r", "f",
 )  # fmt: skip
+ASKED = (
+    Message("system", "You tell short stories about dogs."),
+    Message("user", "Where is the red ball?"),
+    Message(
+        "assistant", "",
+        json.dumps({"reasoning_content": "I have to look for it.", "tool_calls": [
+            {"type": "function", "function": {"name": "find", "arguments": {"toy": "red ball"}}}]}),
+    ),
+    Message("tool", "in the park"),
+)  # fmt: skip
+FIND = {
+    "type": "function",
+    "function": {
+        "name": "find",
+        "description": "Finds a toy.",
+        "parameters": {"type": "object", "properties": {"toy": {"type": "string"}}},
+    },
+}
+THOUGHT = ChatOptions(
+    config=json.dumps({"chat_template": source("qwen3")}),
+    tools=json.dumps([FIND]),
+    response="<think>\nIt is in the park, so a dog may have it.\n</think>\n\nThe dog",
+)
+"""The bundled model has no thinking of its own: its answer goes on from one that is given."""
 DRAW = "the-draw"
 REVEALED: Walk = (Seen("Which token did it fall on?"), "2", "space", Seen("next"))
 PRESENTED: Walk = (
@@ -130,6 +162,13 @@ PICTURES: Mapping[str, Picture] = {
         ("r", "4", "R", *typed("Why?"), "ctrl+s", "r", "R", *typed("And the cat?"), "ctrl+s", "r", "1"),
         prompt=DOG,
         chat=True,
+        settings=sampled(3, max_tokens=24),
+    ),
+    "segments": Picture(
+        ("r", "5", "g", Seen("tool call"), "up", "up"),
+        messages=ASKED,
+        options=THOUGHT,
+        metric="segment",
         settings=sampled(3, max_tokens=24),
     ),
     "tokens": Picture(("r", "e", "e")),
@@ -262,12 +301,13 @@ async def take(picture: Picture) -> str:
         find(picture.lesson).lesson.settings if picture.lesson else settings,
         (request.prompt if request is not None else picture.prompt) if begins else "",
         picture.chat or request is not None,
-        messages=request.messages if request is not None else (),
+        messages=request.messages if request is not None else picture.messages,
         engine=own_process() if picture.load.ranks > 1 else None,
         breakpoints=Breakpoints(),
         trace=Opening(picture.recording, play=True) if picture.recording is not None else None,
         tools=_tools(picture),
-        begins=Preferences(),
+        begins=Preferences(metric=picture.metric),
+        options=picture.options,
         speculation=picture.speculation,
     )
     async with app.run_test(size=picture.size) as pilot:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -29,6 +30,7 @@ from engine.logits.node_sampler import NodeLogits, entropy_bits
 from engine.model.forward import PipelinedForward
 from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, rank_of
+from engine.segments import ReplyReader, kind_of
 from engine.session.node_records import memory, run_limit, stop_reached
 from engine.session.session import Session
 from engine.task import Stopped
@@ -54,6 +56,7 @@ class BreakpointEvaluator:
         self._session = session
         self._sets = [check_breakpoints(points) for points in sets if points.active]
         self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
+        self._reply = ReplyTail(session) if any(points.segment for points in self._sets) else None
         self._patterns = {points.regex: _compiled(points.regex) for points in self._sets if points.regex}
         self._matched: dict[str, str] = {}
         """Texts and patterns that matched in this run, each with its sentence."""
@@ -84,6 +87,8 @@ class BreakpointEvaluator:
             return False
         if self._tail is not None:
             self._tail.add(self._session.tree[logits.node].token)
+        if self._reply is not None:
+            self._reply.add(logits.node)
         sentences: list[str] = []
         for points in self._sets:
             sentences += self._hits(points, logits)
@@ -138,6 +143,12 @@ class BreakpointEvaluator:
             self._matched[wanted] = f"the text came to contain “{wanted}”"
         return self._matched.get(wanted, "")
 
+    def _segment(self, event: str, _: NodeLogits) -> str:
+        assert self._reply is not None
+        if event in self._reply.events:
+            self._matched[event] = event
+        return self._matched.get(event, "")
+
     def _regex(self, pattern: str, _: NodeLogits) -> str:
         assert self._tail is not None
         key = f"/{pattern}/"
@@ -162,8 +173,35 @@ _EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
     "eos": BreakpointEvaluator._eos,
     "text": BreakpointEvaluator._text,
     "regex": BreakpointEvaluator._regex,
+    "segment": BreakpointEvaluator._segment,
 }
 """By the condition's name: what returns a sentence where it holds, else an empty text."""
+
+
+class ReplyTail:
+    """What the newest token brought of the segments of a reply.
+
+    Args:
+        session: Its current node is the last token of the reply so far.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        format, nodes = session.reply(session.node)
+        self._reader = ReplyReader(format)
+        self._at = self._reader.begin
+        self.events: tuple[str, ...] = ()
+        """Of `SEGMENT_EVENTS`."""
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: int) -> None:
+        """Take in the next token."""
+        kinds = [kind_of(self._at.state)]
+        self._at = self._reader.advance(self._at, self._session.reply_token(node))
+        kinds += map(kind_of, self._at.entered)
+        changes = [(one, other) for one, other in pairwise(kinds) if one != other]
+        self.events = tuple(event for one, other in changes for event in (f"{one} ends", f"{other} begins"))
 
 
 class TextTail:

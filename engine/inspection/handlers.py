@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from engine import protocol
 from engine.context import Capability, EngineContext, Handler
 from engine.errors import Cancelled, PromptError, StepError
 from engine.logits.questions import Vocabulary, expected, explain, find, kept_row, what_if
 from engine.model.load import load_tokenizer
+from engine.model.prompt_fields import ChatText
+from engine.model.reply_marks import CallError, parse_call
 from engine.model.tokens import Tokens
-from engine.protocol import Command, Piece, PreviewPrompt, PromptPreview, Tokenized, conversation
+from engine.protocol import (
+    NO_SEGMENTS,
+    Command,
+    Piece,
+    PreviewPrompt,
+    PromptPreview,
+    Tokenized,
+    ToolCallChecked,
+    conversation,
+)
+from engine.segments import last_call
 from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.task import Task
@@ -109,6 +122,40 @@ def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
     return b"".join(map(tokens.raw, ids))
 
 
+# ---- tool calls --------------------------------------------------------------------------------
+
+CALL_LIMIT = 2**15
+"""Characters of a call that is parsed at most: parsers go over some texts again and again."""
+
+
+def check_call(session: Session, node: int) -> ToolCallChecked:
+    """Parse the last tool call of a reply.
+
+    Args:
+        session: It has the reply.
+        node: Up to which the reply goes.
+
+    Raises:
+        StepError: There is no such node, or no tool call before it.
+    """
+    if node not in session.tree:
+        raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
+    format, nodes = session.reply(node)
+    tokens = [session.reply_token(each) for each in nodes]
+    if (call := last_call(format, tokens)) is None:
+        raise StepError("The reply has no tool call up to this token.", "Look at a token behind one.")
+    text, begin = call
+    if not format.parser or len(text) > CALL_LIMIT:
+        return ToolCallChecked(node, (), "", 0, "")
+    try:
+        return ToolCallChecked(node, parse_call(format.parser, text, session.tools), "", 0, format.parser)
+    except CallError as error:
+        at = begin + min(error.place, len(text) - 1)
+        ends = accumulate(0 if token.ends else len(token.text) for token in tokens)
+        wrong = next((each for each, end in zip(nodes, ends, strict=True) if end > at), node)
+        return ToolCallChecked(node, (), str(error), wrong, format.parser)
+
+
 # ---- the commands ------------------------------------------------------------------------------
 
 
@@ -131,6 +178,7 @@ class InspectionCommands(Capability):
             protocol.Tokenize: self._tokenize,
             protocol.PreviewPrompt: self._preview,
             protocol.CutText: self._cut_text,
+            protocol.CheckToolCall: self._check_call,
             protocol.Insert: self._insert,
         }
 
@@ -171,12 +219,18 @@ class InspectionCommands(Capability):
     def _cut_text(self, command: protocol.CutText, task: Task) -> None:
         tokens = load_tokenizer(command.settings, self._context.emit, task.cancel)
         messages = command.messages or conversation(command.text, command.system)
-        text = tokens.chat(messages, command.options) if command.chat else command.text
-        ids, answer = tokens.encode(text, bare=command.chat), list(command.answer_ids)
+        made = tokens.chat_text(messages, command.options) if command.chat else ChatText(command.text)
+        ids, answer = tokens.encode(made.text, bare=command.chat), list(command.answer_ids)
         if command.answer and not answer:
             answer = tokens.encode(command.answer, bare=True)
         tokens.check(answer)
-        self._context.emit(Tokenized(text, pieces(tokens, [*ids, *answer]), len(answer)))
+        cut_text = pieces(tokens, [*ids, *answer])
+        own = [piece.text for piece in cut_text[: len(ids)]]
+        segments = made.segments(own) if command.chat else NO_SEGMENTS
+        self._context.emit(Tokenized(made.text, cut_text, len(answer), segments))
+
+    def _check_call(self, command: protocol.CheckToolCall, task: Task) -> None:
+        self._context.emit(check_call(self._context.session, command.node))
 
     def _insert(self, command: protocol.Insert, task: Task) -> None:
         session = self._context.session

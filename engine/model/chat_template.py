@@ -1,4 +1,4 @@
-"""Chat templates: what one gets, as mlx_lm and transformers make it; filling it within limits; where messages begin.
+"""Chat templates: what one gets, as mlx_lm and transformers make it, and filling it within limits.
 
 A template is a program in jinja2 that came with the model. It runs in a process of its own, which the kernel limits:
 one expression, `'x' * 10**10`, is a single call of C that no check within this process could interrupt, and jinja2 even
@@ -9,7 +9,8 @@ costs 0.15 to 0.2 s of processor time and 20 MB for as long, once a prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = Fa
     )
 
 
+def given_tools(options: ChatOptions) -> list[Any] | None:
+    """The tools that a template got; None for none."""
+    try:
+        given = filling((), replace(options, response=None))
+    except PromptError:  # of a session that was restored
+        return None
+    return given.tools
+
+
 def left_open(text: str, content: str) -> str:
     """A filled template up to the end of its last message, cut as transformers cuts it.
 
@@ -145,16 +155,18 @@ _SCRIPT = Path(__file__).with_name("chat_template_process.py")
 _RAW = "Use it as raw text."
 
 
-def render(template: str, values: Mapping[str, Any], others: Sequence[Any] = ()) -> list[str | None]:
+def render(
+    template: str, values: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()
+) -> list[str | None]:
     """Fill a template as transformers does.
 
     Args:
         template: jinja2 source.
         values: What it may use: `messages` and the like, of values that JSON has.
-        others: Conversations with which it is filled, too, in the place of `messages`, while that takes no time.
+        others: Values with which it is filled, too, in the place of some of these, while that takes no time.
 
     Returns:
-        The text, and those of the other conversations; None where there is none.
+        The text, and those with the other values; None where there is none.
 
     Raises:
         PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
@@ -180,100 +192,3 @@ def refusal(why: object) -> PromptError:
     """That a template, or its model's own code, refuses a prompt."""
     first = first_line(why, nothing="no reason given")
     return PromptError(f"The chat template refuses this prompt: {first}.", _RAW)
-
-
-# ---- where messages begin ----------------------------------------------------------------------
-# Its text is not searched: a message `a` is found in `<|im_start|>system`, and `You are` in a system prompt of the
-# template's own. The template is filled again with characters of plane 15 in the messages, which no template and no
-# text uses; where it is the same text without them, they are where the messages are.
-
-Conversation = list[dict[str, Any]]
-Fill = Callable[[Sequence[Conversation]], Sequence[str | None]]
-"""The template filled with each of some conversations; only the first is sure to be filled."""
-_FIRST = 0xF0000
-_LAST = 0xFFFFD
-MOST = 64
-"""Messages that are looked for one by one, the last ones, where a template takes notice of the marks."""
-_THOUGHT = "</think>"
-"""Templates cut an answer's thinking off behind it."""
-
-
-def message_places(fill: Fill, conversation: Conversation, count: int) -> tuple[str, tuple[int, ...]]:
-    """Fill a template, and find its messages.
-
-    Args:
-        fill: Fills it.
-        conversation: What it is filled with.
-        count: How many messages are looked for, from the first.
-
-    Returns:
-        The text, and the place in it of the first character of each message that is no space; -1 where a message is
-        empty, isn't written, or is written in another way.
-    """
-    texts = [str(message.get("content") or "") for message in conversation[:count]]
-    every = [place for place, text in enumerate(texts) if text.strip()]
-    if count > _LAST - _FIRST or any(_is_mark(sign) for text in texts for sign in text):
-        text = fill([conversation])[0]
-        assert text is not None
-        return text, (-1,) * count
-    text, marked = fill([conversation, _marked(conversation, every)])
-    assert text is not None
-    found = _found(text, marked)
-    if found is None:
-        last = every[-MOST:]
-        ends = [_marked(conversation, [place], at_end=True) for place in last]
-        _, *alone = fill([conversation, *(_marked(conversation, [place]) for place in last), *ends])
-        found = {}
-        for place, begin, end in zip(last, alone[: len(last)], alone[len(last) :], strict=True):
-            found |= _found(text, begin) or _before(texts[place].strip(), text, _found(text, end) or {})
-    return text, tuple(found.get(place, -1) for place in range(count))
-
-
-def _is_mark(sign: str) -> bool:
-    return _FIRST <= ord(sign) <= _LAST
-
-
-def _marked(conversation: Conversation, places: Sequence[int], at_end: bool = False) -> Conversation:
-    """The conversation with marks within some messages, inside the white space that a template may cut off."""
-    made = list(conversation)
-    for place in places:
-        content = str(made[place]["content"])
-        mark = chr(_FIRST + place)
-        if at_end:
-            cuts = [len(content.rstrip())]
-        else:
-            behind = content.rfind(_THOUGHT) + len(_THOUGHT) if _THOUGHT in content else 0
-            cuts = (
-                [_first_sign(content, behind), _first_sign(content, 0)]
-                if behind
-                else [_first_sign(content, 0)]
-            )
-        for cut in cuts:
-            content = content[:cut] + mark + content[cut:]
-        made[place] = {**made[place], "content": content}
-    return made
-
-
-def _first_sign(content: str, begin: int) -> int:
-    """The place of the first character that is no space."""
-    return begin + len(content[begin:]) - len(content[begin:].lstrip())
-
-
-def _found(text: str, marked: str | None) -> dict[int, int] | None:
-    """The places of the marks, None where the text is another one without them."""
-    if marked is None or "".join(sign for sign in marked if not _is_mark(sign)) != text:
-        return None
-    places: dict[int, int] = {}
-    at = 0
-    for sign in marked:
-        if _is_mark(sign):
-            places.setdefault(ord(sign) - _FIRST, at)
-        else:
-            at += 1
-    return places
-
-
-def _before(content: str, text: str, ends: dict[int, int]) -> dict[int, int]:
-    """The places where the content begins whose end was found."""
-    starts = {place: end - len(content) for place, end in ends.items()}
-    return {place: at for place, at in starts.items() if at >= 0 and text.startswith(content, at)}

@@ -1,7 +1,7 @@
 """Renders one chat template in a process of its own, within a limit of memory and of processor time: run as a script.
 
 Its standard input is a JSON object: `path` (where modules are found), `template`, `values`, and the limits `bytes`,
-`seconds` and `characters`. `others`, conversations to be filled in, too.
+`seconds` and `characters`. `others` are values in the place of some, with each of which it is filled, too.
 Its standard output is one with `text` and `others`, or with `error`. The environment is that of
 transformers' `chat_template_utils`, so that the text is the same (tests/engine/model/test_chat_template.py).
 Importing transformers for it would take ten times as long as jinja2 does.
@@ -42,17 +42,17 @@ def main() -> None:
 
 
 def _others(template: Any, given: dict[str, Any], characters: int) -> list[str | None]:
-    """The texts of other conversations, as many as take no more than half of what the limits leave."""
+    """The texts with other values, as many as take no more than half of what the limits leave."""
     begun = time.process_time()
     left = min(given["characters"], 2**22) // max(1, characters)
     texts: list[str | None] = []
-    for number, messages in enumerate(given["others"], 1):
+    for number, others in enumerate(given["others"], 1):
         took = time.process_time() - begun
         if number > left or begun + took * (1 + 1 / number) > given["seconds"] / 2:
             texts.append(None)
             continue
         try:
-            texts.append(template.render(**{**given["values"], "messages": messages}))
+            texts.append(template.render(**{**given["values"], **others}))
         except Exception:  # it takes notice of the marks
             texts.append(None)
     return texts

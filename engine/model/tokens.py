@@ -25,8 +25,10 @@ from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import LoadError, PromptError
 from engine.model import chat_template as chat_template
-from engine.model.chat_template import Conversation, Filling, filling, left_open, message_places
-from engine.protocol import ChatOptions, Message
+from engine.model.chat_template import Filling, filling, left_open
+from engine.model.prompt_fields import ChatText, chat_text
+from engine.model.reply_marks import known_marks, reply_format
+from engine.protocol import ChatOptions, Message, ReplyFormat
 from engine.token_texts import alphabet, decode
 
 # ---- plain tokenizers -----------------------------------------------------------------------------
@@ -122,7 +124,8 @@ class PlainWrapper:
         own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         self.eos_token_ids = {*eos_ids, *own}
         self.has_chat_template = tokenizer.chat_template is not None
-        self.has_thinking = tokenizer_utils._infer_thinking(tokenizer)[0] is not None
+        self.think_start, self.think_end, *_ = tokenizer_utils._infer_thinking(tokenizer)
+        self.has_thinking = self.think_start is not None
 
 
 def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainWrapper | None:
@@ -210,6 +213,8 @@ class Tokens:
         self._bytes_of: Callable[[int, str], bytes] = self._reader()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
+        self._formats: dict[str, ReplyFormat] = {}
+        """Of the last chat template, by its source."""
 
     @cached_property
     def spared(self) -> tuple[int, ...]:
@@ -330,18 +335,31 @@ class Tokens:
         """
         return str(self._filled(self._filling(messages, options, opened))[0])
 
-    def chat_places(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, tuple[int, ...]]:
-        """As `chat`, and where in the text each message begins, -1 where that isn't known.
+    def chat_text(self, messages: Sequence[Message], options: ChatOptions) -> ChatText:
+        """As `chat`, with whose each part of the text is.
 
         Raises:
             PromptError: As `chat`.
         """
         given = self._filling(messages, options)
+        format = self.reply_format(self._source(given) or "")
+        return chat_text(lambda every: self._filled(given, every[1:]), given, format)
 
-        def fill(conversations: Sequence[Conversation]) -> list[str | None]:
-            return self._filled(given, conversations[1:])
+    def raw_text(self, text: str) -> ChatText:
+        """A text of which nobody knows whose it is: what the model writes after it is an answer, until a mark."""
+        return ChatText(text, reply=replace(self.reply_format(), begin="answer"))
 
-        return message_places(fill, given.conversation, len(messages))
+    def reply_format(self, template: str | None = None) -> ReplyFormat:
+        """How replies are marked.
+
+        Args:
+            template: The source of the one that filled the prompt; None for the model's.
+        """
+        source = self.template if template is None else template
+        if (known := self._formats.get(source)) is None:
+            known = reply_format(source, known_marks(self._wrapper), self._fast.get_vocab)
+            self._formats = {source: known}
+        return known
 
     def _filling(self, messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
         _check_unicode("".join((*(message.content for message in messages), options.response or "")))
@@ -355,17 +373,30 @@ class Tokens:
         """Whether code of mlx_lm or transformers writes its prompts: another template has no place there."""
         return self.has_chat_template and self._has_own_renderer
 
-    def _filled(self, given: Filling, others: Sequence[Conversation] = ()) -> list[str | None]:
-        """The template filled; and filled with other conversations, None for those that it refuses."""
+    def _source(self, given: Filling) -> str | None:
+        """The template that is filled; None where code writes the prompts.
+
+        Raises:
+            PromptError: There is none.
+        """
         try:
             if self._has_own_renderer:
-                return [self._rendered(given), *(self._tried(given, each) for each in others)]
+                return None
             default = None if self.has_chat_template else self._default_template
             template = self._fast.get_chat_template(given.template or default, given.tools)
             if not isinstance(template, str):
                 raise TypeError("it is no text")
         except Exception as error:  # no default among several templates; code may raise anything
             raise chat_template.refusal(error) from error
+        return template
+
+    def _filled(self, given: Filling, others: Sequence[Filling] = ()) -> list[str | None]:
+        """The template filled; and filled with other conversations and tools, None for those that it refuses."""
+        if (template := self._source(given)) is None:
+            try:
+                return [self._rendered(given), *(self._tried(each) for each in others)]
+            except Exception as error:  # code may raise anything
+                raise chat_template.refusal(error) from error
         thinking = {"enable_thinking": self._wrapper.has_thinking, **given.config}
         values = {
             "messages": given.marked(),
@@ -374,11 +405,12 @@ class Tokens:
             "add_generation_prompt": not given.opened,
         }
         every = {**self._fast.special_tokens_map, **thinking, **values}
-        conversations = [replace(given, conversation=each).marked() for each in others]
-        text, *more = chat_template.render(template, every, conversations)
+        instead = [{"messages": each.marked(), "tools": each.tools} for each in others]
+        text, *more = chat_template.render(template, every, instead)
         if not given.opened:
             return [text, *more]
-        return [left_open(str(text), given.last), *(_left_open(each, given.last) for each in more)]
+        ends = (_left_open(text, each.last) for text, each in zip(more, others, strict=True))
+        return [left_open(str(text), given.last), *ends]
 
     def _rendered(self, given: Filling) -> str:
         """What the code writes that fills the template."""
@@ -393,9 +425,9 @@ class Tokens:
             )
         )
 
-    def _tried(self, given: Filling, conversation: Conversation) -> str | None:
+    def _tried(self, given: Filling) -> str | None:
         try:
-            return self._rendered(replace(given, conversation=conversation))
+            return self._rendered(given)
         except Exception:  # code may raise anything
             return None
 

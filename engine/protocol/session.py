@@ -9,6 +9,7 @@ from engine.protocol.base import Command, Failure, Record
 from engine.protocol.floats import Endless
 from engine.protocol.interventions import Intervention
 from engine.protocol.model import KVReading, Loading
+from engine.protocol.segments import ReplyFormat
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
 from engine.settings import LoadSettings, Settings
 
@@ -116,6 +117,8 @@ class Restore(Command):
     """The node to move to."""
     rerolls: tuple[tuple[int, int], ...] = ()
     """Nodes with a re-roll count above 0, and that count."""
+    replies: tuple[tuple[int, ReplyFormat], ...] = ()
+    """Last nodes of prompts, and how the reply to each is marked."""
 
 
 @frozen

@@ -8,6 +8,7 @@ from engine.frozen import frozen
 from engine.protocol.base import Record
 from engine.protocol.floats import Endless
 from engine.protocol.model import KVReading, Memory
+from engine.protocol.segments import NO_SEGMENTS, PromptSegments
 
 
 @frozen
@@ -225,7 +226,10 @@ class PromptOpened(Record):
     new_tree: bool = True
     """Whether it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
     starts: tuple[int, ...] = ()
-    """The place in `text` where each of the messages begins, -1 where that isn't known; none in older traces."""
+    """In a trace from before `segments`, the place in `text` where each of the messages begins, -1 where that isn't
+    known."""
+    segments: PromptSegments = NO_SEGMENTS
+    """Whose its tokens are."""
 
 
 @frozen

@@ -7,6 +7,7 @@ from typing import ClassVar
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar
 from engine.protocol.base import Command, Record
+from engine.protocol.segments import NO_SEGMENTS, PromptSegments
 from engine.protocol.steps import NO_OPTIONS, Candidate, ChatOptions, GrammarReading, Message
 from engine.settings import LoadSettings
 
@@ -130,6 +131,8 @@ class Tokenized(Record):
     pieces: tuple[Piece, ...]
     answer: int = 0
     """How many of these are of the answer, at the end."""
+    segments: PromptSegments = NO_SEGMENTS
+    """Whose its tokens are, where a chat template was filled."""
 
 
 @frozen

@@ -12,7 +12,16 @@ from dataclasses import replace
 
 from engine.errors import PromptError
 from engine.frozen import frozen
-from engine.protocol import AddTurn, ChatOptions, Message, Prefill, PreviewPrompt, TurnDiffers, conversation
+from engine.model.prompt_fields import ChatText
+from engine.protocol import (
+    AddTurn,
+    ChatOptions,
+    Message,
+    Prefill,
+    PreviewPrompt,
+    TurnDiffers,
+    conversation,
+)
 from engine.session import saved_prompt
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
@@ -39,8 +48,8 @@ class EncodedPrompt:
     """The conversation that the template got."""
     options: ChatOptions
     """What else it got."""
-    starts: tuple[int, ...]
-    """Where the messages begin in the text, -1 where that isn't known."""
+    filled: ChatText
+    """The text, with whose each part is."""
 
 
 @frozen
@@ -54,15 +63,8 @@ class Turn:
     """Where the template's text is another one than that of the path with the turn."""
     whole: tuple[str, list[int]] = ("", [])
     """The whole conversation as the template gives it, where it differs."""
-    filled: str = ""
+    filled: ChatText = ChatText("")
     """The whole conversation as the template gives it."""
-    starts: tuple[int, ...] = ()
-    """Where its messages begin in that, -1 where it isn't known."""
-
-    def starts_in(self, text: str) -> tuple[int, ...]:
-        """Where the messages begin in a text that is the end of the whole conversation; -1 for those before."""
-        before = len(self.filled) - len(text) if self.filled.endswith(text) else len(self.filled)
-        return tuple(max(-1, at - before) for at in self.starts)
 
 
 def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
@@ -84,10 +86,12 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     if options.response is not None and not chat:
         notes.append("The answer's given beginning is not used: only a chat template has a place for it.")
     messages = (command.messages or conversation(command.text, command.system)) if chat else ()
-    text, starts = session.tokens.chat_places(messages, options) if chat else (command.text, ())
+    tokens = session.tokens
+    made = tokens.chat_text(messages, options) if chat else tokens.raw_text(command.text)
+    text = made.text
     response = _as_written(text, options.response) if chat and options.response is not None else None
     ids, options = session.encode(text, bare=chat), replace(options, response=response)
-    return EncodedPrompt(text, ids, chat, tuple(notes), messages, options, starts)
+    return EncodedPrompt(text, ids, chat, tuple(notes), messages, options, made)
 
 
 def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[PromptRecord]:
@@ -108,7 +112,7 @@ def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[Pro
         notes=made.notes,
         messages=made.messages,
         options=made.options,
-        starts=made.starts,
+        filled=made.filled,
         step_size=command.step_size,
         stopped=stopped,
     )
@@ -148,7 +152,7 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
         notes=turn.notes,
         messages=messages,
         options=options,
-        starts=turn.starts_in(text),
+        filled=turn.filled.ending(text),
         stopped=stopped,
     )
 
@@ -180,18 +184,19 @@ def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOpti
         PromptError: The template refuses the conversation, or has no place for an answer before a message.
     """
     tokens, path = session.tokens, session.tree.tokens(session.node)
-    whole, starts = tokens.chat_places(messages, options)
+    filled = tokens.chat_text(messages, options)
+    whole = filled.text
     ids = session.encode(whole, bare=True)
     if ids[: len(path)] == path and len(ids) > len(path):
         added = ids[len(path) :]
-        return Turn(tokens.join(added), added, filled=whole, starts=starts)
+        return Turn(tokens.join(added), added, filled=filled)
     added = _after_answer(session, messages, options)
     text = tokens.join([*path, *added])
     if text == whole:
-        return Turn(tokens.join(added), added, (OTHER_CUT,), filled=whole, starts=starts)
+        return Turn(tokens.join(added), added, (OTHER_CUT,), filled=filled)
     at, kept = common_prefix(text, whole), common_prefix(path, ids)
     differs = TurnDiffers(at, text[at:], whole[at:], kept, len(ids))
-    return Turn(tokens.join(added), added, differs=differs, whole=(whole, ids), filled=whole, starts=starts)
+    return Turn(tokens.join(added), added, differs=differs, whole=(whole, ids), filled=filled)
 
 
 def _after_answer(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> list[int]:

@@ -57,6 +57,7 @@ def restore(
     session.forget()
     try:
         _build(session, command, change)
+        session.replies = dict(command.replies)
         logprobs = _run(session, command.node, emit, stopped)
     except BaseException:
         session.forget()

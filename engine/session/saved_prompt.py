@@ -306,6 +306,7 @@ def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[Pro
         echo=command.echo,
         messages=(Message("user", command.cached_text + command.text),) if parts.chat else (),
         options=command.options if parts.chat else NO_OPTIONS,
+        filled=session.tokens.raw_text(parts.text),
         step_size=command.step_size,
         stopped=stopped,
     )

@@ -17,7 +17,17 @@ from engine.cache.moves import MoveCost, Mover
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.model.forward import Runner, rounding_of
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, Moved, Origin, Step, StepTimes
+from engine.model.prompt_fields import ChatText
+from engine.protocol import (
+    NO_OPTIONS,
+    NO_SEGMENTS,
+    ChatOptions,
+    Message,
+    Moved,
+    Origin,
+    Step,
+    StepTimes,
+)
 from engine.sampling.ranking import Row, ranked
 from engine.session.node_records import memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
@@ -48,7 +58,7 @@ class Session(SessionState):
         notes: tuple[str, ...] = (),
         messages: tuple[Message, ...] = (),
         options: ChatOptions = NO_OPTIONS,
-        starts: tuple[int, ...] = (),
+        filled: ChatText | None = None,
         step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[PromptRecord]:
@@ -66,7 +76,7 @@ class Session(SessionState):
             notes: Requests that could not be met, for the record.
             messages: The conversation up to its end, for the record.
             options: What else the template got, for the record.
-            starts: Where the messages begin in the text, for the record.
+            filled: The text with whose each part is; None where that isn't known.
             step_size: Tokens a chunk; None for as many as take about 100 ms.
             stopped: Polled before each chunk.
 
@@ -90,9 +100,12 @@ class Session(SessionState):
             self.runner, self.unread, self._tail, self.tokens, self.settings.candidates, prompt, echo
         )
         held = self.kv.offset
+        segments = NO_SEGMENTS if filled is None else filled.segments([token.text for token in run.tokens])
+        self.replies[run.tokens[-1].node] = segments.reply
         yield protocol.PromptOpened(
-            text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree, starts
-        )
+            text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree,
+            segments=segments,
+        )  # fmt: skip
         yield from self.go_on_prefill(step_size, stopped)
 
     def _add_prompt(self, text: str, ids: list[int], parent: int) -> PromptPath:

@@ -15,10 +15,20 @@ from engine.cache.live import KV
 from engine.cache.moves import Mover
 from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
+from engine.model.chat_template import given_tools
 from engine.model.forward import Changed, Compute, Runner
 from engine.model.load import Loaded
-from engine.protocol import NO_OPTIONS, ChatOptions, Distribution, Intervention, KVReading, Message
+from engine.protocol import (
+    NO_OPTIONS,
+    ChatOptions,
+    Distribution,
+    Intervention,
+    KVReading,
+    Message,
+    ReplyFormat,
+)
 from engine.sampling.ranking import Row
+from engine.segments import ReplyToken
 from engine.session.node_records import NodeReader
 from engine.session.prefill import PrefillRun
 from engine.session.unread import Unread
@@ -190,6 +200,8 @@ class SessionState:
         self._position: Position | None = None
         self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
         """What the chat template got for the prompt that the path begins with."""
+        self.replies: dict[int, ReplyFormat] = {}
+        """How the reply to a prompt is marked, by the prompt's last node."""
         self._prefill_run: PrefillRun | None = None
         """The prefill under way, if any."""
         self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
@@ -218,6 +230,23 @@ class SessionState:
         if kv.chunks_matter and not chunks_go_on(kv.chunks, chunks, kv.offset):
             kv.clear()
         return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
+
+    def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
+        """The reply that a node is of: how it is marked, and its nodes up to that one; none inside a prompt."""
+        nodes, start = self.tree.nodes(node), self.tree[node].start
+        format = self.replies.get(nodes[start - 1]) if start else None
+        return format or self.tokens.reply_format(), nodes[start:]
+
+    @property
+    def tools(self) -> list[Any] | None:
+        """The tools that the conversation of the path has; None for none."""
+        return given_tools(self.conversation[1])
+
+    def reply_token(self, node: int) -> ReplyToken:
+        """A token of a reply, as its marks are looked for."""
+        at = self.tree[node]
+        text, _ = self.tokens.text(at.token, self.pending.get(at.parent, b""))
+        return ReplyToken(text, self.tokens.is_special(at.token), at.token in self.tokens.eos_ids)
 
     def cut_note(self, node: int) -> str:
         """That the numbers after a node are those of another cut than the current path's; empty where they aren't."""

@@ -269,7 +269,9 @@ LOOKING = Tool(
             "Compute logits again that were dropped, where the sampler's stages need them.",
             lambda own: own.host.answer(own.controller.setup.recall()),
             Needs.DISTRIBUTION | Needs.ENGINE, looks=True, hint="recompute", worth=2, place=66),
-        Action("metric", "Colour", "Colour the text by the next metric: probability, surprisal, entropy, rank, off.",
+        Action("metric", "Colour",
+            "Colour the text by the next metric: probability, surprisal, entropy, rank, or by segment, which is whose "
+            "each token is; or off.",
             lambda own: own.metric(1), looks=True,
             synonyms="colors, colour the text, heat map, highlight, surprisal, entropy, probability colours, rank, "
             "metric", hint="colour", worth=3,

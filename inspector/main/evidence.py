@@ -56,6 +56,8 @@ class ExportPart:
     """For the scripts of the web page, by the name under which they look for it."""
     beat: Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]] | None = None
     """Makes tables of what it found since a beat of a lesson began."""
+    looked: bool = True
+    """Whether it is of what a person looked at; False where it is of the session itself."""
 
 
 def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:

@@ -238,7 +238,11 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
         return None
     grown = sorted(_grown(timeline), key=lambda each: each.node)
     again = tuple(sorted((node, count) for node, count in rerolls.items() if count))
-    return Restore(tuple(grown), timeline.tip, again)
+    replies = ((end, read.opened.segments.reply) for end, read in timeline.prompts.by_end.items())
+    marked = tuple(
+        (end, reply) for end, reply in replies if reply.marks
+    )  # else as the model's template has it
+    return Restore(tuple(grown), timeline.tip, again, marked)
 
 
 def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:

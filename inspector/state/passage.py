@@ -98,13 +98,15 @@ def top(distribution: Distribution, count: int) -> list[Candidate]:
 class Step:
     """A token that was taken, and what was known when it was.
 
-    `record` has all that the engine said of it (`engine.protocol.Step`).
+    `record` has all that the engine said of it (`engine.protocol.Step`). `segment` is whose it is: `thinking`,
+    `answer`, `tool call`, or `markup` for the marks between them, which the tokens after it may decide; None where
+    nothing tells it.
     """
 
-    __slots__ = ("record",)
+    __slots__ = ("record", "segment")
 
-    def __init__(self, record: StepRecord) -> None:
-        self.record = record
+    def __init__(self, record: StepRecord, segment: str | None = None) -> None:
+        self.record, self.segment = record, segment
 
     @property
     def index(self) -> int:
@@ -190,10 +192,19 @@ class Passage:
     def _path(self) -> Sequence[Item]:
         return self._items
 
+    def _kinds(self, path: Sequence[Item]) -> Sequence[str | None]:
+        """Whose each token of the path is."""
+        return [None] * len(path)
+
     @property
     def steps(self) -> list[Step]:
         """Its tokens that were taken, prompts and turns aside."""
-        return [Step(item) for item in self._path() if isinstance(item, StepRecord)]
+        path = self._path()
+        return [
+            Step(item, kind)
+            for item, kind in zip(path, self._kinds(path), strict=True)
+            if isinstance(item, StepRecord)
+        ]
 
     @property
     def ids(self) -> list[int]:

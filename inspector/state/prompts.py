@@ -175,6 +175,13 @@ class Prompts:
 
 def _roles_of(opened: PromptOpened) -> dict[int, str]:
     """The messages that are in a prompt's own text: of a turn the last one alone."""
+    if opened.segments.runs:
+        first = {run.message: run.begin for run in reversed(opened.segments.runs)}
+        return {
+            opened.tokens[place].position: opened.messages[number].role
+            for number, place in sorted(first.items(), key=lambda each: each[1])
+            if 0 <= number < len(opened.messages) and 0 <= place < len(opened.tokens)
+        }
     ends = list(accumulate(len(token.text) for token in opened.tokens))
     places = opened.starts or _only_places(opened)
     return {
@@ -185,7 +192,7 @@ def _roles_of(opened: PromptOpened) -> dict[int, str]:
 
 
 def _only_places(opened: PromptOpened) -> list[int]:
-    """Where messages are that are once in the text: all that can be said of a recording from before `starts`."""
+    """Where messages are that are once in the text: all that can be said where nothing tells their places."""
     contents = [message.content.strip() for message in opened.messages]
     if opened.parent != ROOT:
         contents[:-1] = [""] * (len(contents) - 1)

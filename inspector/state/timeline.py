@@ -24,6 +24,7 @@ from inspector.state.inside import InsideViews, SecondInside
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
 from inspector.state.prompts import Prompts
+from inspector.state.segments import PathSegments, Segments
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.speculation import Speculation
 
@@ -35,6 +36,7 @@ STATES: tuple[type[CapabilityState], ...] = (
     Measured,
     Speculation,
     LockstepSoFar,
+    Segments,
 )
 """The states of all capabilities that come with the program."""
 _OF_DIALOGS = (protocol.PromptPreview, protocol.TokensFound)
@@ -177,6 +179,12 @@ class Timeline:
             self.concealed_as,
             self.load_failure,
         )
+
+    @property
+    def segments(self) -> PathSegments:
+        """Whose each token of the current path is."""
+        over = self.tip in self.finished
+        return self.of(Segments).path(self.items, self.generation, self.readings, over)
 
     # ---- the selected slot ------------------------------------------------------------------
 

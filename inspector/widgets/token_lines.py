@@ -97,7 +97,12 @@ class Wrap:
             self._place(slot, mark, mark=True)
         if self._bordered:
             self._append_bordered(slot, parts, under)
-            return
+        else:
+            self._append_plain(slot, parts)
+        if self.line_of[slot] == _NOWHERE:  # nothing of it is drawn
+            self.line_of[slot] = len(self.lines) - 1
+
+    def _append_plain(self, slot: int, parts: Sequence[str]) -> None:
         for number, part in enumerate(parts):
             if number:
                 self._break(slot)
@@ -237,6 +242,8 @@ def heat_style(step: int, dark: bool, colourful: bool) -> Style:
 
 def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
     """What the heat steps mean, each threshold on its own colour; a short one leaves out what can be guessed."""
+    if metric.name == scales.SEGMENT:
+        return Content("segment: whose each token is")
     if not metric.steps:
         return Content("m heat")
     word = "" if short else "below " if metric.falling else "from "
@@ -274,7 +281,13 @@ class TokenStyles:
         self._heat = [heat_style(step, dark, colourful) for step in range(scales.STEPS + 1)]
 
     def segments(
-        self, piece: TextPiece, item: Item, selected: bool, ahead: bool, other: bool = False
+        self,
+        piece: TextPiece,
+        item: Item,
+        selected: bool,
+        ahead: bool,
+        other: bool = False,
+        own: Style | None = None,
     ) -> list[Segment]:
         """One piece of a token.
 
@@ -284,22 +297,29 @@ class TokenStyles:
             selected: Whether the cursor is on it.
             ahead: Whether it is prompt that hasn't gone through the model yet.
             other: Whether the settings that are tried would have picked another token: it is struck through.
+            own: In the place of the style that such a token has; None for that.
         """
-        calm, hot = self._styles(piece, item, selected, ahead, other)
+        calm, hot = self._styles(piece, item, selected, ahead, other, own)
         core = piece.text.lstrip(" ")
         if not core or core == piece.text:
             return [Segment(piece.text, hot)]
         return [Segment(piece.text[: -len(core)], calm), Segment(core, hot)]
 
     def bordered(
-        self, piece: TextPiece, item: Item, selected: bool, ahead: bool, other: bool = False
+        self,
+        piece: TextPiece,
+        item: Item,
+        selected: bool,
+        ahead: bool,
+        other: bool = False,
+        own: Style | None = None,
     ) -> list[Segment]:
         """One piece of a token as `segments` draws it, its spaces in sight, and its border where it ends here.
 
         Neighbours differ in their ground, too; a special token is reversed.
         """
         ground = self._ground(piece.slot)
-        calm, hot = self._styles(piece, item, selected, ahead, other, ground)
+        calm, hot = self._styles(piece, item, selected, ahead, other, own, ground)
         if piece.mark:
             return [Segment(piece.text, hot)]
         if item.special and not selected:
@@ -329,6 +349,7 @@ class TokenStyles:
         selected: bool,
         ahead: bool,
         other: bool,
+        own: Style | None,
         ground: Style | None = None,
     ) -> tuple[Style, Style]:
         """The styles of a piece's leading spaces and of its text; nothing is added that changes nothing."""
@@ -340,7 +361,8 @@ class TokenStyles:
             style = self.inks["cursor"] + link
             style = style + _STRUCK if other else style
             return style, style
-        ink = self.inks["warn"] if other else self._base(piece, item, ahead)
+        usual = self._base(piece, item, ahead) if own is None or ahead else own
+        ink = self.inks["warn"] if other else usual
         calm = (ink + ground if ground else ink) + link
         hot = calm + _STRUCK if other else calm
         step = self.metric.step(self.metric.value(item))

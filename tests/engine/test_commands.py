@@ -47,6 +47,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.TryPosition(1),
     protocol.PreviewPrompt("Once", chat=False),
     protocol.CutText(LoadSettings(), "dog"),
+    protocol.CheckToolCall(1),
     protocol.FindTokens(1, "dog"),
     protocol.ReadGrammar(1),
     protocol.ReadLogits((1,)),
@@ -114,6 +115,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
     assert by_kind(lambda cls: cls.aside) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
+        "CheckToolCall",
     }  # fmt: skip
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",

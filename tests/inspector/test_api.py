@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,10 +21,12 @@ import numpy as np
 import pytest
 
 import mlx_inspector
+from engine import protocol
 from engine.errors import EngineError, LoadError, PromptError, SettingsError, StepError
 from inspector import api
 from inspector.cli.main import main
 from mlx_inspector import Session, compare, open
+from tests import templates
 
 STORY = "Once upon a time"
 SAMPLED = {"temp": 0.8, "seed": 7}
@@ -407,3 +410,21 @@ def test_the_screen_of_a_session_is_the_program_of_this_process(
         story.screen()
     assert (done[0].returncode, done[0].stderr) == (0, "")
     assert done[0].stdout.startswith("inspector ")
+
+
+# ---- whose each token is ------------------------------------------------------------------------
+
+
+def test_a_step_knows_its_segment(story: Session) -> None:
+    assert {step.segment for step in story.run(3)} == {"answer"}
+    config = json.dumps({"chat_template": templates.source("qwen3")})
+    story._line.do(protocol.Prefill("<think>", chat=True, options=protocol.ChatOptions(config=config)))
+    story._went(story._line.timeline.tip)
+    branch = story.take("<think>").take("Hm").take("</think>")
+    kinds = {"".join(step.text for step in group): kind for kind, group in groupby(branch.steps, _segment)}
+    assert kinds == {"<think>": "markup", "Hm": "thinking"} | {"</think>": "markup"}
+    assert [step.segment for step in branch.run(2).new] == ["answer"] * 2
+
+
+def _segment(step: mlx_inspector.Step) -> str | None:
+    return step.segment

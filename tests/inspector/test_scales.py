@@ -77,15 +77,16 @@ def test_heat_is_calm_until_the_first_threshold_and_then_rises() -> None:
 
 def test_every_metric_reads_prompt_and_steps() -> None:
     timeline = session(3).timeline()
-    assert METRICS == ("off", "probability", "surprisal", "entropy", "rank")
+    assert METRICS == ("off", "probability", "surprisal", "entropy", "rank", "segment")
     step, token, first = timeline.items[-1], timeline.items[2], timeline.items[0]
-    for name in METRICS[1:]:
+    for name in METRICS[1:-1]:
         metric = METRIC[name]
         assert metric.value(step) is not None, name
         assert metric.value(token) is not None, name
         assert metric.value(first) is None, name
         assert len(metric.steps) == STEPS
     assert METRIC["off"].value(step) is None
+    assert METRIC["segment"].value(step) is None, "whose a token is stands beside it"
 
 
 def test_surprisal_of_the_prompt_is_in_bits() -> None:

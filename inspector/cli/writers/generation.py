@@ -18,6 +18,7 @@ from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, draft, requested
 from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.segments import PathSegments, Segments
 from inspector.state.speculation import Speculation, verdict
 from inspector.state.speculation import figures as speculation_figures
 
@@ -220,9 +221,12 @@ class JsonLines:
         self._read: dict[int, protocol.PromptToken] = {}
         """By node, the prompt's tokens with their logprobs."""
         self._read_ms = 0.0
+        self._segments, self._reply = Segments(), PathSegments(())
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
+        if isinstance(record, Segments.TAKES):
+            self._segments.apply(record)
         match record:
             case protocol.ModelFacts():
                 self._write("model", model(record, self._request))
@@ -238,7 +242,7 @@ class JsonLines:
                 if not record.unread:
                     self._write_prompt()
             case protocol.Step():
-                self._write("step", step(record))
+                self._write("step", step(record), self._segment(record))
             case protocol.DraftRound():
                 self._write("round", record_json(record))
             case _:
@@ -249,7 +253,14 @@ class JsonLines:
         self._write_prompt()
         rounds = {"speculation": speculation(summary)} if summary.speculation.rounds else {}
         made = {"made_with": made_with(summary, self._request)}
-        self._write("end", end(summary, self._request.settings.seed), made, rounds)
+        runs = [{"kind": run.kind, "begin": run.begin, "end": run.end} for run in self._reply.runs]
+        self._write("end", end(summary, self._request.settings.seed), made, {"segments": runs}, rounds)
+
+    def _segment(self, record: protocol.Step) -> Json:
+        """Whose a token is, and whether the next ones can't change that."""
+        at = self._segments.state(record.node)
+        self._reply.add(at.kind if at is not None else None, 0, record, at)
+        return {"segment": self._reply.kinds[-1], "segment_certain": not self._reply.provisional}
 
     def _take_readings(self, record: protocol.PromptReadings) -> None:
         self._read |= {token.node: token for token in record.tokens}
@@ -294,7 +305,7 @@ def prompt(
     return {
         **pick(opened, "text", "chat"),
         "tokens": [prompt_token(token) for token in tokens],
-        **pick(opened, "notes"),
+        **pick(opened, "notes", "segments"),
         **pick(prefilled, "ttft_ms", "cold"),
         "prompt_logprobs_ms": logprobs_ms,
         "echo_ms": logprobs_ms,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import TextIO
 
 from engine import protocol
-from engine.protocol import Piece, PromptToken, Tokenized
+from engine.protocol import Piece, PromptToken, SegmentKind, Tokenized
+from engine.segments import MARKUP
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.writers.generation import JsonLines, PlainText, candidate, figures, prompt_token
 from inspector.display import pad, shown_bytes, token_label
 from inspector.scales import bits, milliseconds, percent, prompt_rate
-from inspector.state.record_json import Json, number, pick
+from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.segments import labels, left_out_words
 
 FIGURES = ("model",)
 _BYTES = 64
@@ -301,10 +304,14 @@ class TokenLines(JsonLines):
         """Write the tokens, once they are known."""
         if not isinstance(record, Tokenized):
             return
+        kinds = labels(record.segments, len(record.pieces))
         for index, piece in enumerate(record.pieces if self._tokens else ()):
             own = {"index": index, **pick(piece, "id", "text"), "bytes": piece.raw.hex()}
-            self._write("token", own, pick(piece, "special"))
-        self._write("counts", counts(record))
+            kind, message = kinds[index]
+            whose = {"segment": kind, "message": message if message >= 0 else None} if kind else {}
+            self._write("token", own, pick(piece, "special"), whose)
+        left = {"left_out": [*map(record_json, record.segments.left_out)]} if record.segments.runs else {}
+        self._write("counts", counts(record), left)
 
     def end(self, summary: Summary) -> None:
         """Nothing more: the counts came with the tokens."""
@@ -323,8 +330,10 @@ class TokenTable(PlainText):
         if not isinstance(record, Tokenized):
             return
         self._show("")
-        rows = [token_row(record.pieces, index) for index in range(len(record.pieces))]
-        table = [token_line("#", "id", "token", "", "bytes"), *rows, "\n"] if self._tokens else []
+        kinds = labels(record.segments, len(record.pieces))
+        rows = [token_row(record.pieces, index, kinds[index][0]) for index in range(len(record.pieces))]
+        head = token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
+        table = [head, *rows, "\n"] if self._tokens else []
         self._out.write("".join([*table, in_words(record)]))
         self._out.flush()
 
@@ -334,22 +343,25 @@ class TokenTable(PlainText):
         self._sum_up([])
 
 
-def token_row(pieces: tuple[Piece, ...], index: int) -> str:
-    """One token as a line of the table; counted from 0, as in the JSON lines."""
+def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = None) -> str:
+    """One token as a line of the table; counted from 0, as in the JSON lines.
+
+    Args:
+        pieces: All tokens.
+        index: Of this one.
+        kind: Whose it is; None where nothing tells that.
+    """
     piece = pieces[index]
     mark = "special" if piece.special else ""
-    return token_line(
-        str(index),
-        str(piece.id),
-        token_label(piece.text, piece.raw),
-        mark,
-        shown_bytes(pieces, index, _BYTES),
-    )
+    label, shown = token_label(piece.text, piece.raw), shown_bytes(pieces, index, _BYTES)
+    whose = None if kind is None else "" if kind == MARKUP else kind
+    return token_line(str(index), str(piece.id), label, mark, shown, whose)
 
 
-def token_line(index: str, id: str, label: str, special: str, shown: str) -> str:
-    """Cells as a line of the table of tokens."""
-    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {special:<7}  {shown}".rstrip() + "\n"
+def token_line(index: str, id: str, label: str, special: str, shown: str, whose: str | None = None) -> str:
+    """Cells as a line of the table of tokens; without a column for whose a token is where that is None."""
+    kind = "" if whose is None else f"{whose:<11}  "
+    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {kind}{special:<7}  {shown}".rstrip() + "\n"
 
 
 def in_words(cut: Tokenized) -> str:
@@ -361,4 +373,7 @@ def in_words(cut: Tokenized) -> str:
     if each is not None:
         words += "; the others have " if special else " of "
         words += f"{told['bytes']:,} bytes and {told['characters']:,} characters, {each:.2f} bytes a token"
-    return words + "\n"
+    kinds = Counter(kind for kind, _ in labels(cut.segments, len(cut.pieces)) if kind is not None)
+    whose = ", ".join(f"{kind} {number:,}" for kind, number in kinds.items())
+    left = "".join(f"{left_out_words(each)}\n" for each in cut.segments.left_out)
+    return words + "\n" + (f"Segments: {whose}\n" if whose else "") + left

@@ -513,7 +513,7 @@ class StepsPanel(Widget, can_focus=True):
     def _fit(self) -> None:
         """A low panel gives its lines to the table."""
         self.set_class(self.size.height < 8, "-short")
-        self.set_class(self.size.height < 4 or self.metric == "off", "-plain")
+        self.set_class(self.size.height < 4 or not scales.METRIC[self.metric].steps, "-plain")
 
     def _summarise(self, timeline: Timeline, concealed: bool) -> None:
         """How surprising the steps were, all in all."""

@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from engine.protocol import PromptToken, Step
+from engine.protocol import PromptToken, SegmentKind, Step
 from inspector import scales
 from inspector.config.preferences import VIEWS
 from inspector.display import (
@@ -37,6 +37,7 @@ from inspector.display import (
     visible,
 )
 from inspector.main.tool import SlotSelected
+from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
@@ -51,7 +52,7 @@ from inspector.widgets.canvas import (
     why_empty,
 )
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend
+from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend, link_of
 
 OFF, BORDERS, IDS, BYTES = VIEWS
 TWO_ROWS = (IDS, BYTES)
@@ -87,8 +88,9 @@ GUTTER = 2
 """Cells at the left that distinguish the prompt from the completion."""
 BOUNDARY = "▏"
 
-Key = tuple[int, int, bool, str]
-"""What makes two tokens the same on screen: node, id, whether it is a step, and the signs of its marks."""
+Key = tuple[int, int, bool, str, str | None]
+"""What makes two tokens the same on screen: node, id, whether it is a step, the signs of its marks, and what stands for
+it where it is folded: empty for all but the first token of a fold, None where it isn't."""
 
 
 class TextLines:
@@ -106,8 +108,12 @@ class TextLines:
         bordered = view != OFF
         self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
         self._keys: list[Key] = []
-        self._version = (-1, -1)
-        """Of the path and of the marks on it."""
+        self._version: tuple[object, ...] = ()
+        """Of the path, of the marks on it and of what is folded."""
+        self.folds: dict[int, str | None] = {}
+        """What stands for each slot that is folded: see `Key`."""
+        self._wrong: Mapping[int, str] = {}
+        """Nodes of tokens where tool calls went wrong."""
         self.tail = ""
         """After the last token: why the text ended, or drafts that were not taken; printable."""
 
@@ -121,8 +127,22 @@ class TextLines:
         """
         before = len(self._wrap.lines)
         first = before - 1
-        if self._version != _version(timeline) or len(timeline.items) < len(self._keys):
+        folds = timeline.of(Segments).folds(timeline.segments)
+        self.folds = {
+            slot: fold_words(run, timeline) if slot == run.begin else ""
+            for run in folds
+            for slot in range(run.begin, run.end)
+        }
+        self._wrong = timeline.of(Segments).wrong
+        version = (
+            timeline.generation,
+            timeline.tree.marks.version,
+            len(self._wrong),
+            tuple((run.begin, self.folds[run.begin]) for run in folds),
+        )
+        if self._version != version or len(timeline.items) < len(self._keys):
             first = self._rewind(timeline)
+            self._version = version
         fresh = len(self._wrap.line_of) < len(timeline.items)
         self._append(timeline)
         tail = finish_mark(timeline) or _ghosts(timeline)
@@ -135,10 +155,9 @@ class TextLines:
         """Keep what the old path and the new one have in common; the first line that may differ."""
         common = 0
         for slot in range(min(len(self._keys), len(timeline.items))):
-            if _key(timeline, slot) != self._keys[slot]:
+            if self._key(timeline, slot) != self._keys[slot]:
                 break
             common += 1
-        self._version = _version(timeline)
         start = self._wrap.cut(common)
         del self._keys[start:]
         return len(self._wrap.lines) - 1
@@ -147,10 +166,19 @@ class TextLines:
         items, room = timeline.items, self._wrap.width
         for slot in range(len(self._wrap.line_of), len(items)):
             begins = slot and isinstance(items[slot], Step) != isinstance(items[slot - 1], Step)
-            key = _key(timeline, slot)
+            key = self._key(timeline, slot)
             self._keys.append(key)
+            edge = BOUNDARY if begins else ""
+            if (fold := key[-1]) is not None:
+                self._wrap.append([""], edge + truncate(fold, room - 1) if fold else "")
+                continue
             shown = truncate(under(self.view, items, slot), room) if self.height > 1 else ""
-            self._wrap.append(_parts(items[slot]), (BOUNDARY if begins else "") + key[-1], shown)
+            self._wrap.append(_parts(items[slot]), edge + key[-2], shown)
+
+    def _key(self, timeline: Timeline, slot: int) -> Key:
+        item = timeline.items[slot]
+        marks = WRONG * (item.node in self._wrong) + signs(timeline.tree, item.node)
+        return item.node, item.id, isinstance(item, Step), marks, self.folds.get(slot)
 
     # ---- places -----------------------------------------------------------------------------
 
@@ -215,13 +243,13 @@ def _ghosts(timeline: Timeline) -> str:
     return "" if timeline.running else timeline.of(Speculation).ghost_words(timeline.tip)
 
 
-def _version(timeline: Timeline) -> tuple[int, int]:
-    return timeline.generation, timeline.tree.marks.version
-
-
-def _key(timeline: Timeline, slot: int) -> Key:
-    item = timeline.items[slot]
-    return item.node, item.id, isinstance(item, Step), signs(timeline.tree, item.node)
+def fold_words(run: PathRun, timeline: Timeline) -> str:
+    """What stands for a run that is folded: `▸ thinking, 312 tokens`; while it still grows, without their number."""
+    name = run.kind or "text"
+    if run.end == len(timeline.items):
+        return f"▸ {name} "
+    tokens = run.end - run.begin
+    return f"▸ {name}, {scales.count(tokens)} token{'s' * (tokens != 1)} "
 
 
 def _parts(item: Item) -> list[str]:
@@ -243,8 +271,19 @@ def _copied(line: WrappedLine, start: int, end: int | None) -> str:
     return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
 
 
-INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row")
+INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
 """Of the named inks, those that the text is drawn with; `base` is the panel's own style."""
+
+
+_SEGMENT_INKS: Mapping[SegmentKind, tuple[str, Style]] = {
+    "system": ("warn", Style(bold=True)), "user": ("primary", Style(bold=True)), "thinking": ("special", Style()),
+    "answer": ("base", Style()), "tool call": ("good", Style(underline=True)),
+    "tool result": ("accent", Style(underline=True, bold=False)), "tools": ("muted", Style(underline=True)),
+    "markup": ("faint", Style()),
+}  # fmt: skip
+"""How the tokens of each kind look where they are coloured by that: an ink, and what tells them without colours."""
+_PROVISIONAL = Style(dim=True, italic=True)
+"""A token whose kind the next one decides."""
 
 
 class TextRows:
@@ -260,6 +299,10 @@ class TextRows:
     def __init__(self, inks: Mapping[str, Style], metric: scales.Metric, dark: bool, colourful: bool) -> None:
         self._inks = inks
         self._styles = TokenStyles(inks, metric, dark, colourful)
+        self._kinds: dict[SegmentKind | None, Style] = {}
+        """Where tokens are coloured by whose they are."""
+        if metric.name == scales.SEGMENT:
+            self._kinds = {kind: inks[ink] + style for kind, (ink, style) in _SEGMENT_INKS.items()}
         self._roles_of: tuple[Timeline, int] | None = None
         self._roles: dict[int, str] = {}
         """Of the path that `_roles_of` has, by the slot at which a message begins."""
@@ -284,20 +327,41 @@ class TextRows:
         row: Row = []
         if (line := lines.line(y)) is not None:
             lower = lines.is_lower(y)
-            row = self._gutter(line, timeline)
-            row += self._under(line, timeline) if lower else self._tokens(line, timeline, lines.view != OFF)
+            row = self._gutter(line, lines, timeline)
+            row += self._under(line, timeline) if lower else self._tokens(line, lines, timeline)
         if lines.ends(y):
             row.append(self._caret(timeline))
         if tail := lines.tail_at(y):
             row.append(Segment(tail, self._inks["muted"]))
         return row
 
-    def _gutter(self, line: WrappedLine, timeline: Timeline) -> Row:
+    @staticmethod
+    def _begins_at(slot: int, path: PathSegments, lines: TextLines) -> PathRun | None:
+        """The run whose first word, or whose fold, is at a slot; None where none begins there, or markup."""
+        run = path.at(slot)
+        if run is None or not run.told:
+            return None
+        return run if slot == (run.begin if lines.folds.get(slot) else run.word) else None
+
+    def _gutter(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
+        """The letter of the segment that begins in a line; else a bar along the prompt, and along all that has a
+        colour."""
         pieces, items = line.pieces, timeline.items
-        role = self._role(line, timeline)
-        if role:
+        path = timeline.segments
+        if path.several:
+            begins = (self._begins_at(p.slot, path, lines) for p in reversed(pieces))
+            run = next((run for run in begins if run is not None), None)
+            if run is not None and run.kind is not None:
+                sure = run.word < len(path.kinds) - path.provisional
+                return [Segment(f"{LETTERS[run.kind] if sure else '?'} ", self._inks["accent"])]
+        elif role := self._role(line, timeline):
             return [Segment(role[:1].upper() + " ", self._inks["accent"])]
-        prompt = pieces and pieces[0].slot < len(items) and isinstance(items[pieces[0].slot], PromptToken)
+        first = pieces[0].slot if pieces else len(items)
+        prompt = first < len(items) and isinstance(items[first], PromptToken)
+        run = path.at(first) if self._kinds else None
+        if run is not None and run.kind in self._kinds:
+            style = self._kinds[run.kind]
+            return [Segment("▎ ", Style(color=style.color))]
         return [Segment("▎ " if prompt else "  ", self._inks["faint"])]
 
     def _role(self, line: WrappedLine, timeline: Timeline) -> str:
@@ -310,16 +374,26 @@ class TextRows:
             )
         return next((self._roles[p.slot] for p in reversed(line.pieces) if p.slot in self._roles), "")
 
-    def _tokens(self, line: WrappedLine, timeline: Timeline, bordered: bool) -> Row:
-        done = timeline.held
-        draw = self._styles.bordered if bordered else self._styles.segments
+    def _tokens(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
+        done, path = timeline.held, timeline.segments
+        draw = self._styles.bordered if lines.view != OFF else self._styles.segments
+        sure = len(path.kinds) - path.provisional
         row: Row = []
         for piece in line.pieces:
             if piece.slot >= len(timeline.items):
                 break  # the path became shorter while the panel was hidden: `on_show` lays it out
+            if lines.folds.get(piece.slot):
+                run = path.at(piece.slot)
+                within = run is not None and run.begin <= timeline.slot < run.end
+                ink = self._inks["cursor" if within else "accent"]
+                row.append(Segment(piece.text, ink + link_of(piece)))
+                continue
             item = timeline.items[piece.slot]
             differs = other(timeline.trial, item) is not None
-            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, differs)
+            own = self._kinds.get(path.kinds[piece.slot]) if self._kinds else None
+            if own is not None and piece.slot >= sure:
+                own += _PROVISIONAL
+            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, differs, own)
         return row
 
     def _under(self, line: WrappedLine, timeline: Timeline) -> Row:
@@ -395,6 +469,8 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._concealed = "", False
         """Whether the text, and whether its heat, is to be predicted."""
         self._slot, self._following = 0, True
+        self._unsure = 0
+        """Slot from which on the kinds of tokens were provisional."""
         self._reading = False
         """Whether a prompt is going through the model, and what it is at is kept in sight."""
 
@@ -417,6 +493,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             timeline.conceals("text", "probabilities"),
         )
         self._repaint_readings(timeline)
+        self._repaint_decided(timeline)
         self._repaint_cursor(timeline)
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
         if self._reading:
@@ -472,6 +549,17 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._shown = shown
             self._strips.clear()
             self.refresh()
+
+    def _repaint_decided(self, timeline: Timeline) -> None:
+        """Tokens whose kinds were provisional are drawn again."""
+        path = timeline.segments
+        unsure = len(path.kinds) - path.provisional
+        if path.runs and path.runs[-1].blank:  # it has a letter in the margin once it has a word
+            unsure = min(unsure, path.runs[-1].begin)
+        if self._unsure < unsure:
+            first = self._lines.span(self._unsure)[0]
+            self._repaint(first, max(1, self._lines.rows - first))
+        self._unsure = unsure
 
     def _repaint_cursor(self, timeline: Timeline) -> None:
         slot, following = timeline.slot, timeline.following
@@ -542,7 +630,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         lines = []
         if timeline is not None and slot is not None and slot < len(timeline.items):
             lines = [facts(timeline.items, slot)] if self.view != OFF else []
-            lines += explained(timeline.tree, timeline.items[slot].node)
+            node = timeline.items[slot].node
+            why = timeline.of(Segments).wrong.get(node)
+            lines += explained(timeline.tree, node)
+            lines += [] if why is None else [f"{WRONG} a tool call went wrong here: {visible(why)}"]
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:

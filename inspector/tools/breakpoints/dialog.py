@@ -23,7 +23,7 @@ from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
-    ("The run and its text", ("tokens", "text", "regex")),
+    ("The run and its text", ("tokens", "text", "regex", "segment")),
 )
 """The conditions in display order."""
 NARROW = 80
@@ -87,7 +87,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             field: Widget = Choice(("off", "on"), id=f"break-{name}")
         else:
             field = SafeInput("", "off", id=f"break-{name}")
-        long = condition.kind in ("text", "regex")
+        long = condition.kind in ("text", "regex", "event")
         return ConditionRow(name, condition.label, field, _help(condition), long)
 
     def extra(self) -> Iterable[Button]:

@@ -397,7 +397,7 @@ def data(recording: Recording) -> Json:
         "model": list(model_figures(recording)),
         "settings": list(settings_figures(recording)),
         "left_out": left_out(timeline),
-        "metrics": [*(_metric(name) for name in METRIC if name != "off"), *([KL] if "second" in found else [])],
+        "metrics": [*(_metric(name) for name in METRIC if METRIC[name].steps), *([KL] if "second" in found else [])],
         "second": found.get("second"),
         "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
         "paths": [_path(recording, path, places) for path in listed],

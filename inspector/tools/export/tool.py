@@ -73,7 +73,7 @@ class ExportActions(ToolActions):
             f"{key_for(tool.opener)} {part.name}"
             for tool in self.host.tools
             for part in tool.exports()[:1]
-            if part.exhibits is not None and self.host.has(tool.opener)
+            if part.exhibits is not None and part.looked and self.host.has(tool.opener)
         )
         return f"Nothing yet: look at a token with one of these first: {', '.join(openers)}."
 

@@ -335,7 +335,8 @@ def test_what_is_out_of_range_is_refused_with_its_range(name: str, typed: str, m
 
 def test_values_are_read_as_they_are_written() -> None:
     values = {"entropy_above": 2.5, "prob_below": 0.05, "rank_above": 3, "margin_below": 0.1, "mass_below": 0.2,
-              "tokens": 7, "text": " a\n", "regex": r"\d+", "eos": True}  # fmt: skip
+              "tokens": 7, "text": " a\n", "regex": r"\d+", "eos": True,
+              "segment": "thinking ends"}  # fmt: skip
     for condition in CONDITIONS:
         if condition.kind != "switch":
             assert condition.parse(condition.format(values[condition.name])) == values[condition.name]
@@ -343,7 +344,7 @@ def test_values_are_read_as_they_are_written() -> None:
     assert BY_NAME["prob_below"].parse("5 %") == BY_NAME["prob_below"].parse("5%") == 0.05
     assert check_breakpoints(Breakpoints(**values)).conditions == (  # type: ignore[arg-type]
         "entropy > 2.5", "p < 5 %", "rank > 3", "margin < 10 %", "mass < 20 %", "end of sequence", "7 tokens",
-        "“ a\n”", r"/\d+/",
+        "“ a\n”", "thinking ends", r"/\d+/",
     )  # fmt: skip
     assert Breakpoints().conditions == ()
 

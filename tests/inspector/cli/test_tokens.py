@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,22 @@ def test_records_of_loading_are_progress_and_no_output() -> None:
     made = token_writer(request, False, out, Terminal())
     made.take(protocol.Loading("tokenizer", 0, 0, "pocket"), "")
     assert out.getvalue() == ""
+
+
+def test_a_conversation_has_whose_each_token_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = protocol.PromptSegments(
+        (protocol.SegmentRun("tool result", 1, 4, 2),), (protocol.LeftOut("thinking", 1, False),)
+    )
+    monkeypatch.setattr(f"{__name__}.CUT", replace(CUT, segments=segments))
+    lines = written(asked()).splitlines()
+    assert lines[0].split() == ["#", "id", "token", "whose", "bytes"]
+    assert lines[1].split() == ["0", "1", "<s>", "special", "3C", "73", "3E"]
+    assert lines[2].split() == ["1", "7", "␣5", "tool", "result", "20", "35"]
+    assert lines[-2:] == [
+        "Segments: markup 2, tool result 3",
+        "The template left out thinking of message 2",
+    ]
+    events = [json.loads(line) for line in written(asked(jsonl=True)).splitlines()]
+    assert [each.get("segment") for each in events] == ["markup", *["tool result"] * 3, "markup", None]
+    assert [each["message"] for each in events[:-1]] == [None, 2, 2, 2, None]
+    assert events[-1]["left_out"] == [{"kind": "thinking", "message": 1, "written": False}]

@@ -280,3 +280,35 @@ def test_the_text_is_cut_before_a_stop_string_that_spans_tokens() -> None:
         run.go()
         text = run.events[-1]["text"] if jsonl else run.out.getvalue().rstrip("\n")
         assert text == "Well, "
+
+
+def test_each_step_has_its_segment_and_the_end_those_of_the_reply() -> None:
+    marks = (
+        protocol.ReplyMark("answer", "<think>", "thinking"),
+        protocol.ReplyMark("thinking", "</t>", "answer"),
+    )
+    runs = (protocol.SegmentRun("user", 0, 2, 0),)
+    segments = protocol.PromptSegments(runs, (), protocol.ReplyFormat("answer", marks))
+    answers = with_texts(script(), ("<th", "ink>", "Hm", "</t", ">"))
+    answers[protocol.Prefill] = [
+        replace(record, segments=segments) if isinstance(record, protocol.PromptOpened) else record
+        for record in answers[protocol.Prefill]
+    ]
+    run = Run(answers)
+    run.go()
+    steps = [each for each in run.events if each["event"] == "step"]
+    told = [(each["segment"], each["segment_certain"]) for each in steps]
+    assert told == [
+        ("answer", False),
+        ("markup", True),
+        ("thinking", True),
+        ("thinking", False),
+        ("markup", True),
+    ]
+    assert run.events[-1]["segments"] == [
+        {"kind": "markup", "begin": 0, "end": 2},
+        {"kind": "thinking", "begin": 2, "end": 3},
+        {"kind": "markup", "begin": 3, "end": 5},
+    ]
+    prompt = next(each for each in run.events if each["event"] == "prompt")
+    assert prompt["segments"]["runs"] == [{"kind": "user", "begin": 0, "end": 2, "message": 0}]

@@ -1,4 +1,4 @@
-"""Eighty things that people type into a finder, and what each is to find first.
+"""Eighty-four things that people type into a finder, and what each is to find first.
 
 They were written down before the matching was, from how users of such tools speak: in papers, in forums, on the panels
 of other programs. Eight are misspelt by one letter. What is found is named as `Findable.id` has it: an action by its
@@ -35,6 +35,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("undo", "undo"), ("diff", "compare"), ("bookmark", "bookmark"), ("add note", "name"), ("save", "save_as"),
     ("share", "export"), ("clipboard", "copy"), ("history", "sessions"), ("tutorial", "lessons"),
     ("dark mode", "theme"),
+    # whose each token is
+    ("thinking", "segments"), ("tool calls", "segments"), ("reasoning", "segments"), ("roles", "segments"),
     # one letter wrong
     ("temprature", "setting temp"), ("attension", "attention"), ("contribtuions", "attribution"),
     ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar"),

@@ -131,12 +131,12 @@ async def test_the_metric_is_shared_and_told(rig: Rig) -> None:
     await rig.ready()
     main = rig.app.main
     seen = set()
-    for _ in range(5):
+    for _ in range(6):
         await rig.press("m")
         assert main.panel(TextPanel).metric == main.panel(StepsPanel).metric
         assert rig.status in ("Colour off", f"Colour by {main.panel(TextPanel).metric}")
         seen.add(main.panel(TextPanel).metric)
-    assert seen == {"off", "probability", "surprisal", "entropy", "rank"}
+    assert seen == {"off", "probability", "surprisal", "entropy", "rank", "segment"}
     await rig.press("m", "M")
     assert main.panel(TextPanel).metric == "surprisal"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.model.load import load
-from engine.protocol import AddTurn, Message, Prefill, PromptOpened
+from engine.protocol import NO_SEGMENTS, AddTurn, Message, Prefill, PromptOpened
 from engine.session import conversation
 from engine.session import session as engine_session
 from engine.settings import LoadSettings, Settings
@@ -107,7 +107,7 @@ def test_a_word_of_the_template_is_no_message() -> None:
 def test_an_older_recording_shows_what_is_certain() -> None:
     session, timeline = engine_session.Session(load(LoadSettings()), Settings(temp=0.0)), Timeline()
     for record in conversation.prompt(session, Prefill("a", chat=True, system="Be kind."), never):
-        old = replace(record, starts=()) if isinstance(record, PromptOpened) else record
+        old = replace(record, segments=NO_SEGMENTS) if isinstance(record, PromptOpened) else record
         timeline.apply(old)
     slots = timeline.prompts.roles(timeline.items)
     assert [*slots.values()] == ["system", "assistant"], "a is in more than one place"

@@ -1,0 +1,361 @@
+"""Whose each token of a path is: of a prompt as its template wrote it, of a reply as its marks tell while it comes.
+
+What a reply stands at behind a token is kept by node, so that a step costs the same in any text and branches share what
+they have in common. The kind of a token may be decided by those after it, which are others on another branch: kinds are
+those of a path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import field
+from itertools import islice
+from typing import ClassVar, NamedTuple
+
+from engine.frozen import slotted
+from engine.protocol import (
+    LeftOut,
+    ModelFacts,
+    PromptOpened,
+    PromptSegments,
+    Record,
+    ReplyFormat,
+    SegmentKind,
+    Step,
+    ToolCallChecked,
+)
+from engine.segments import MARKUP, TOOL_CALL, ReplyReader, ReplyState, ReplyToken
+from inspector.scales import METRIC
+from inspector.state.capability import CapabilityState
+from inspector.state.session_tree import Item
+
+WRONG = "✗"
+"""Before the token where a tool call went wrong, and before what is said of that."""
+LETTERS: Mapping[SegmentKind, str] = {
+    "system": "S", "user": "U", "thinking": "T", "answer": "A", "tool call": "C", "tool result": "R", "tools": "D",
+    "markup": "·",
+}  # fmt: skip
+"""Of each kind, in the margin of the text: D as in definitions."""
+
+
+@slotted
+class PathRun:
+    """Tokens of a path that are of one kind and of one message, one after another."""
+
+    kind: SegmentKind | None
+    """None where nothing tells it: in raw text, and in recordings from before it was recorded."""
+    message: int
+    """From 0; a reply is the message behind those of its prompt. -1 for definitions of tools, and for markup."""
+    begin: int
+    """Slot of the first."""
+    end: int
+    """Slot behind the last."""
+    word: int
+    """Slot of the first that is no white space; that behind the last where there is none."""
+
+    @property
+    def blank(self) -> bool:
+        """Whether it has nothing but white space."""
+        return self.word == self.end
+
+    @property
+    def told(self) -> bool:
+        """Whether it is worth a line: markup and white space are none."""
+        return self.kind is not None and self.kind != MARKUP and not self.blank
+
+
+class Figures(NamedTuple):
+    """What is known of some tokens together."""
+
+    tokens: int = 0
+    ms: float = 0.0
+    """Of the steps among them."""
+    steps: int = 0
+    surprisal: float = 0.0
+    """Bits of those where that is known, together."""
+    known: int = 0
+    """How many these are."""
+
+    @property
+    def bits(self) -> float | None:
+        """Mean surprisal; None where none is known."""
+        return self.surprisal / self.known if self.known else None
+
+    def plus(self, other: Figures, sign: int = 1) -> Figures:
+        """With others, or with -1 without them."""
+        return Figures(
+            self.tokens + sign * other.tokens,
+            self.ms + sign * other.ms,
+            self.steps + sign * other.steps,
+            self.surprisal + sign * other.surprisal,
+            self.known + sign * other.known,
+        )
+
+
+NOTHING = Figures()
+
+
+@slotted
+class PathSegments:
+    """The kinds of the tokens of one path, and its runs."""
+
+    items: Sequence[Item]
+    """The path; it may have grown since."""
+    kinds: list[SegmentKind | None] = field(default_factory=list)
+    """By slot."""
+    messages: list[int] = field(default_factory=list)
+    runs: list[PathRun] = field(default_factory=list)
+    provisional: int = 0
+    """Tokens at the end whose kinds the next ones decide."""
+    over: bool = False
+    """Whether the reply at its end has ended."""
+    _blank: list[bool] = field(default_factory=list)
+    """Whether each token is white space."""
+    _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
+    """Of all tokens before each slot."""
+
+    @property
+    def told(self) -> list[PathRun]:
+        """The runs that are no markup."""
+        return [run for run in self.runs if run.told]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one: else there is nothing to tell apart."""
+        return len(list(islice((run for run in self.runs if run.told), 2))) > 1
+
+    def at(self, slot: int) -> PathRun | None:
+        """The run that a slot is in; None past the end."""
+        place = bisect_right(self.runs, slot, key=lambda run: run.end)
+        return self.runs[place] if place < len(self.runs) else None
+
+    def figures(self, runs: Iterable[PathRun]) -> Figures:
+        """What is known of the tokens of some runs together."""
+        for item in self.items[len(self._sums) - 1 : len(self.kinds)]:
+            surprisal = METRIC["surprisal"].value(item)
+            ms, steps = (item.ms.total, 1) if isinstance(item, Step) else (0.0, 0)
+            one = Figures(1, ms, steps, surprisal or 0.0, int(surprisal is not None))
+            self._sums.append(self._sums[-1].plus(one))
+        total = NOTHING
+        for run in runs:
+            total = total.plus(self._sums[run.end]).plus(self._sums[run.begin], -1)
+        return total
+
+    def read_anew(self) -> None:
+        """Have figures read from the tokens again: known ones have new readings."""
+        self._sums = [NOTHING]
+
+    @property
+    def totals(self) -> dict[SegmentKind, Figures]:
+        """The figures of all tokens of each kind, in the order in which the kinds appear."""
+        by_kind: dict[SegmentKind, list[PathRun]] = {}
+        for run in self.runs:
+            if run.kind is not None:
+                by_kind.setdefault(run.kind, []).append(run)
+        return {kind: self.figures(runs) for kind, runs in by_kind.items()}
+
+    def add(self, kind: SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
+        """Append the next token; the kinds of some before it may be decided by it."""
+        slot = first = len(self.kinds)
+        self._blank.append(bool(item.text) and not item.text.strip())
+        self.kinds.append(kind)
+        self.messages.append(message)
+        self.provisional = 0
+        if at is not None:
+            self.provisional = at.provisional
+            for number, decided in at.settled:
+                place = slot - (at.tokens - 1 - number)
+                if 0 <= place < slot and self.kinds[place] != decided:
+                    self.kinds[place], first = decided, min(first, place)
+        self._rerun(first)
+
+    def _rerun(self, first: int) -> None:
+        """Make the runs from a slot on anew."""
+        while self.runs and self.runs[-1].begin >= first:
+            self.runs.pop()
+        if self.runs and self.runs[-1].end > first:
+            last = self.runs[-1]
+            last.end, last.word = first, min(last.word, first)
+        for slot in range(first, len(self.kinds)):
+            kind = self.kinds[slot]
+            message = -1 if kind in (None, MARKUP) else self.messages[slot]
+            if not self.runs or (self.runs[-1].kind, self.runs[-1].message) != (kind, message):
+                self.runs.append(PathRun(kind, message, slot, slot, slot))
+            run, blank = self.runs[-1], self._blank[slot]
+            run.end, run.word = slot + 1, run.word + (run.word == slot and blank)
+
+
+class Segments(CapabilityState):
+    """What the records say of whose each token is."""
+
+    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, ToolCallChecked)
+
+    def __init__(self) -> None:
+        self._eos: frozenset[int] = frozenset()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Another tree: its nodes have the same numbers."""
+        self.checked: dict[int, ToolCallChecked] = {}
+        """Tool calls that were parsed, by the node that they were asked at."""
+        self.wrong: dict[int, str] = {}
+        """Why, by the node of the token where a tool call went wrong."""
+        self.folded: set[int] = set()
+        """First nodes of the runs that are folded in the text."""
+        self._readers: dict[ReplyFormat, ReplyReader] = {}
+        self._prompts: dict[int, PromptOpened] = {}
+        """By their last nodes."""
+        self._in_prompt: dict[int, tuple[SegmentKind | None, int]] = {}
+        """Kind and message of a prompt's token, by node: of the prompt that came last."""
+        self._at: dict[int, tuple[ReplyReader, ReplyState, int]] = {}
+        """By node, where its reply stands behind it, and which message that is."""
+        self._path = PathSegments(())
+        self._rebuilt = self._readings = -1
+
+    def __deepcopy__(self, memo: object) -> Segments:
+        """One of its own; what is in it never changes."""
+        made = copy(self)
+        made.wrong = dict(self.wrong)
+        made.checked, made._at, made._in_prompt = dict(self.checked), dict(self._at), dict(self._in_prompt)
+        made._prompts, made._path, made.folded = dict(self._prompts), PathSegments(()), set(self.folded)
+        return made
+
+    # ---- records ----------------------------------------------------------------------------
+
+    def apply(self, record: Record) -> None:
+        """See `CapabilityState`."""
+        match record:
+            case ModelFacts():
+                self._eos = frozenset(record.eos_ids)
+            case PromptOpened():
+                self._open(record)
+            case Step():
+                self._step(record)
+            case ToolCallChecked():
+                self.checked[record.node] = record
+                if record.error and record.wrong:
+                    self.wrong[record.wrong] = record.error
+            case _:
+                pass
+
+    def _open(self, record: PromptOpened) -> None:
+        if record.new_tree:
+            self._forget()
+        if not record.tokens:
+            return
+        for token, label in zip(record.tokens, labels(record.segments, len(record.tokens)), strict=True):
+            self._in_prompt[token.node] = label
+        end, reader = record.tokens[-1].node, self._reader(record.segments.reply)
+        self._prompts[end] = record
+        self._at[end] = reader, reader.begin, len(record.messages)
+
+    def _reader(self, format: ReplyFormat) -> ReplyReader:
+        if format not in self._readers:
+            self._readers[format] = ReplyReader(format)
+        return self._readers[format]
+
+    def _step(self, record: Step) -> None:
+        before = self._at.get(record.parent)
+        if before is None:  # a token that was put into the middle of a prompt
+            kind, message = self._in_prompt.get(record.parent, (None, 0))
+            state = kind if kind in ("thinking", TOOL_CALL) else "answer"
+            reader = self._reader(ReplyFormat(state))
+            before = reader, reader.begin, message
+        reader, state_before, message = before
+        token = ReplyToken(record.text, record.special, record.id in self._eos)
+        self._at[record.node] = reader, reader.advance(state_before, token), message
+
+    # ---- queries ----------------------------------------------------------------------------
+
+    def state(self, node: int) -> ReplyState | None:
+        """Where a reply stands behind one of its tokens; None for a prompt's."""
+        found = self._at.get(node)
+        return found[1] if found is not None else None
+
+    def path(self, items: Sequence[Item], rebuilt: int, readings: int, over: bool) -> PathSegments:
+        """The segments of the path on show, kept up a token at a time.
+
+        Args:
+            items: The path.
+            rebuilt: Another number, another path; while it is the same, tokens are appended alone.
+            readings: Another number, and known tokens have new readings.
+            over: Whether the reply at its end has ended.
+        """
+        if self._rebuilt != rebuilt or self._path.items is not items:
+            self._rebuilt, self._path = rebuilt, self.read(items)
+        for item in items[len(self._path.kinds) :]:
+            self._append(self._path, item)
+        if self._readings != readings:
+            self._readings = readings
+            self._path.read_anew()
+        self._path.over = over
+        if over:
+            self._path.provisional = 0
+        return self._path
+
+    def read(self, items: Sequence[Item]) -> PathSegments:
+        """The segments of any path.
+
+        Args:
+            items: From the first token on.
+        """
+        made = PathSegments(items)
+        told: dict[int, tuple[SegmentKind | None, int]] = {}
+        for slot, item in enumerate(items):
+            if (opened := self._prompts.get(item.node)) is not None:
+                tokens = len(opened.tokens)
+                found = labels(opened.segments, tokens)
+                told |= {slot + 1 - tokens + place: label for place, label in enumerate(found)}
+        for slot, item in enumerate(items):
+            if (label := told.get(slot)) is not None:
+                made.add(*label, item, None)
+            else:
+                self._append(made, item)
+        return made
+
+    def _append(self, path: PathSegments, item: Item) -> None:
+        if isinstance(item, Step) and (found := self._at.get(item.node)) is not None:
+            path.add(found[1].kind, found[2], item, found[1])
+        else:
+            path.add(*self._in_prompt.get(item.node, (None, -1)), item, None)
+
+    def folds(self, path: PathSegments) -> list[PathRun]:
+        """The runs of a path that are folded."""
+        if not self.folded:
+            return []
+        return [run for run in path.runs if path.items[run.begin].node in self.folded]
+
+    def calls(self, path: PathSegments) -> Iterator[tuple[PathRun, int]]:
+        """The tool calls of replies on a path that have ended, each with the node to ask at for its check."""
+        for run in path.runs:
+            ended = run.end < len(path.kinds) - path.provisional or path.over
+            last = path.items[run.end - 1]
+            if run.kind != TOOL_CALL or not ended or not isinstance(last, Step):
+                continue
+            at = self.state(last.node)
+            if at is not None and ":" not in at.state:  # else the head of one, which follows
+                yield run, last.node
+
+
+def labels(segments: PromptSegments, tokens: int) -> list[tuple[SegmentKind | None, int]]:
+    """Kind and message of each token of a prompt as its runs say; markup where none does, None where none are there.
+
+    Args:
+        segments: Of the prompt; those of a file may lie.
+        tokens: How many the prompt has.
+    """
+    made: list[tuple[SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
+    for run in segments.runs:
+        begin, end = max(0, run.begin), min(tokens, run.end)
+        made[begin:end] = [(run.kind, run.message)] * max(0, end - begin)
+    return made
+
+
+def left_out_words(left_out: LeftOut) -> str:
+    """What a template left out, a sentence."""
+    of = f" of message {left_out.message + 1}" if left_out.message >= 0 else ""
+    if left_out.written:
+        return f"Where the template wrote {left_out.kind}{of} isn't known; it counts as markup"
+    return f"The template left out {left_out.kind}{of}"

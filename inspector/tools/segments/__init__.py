@@ -1,0 +1,1 @@
+"""Segments: whose each token is, from one to the next, and what each cost."""

@@ -1,0 +1,84 @@
+"""Segments in words, on the screen and with an export: each with its tokens, its time and its mean surprisal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from xml.etree.ElementTree import Element
+
+from engine.protocol import LeftOut, ToolCallChecked
+from inspector.display import quoted, truncate, visible
+from inspector.main.elements import hint, row, table
+from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.scales import bits, count, milliseconds
+from inspector.state.segments import WRONG, Figures, PathRun, PathSegments, Segments, left_out_words
+from inspector.state.timeline import Timeline
+
+_READ = 200
+"""Tokens of a segment that its first words are read from."""
+
+
+def first_words(path: PathSegments, run: PathRun, cells: int) -> str:
+    """How a segment begins, quoted; printable."""
+    items = path.items[run.begin : min(run.end, run.begin + _READ)]
+    text = " ".join("".join(item.text for item in items).split())
+    return quoted(truncate(visible(text), max(1, cells - 2)))
+
+
+def time_of(figures: Figures) -> str:
+    """Time of the steps; empty where there are none."""
+    return milliseconds(figures.ms) if figures.steps else ""
+
+
+def bits_of(figures: Figures) -> str:
+    """Mean surprisal in bits; empty where it isn't known."""
+    return "" if figures.bits is None else bits(figures.bits)
+
+
+def call_words(checked: ToolCallChecked | None, path: PathSegments) -> str:
+    """What came of the check of a tool call, a phrase; empty while there is nothing to tell."""
+    if checked is None or not checked.parser:
+        return ""
+    if not checked.error:
+        return f"calls {visible(', '.join(checked.names))}" if checked.names else "parses"
+    slot = next((slot for slot, item in enumerate(path.items) if item.node == checked.wrong), None)
+    where = f" at token {slot + 1:,}" if slot is not None else ""
+    return f"{WRONG} can't be parsed{where}: {visible(checked.error)}"
+
+
+def left_out(timeline: Timeline) -> Sequence[LeftOut]:
+    """What the path's last conversation has and its prompt hasn't."""
+    opened = timeline.prompts.opened
+    return opened.segments.left_out if opened is not None else ()
+
+
+def checks(segments: Segments, path: PathSegments) -> dict[int, ToolCallChecked]:
+    """What came of the checks of a path's tool calls, by the slot at which each begins."""
+    found = ((run.begin, segments.checked.get(node)) for run, node in segments.calls(path))
+    return {begin: checked for begin, checked in found if checked is not None}
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    segments = of.timeline.of(Segments)
+    path = segments.read(of.items)
+    path.over = of.timeline.tip in of.timeline.finished
+    if path.several:
+        yield Exhibit(
+            "segments", "Segments", partial(_table, path, checks(segments, path), left_out(of.timeline))
+        )
+
+
+def _table(
+    path: PathSegments, checked: Mapping[int, ToolCallChecked], left: Sequence[LeftOut]
+) -> Iterator[Element]:
+    rows = []
+    for run in path.told:
+        figures = path.figures([run])
+        words = call_words(checked.get(run.begin), path) or first_words(path, run, 60)
+        rows.append(row(run.kind, count(figures.tokens), time_of(figures), bits_of(figures), words))
+    yield table("", ("segment", "tokens", "time", "bits a token", "text"), rows, class_="plain")
+    for each in left:
+        yield hint(f"{left_out_words(each)}.")
+
+
+SEGMENTS_PART = ExportPart("segments", _exhibits, looked=False)

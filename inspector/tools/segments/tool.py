@@ -1,0 +1,83 @@
+"""Segments as a tool: its keys, and the check of each tool call of the path once it has ended."""
+
+from __future__ import annotations
+
+from engine.protocol import CheckToolCall
+from inspector.main.evidence import ExportPart
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.session.client import Request
+from inspector.state.segments import Segments
+from inspector.widgets.actions import Action, Needs, back, both, screen_table
+
+
+class SegmentActions(ToolActions):
+    """Has tool calls checked, and opens the list of segments."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._asked: set[tuple[int, int]] = set()
+        """Tree and node of each call that was asked about: one that the engine refuses is not asked about again."""
+
+    def open(self) -> None:
+        """Show the segments of the path."""
+        from inspector.tools.segments.screen import SegmentsScreen
+
+        self.open_screen(SegmentsScreen(self.host))
+
+    def shown(self) -> None:
+        """Have the next tool call checked that has ended."""
+        timeline, client = self.timeline, self.controller.client
+        if timeline.recorded or client.of(CheckToolCall):
+            return
+        segments = timeline.of(Segments)
+        for _, node in segments.calls(timeline.segments):
+            asked = id(timeline.tree), node
+            if node not in segments.checked and asked not in self._asked:
+                self._asked.add(asked)
+                client.do(CheckToolCall(node), self._checked)
+                return
+
+    def _checked(self, request: Request[CheckToolCall]) -> None:
+        self.host.changed()
+
+
+SEGMENTS_SCREEN = screen_table(
+    "In the segments",
+    *both(("segments.above", "segments.below"), ("Segment before", "Next segment"),
+          "Look at the first word of the segment before, or of the next one.",
+          lambda own, by: own.go(by), hint="segment", worth=8),
+    Action("segments.fold", "Fold", "Fold the segment in the text, or unfold it; copying leaves out what is folded.",
+           lambda own: own.fold(), hint="fold", worth=7),
+    Action("segments.wrong", "Where it went wrong",
+           "Look at the token where a tool call that can't be parsed went wrong: of those after this token the first.",
+           lambda own: own.go_wrong(), hint=lambda own: "wrong token" if own.wrong else "", worth=6),
+    back("segments.leave", "Go back; what is folded stays so."),
+    text="Of a prompt the template says whose each token is: it is filled again with marks around every string. Of a "
+    "reply the marks of the model's family do; a token that may belong to one is provisional, a `?` in the margin, "
+    "until the next decides. `{metric}` colours the text by segment; `{breakpoints}` has runs stop where thinking ends "
+    "or a tool call begins. Tool calls are parsed as mlx_lm's server parses them.",
+)  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.segments.evidence import SEGMENTS_PART
+
+    return (SEGMENTS_PART,)
+
+
+SEGMENTS = Tool(
+    "segments",
+    "Segments",
+    SegmentActions,
+    screen=True,
+    actions=(
+        Action("segments", "Segments",
+            "Show whose each token is: system, user, thinking, answer, tool calls and results; with tokens, time and "
+            "surprisal of each, from one to the next, and folded in the text.",
+            SegmentActions.open, Needs.DISTRIBUTION, looks=True,
+            synonyms="reasoning, thinking, thoughts, tool calls, function calls, roles, chat template, fold, "
+            "cost of thinking, tokens by role, harmony, channels", view="segments"),
+    ),
+    owners=(SEGMENTS_SCREEN,),
+    exports=_exports,
+)  # fmt: skip
