@@ -32,6 +32,9 @@ VERDICTS: dict[Verdict, str] = {
     "differs": "another token is taken here",
     "drawn": "the server drew it; its draw can't be repeated",
 }
+AS_SERVED = "--dtype file --blas bundled computes as a server with the same files does."
+THINK = ("<think>", "</think>")
+"""Marks of thinking, where the model's own aren't known."""
 ROUNDING = 0.1
 """Nats by which logprobs differ that are computed in other types or shapes: bfloat16 against float32 on the bundled
 model and in mlx_lm's batches at most 0.06."""
@@ -113,12 +116,16 @@ class Rescoring:
         self._tokens: tuple[ServedToken, ...] = reply.tokens if reply is not None else ()
         self._source: Source | None = None
         self._eos: tuple[int, ...] = ()
+        self._format = protocol.ReplyFormat()
+        self._dtype = ""
 
     def take(self, record: Record) -> None:
         """Take in a record."""
         match record:
             case protocol.ModelFacts():
-                self._eos = record.eos_ids
+                self._eos, self._dtype = record.eos_ids, record.dtype
+            case protocol.PromptOpened():
+                self._format = record.segments.reply
             case protocol.Prefilled():
                 self._prompt = record.tokens
             case protocol.ReplyRepeated():
@@ -154,7 +161,7 @@ class Rescoring:
         if self._drawn:
             self._source = "repeated"
             yield protocol.Take(node, self._drawn, "served", leave_grammar=True)
-            if said_as(self._text(), reply, self._request.settings)[0]:
+            if self._said_as(reply)[0]:
                 return
             self._steps = []
         by_lists = repaired(reply) if any(each.top for each in reply.tokens) else ()
@@ -167,16 +174,20 @@ class Rescoring:
             yield protocol.Insert(node, text, leave_grammar=True)
 
     def _written(self, reply: ServedReply) -> str:
-        """The reply's text as the model must have written it."""
+        """The reply's text as the model must have written it, with the marks of its thinking."""
         if not reply.reasoning:
             return reply.text
-        opened = "".join(token.text for token in self._prompt[-8:]).rstrip().endswith("<think>")
-        begin = "" if opened else "<think>\n"
-        return f"{begin}{reply.reasoning}</think>{reply.text}" if reply.text else begin + reply.reasoning
+        begins = next((each.text for each in self._format.marks if each.to == "thinking"), THINK[0])
+        ends = next((each.text for each in self._format.marks if each.at == "thinking"), THINK[1])
+        opened = "" if self._format.begin == "thinking" else begins
+        return f"{opened}{reply.reasoning}" + (f"{ends}{reply.text}" if reply.text else "")
 
-    def _text(self) -> str:
-        """The text of the tokens that were taken, without end-of-sequence."""
-        return "".join(step.text for step in self._steps if step.id not in self._eos)
+    def _said_as(self, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
+        """Compare the text of the tokens that were taken with the reply's: see `said_as`."""
+        written = "".join(step.text for step in self._steps if step.id not in self._eos)
+        return said_as(
+            written, reply, self._request.settings, [each.text for each in self._format.marks] or THINK
+        )
 
     # ---- what came of it --------------------------------------------------------------------
 
@@ -188,13 +199,15 @@ class Rescoring:
         elif self._reply.error:
             notes.append(f"The server refused it: {self._reply.error}")
         elif self._source is not None:
-            same, said = said_as(self._text(), self._reply, self._request.settings)
+            same, said = self._said_as(self._reply)
             notes += said
             if self._unseen and self._penalised:
                 cached = f"{self._unseen:,} tokens of the prompt that it had in its KV cache"
                 notes.append(f"The server's penalties didn't see the {cached}.")
             if self._source == "cut":
                 notes.append("Which tokens were served isn't known: its text was cut into tokens anew.")
+                if self._drawn:
+                    notes.append(f"mlx_lm's generator gives another text here, in {self._dtype}. {AS_SERVED}")
         judged = tuple(self._judged(place, step) for place, step in enumerate(self._steps))
         node = self._prompt[-1].node if self._prompt else 0
         return Rescored(len(self._prompt), node, self._source, judged, same, tuple(notes))
@@ -258,20 +271,23 @@ def _is(token: ServedToken, step: Step) -> bool:
 # ---- the text that a server makes of its tokens ---------------------------------------------------
 
 
-def said_as(written: str, reply: ServedReply, settings: Settings) -> tuple[bool, tuple[str, ...]]:
+def said_as(
+    written: str, reply: ServedReply, settings: Settings, marks: Sequence[str] = THINK
+) -> tuple[bool, tuple[str, ...]]:
     """Compare what tokens spell with what a server sent of it.
 
     Args:
         written: The tokens' text, without end-of-sequence.
         reply: What was sent.
         settings: Of the request.
+        marks: Of thinking and tool calls, which servers take away.
 
     Returns:
         Whether the server makes that of these tokens, and what it changed: one sentence each.
     """
     said = reply.reasoning + reply.text
     if reply.cut:
-        same = _plain(written).startswith(_plain(said))
+        same = _plain(written, marks).startswith(_plain(said, marks))
         return same, ("The reply broke off; what follows is generated here.",) if same else ()
     if said == written:
         return True, _swallowed(reply)
@@ -283,7 +299,9 @@ def said_as(written: str, reply: ServedReply, settings: Settings) -> tuple[bool,
     notes += more
     if said == written:
         return True, (*notes, *_swallowed(reply))
-    same = _plain(said) == _plain(written) or (bool(reply.calls) and _in_order(reply, written))
+    same = _plain(said, marks) == _plain(written, marks) or (
+        bool(reply.calls) and _in_order(reply, written, marks)
+    )
     return same, (*notes, *_swallowed(reply)) if same else ()
 
 
@@ -309,21 +327,18 @@ def _swallowed(reply: ServedReply) -> tuple[str, ...]:
     return ()
 
 
-_MARKS = ("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>")
-
-
-def _plain(text: str) -> str:
-    """A text without white space and without the marks of thinking, which servers take away."""
-    for mark in _MARKS:
+def _plain(text: str, marks: Sequence[str]) -> str:
+    """A text without white space and without marks."""
+    for mark in marks:
         text = text.replace(mark, "")
     return "".join(text.split())
 
 
-def _in_order(reply: ServedReply, written: str) -> bool:
+def _in_order(reply: ServedReply, written: str, marks: Sequence[str]) -> bool:
     """Tell whether a text has the parts of a reply with calls of tools, one after another."""
-    text, at = _plain(written), 0
+    text, at = _plain(written, marks), 0
     names = (call.partition("(")[0] for call in reply.calls)
-    for part in (_plain(reply.reasoning), _plain(reply.text), *names):
+    for part in (_plain(reply.reasoning, marks), _plain(reply.text, marks), *names):
         at = text.find(part, at)
         if at < 0:
             return False

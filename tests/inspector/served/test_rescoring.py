@@ -7,15 +7,19 @@ Elsewhere the same may be rounded otherwise, so that a drawn reply can't always 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.protocol import Command, Insert, PromptOpened, ReplyFormat, ReplyMark
 from engine.settings import Settings
 from inspector.cli.main import main
 from inspector.served.replies import ServedReply
-from inspector.served.rescoring import ROUNDING, said_as
+from inspector.served.requests import served_request
+from inspector.served.rescoring import ROUNDING, Rescoring, said_as
+from tests.inspector.fakes import session
 
 SERVED = Path(__file__).with_name("served.jsonl")
 AS_SERVED = ("--model", "pocket", "--dtype", "file", "--blas", "bundled")
@@ -106,3 +110,39 @@ def test_the_servers_text_is_explained(
     assert got is same
     assert words in " ".join(notes)
     assert bool(words) == bool(notes)
+
+
+def commands_of(request: dict[str, Any], answer: ServedReply, format: ReplyFormat) -> list[Command]:
+    """What is sent for a reply to a prompt that was read."""
+    asked = served_request({"messages": [{"role": "user", "content": "Well?"}], **request}, "It")
+    rescoring = Rescoring(asked, answer)
+    for record in (*session().load(), *session().open()):
+        if isinstance(record, PromptOpened):
+            record = replace(record, segments=replace(record.segments, reply=format))
+        rescoring.take(record)
+    return list(rescoring.commands())
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        (ReplyFormat(), "<think>hm</think>yes"),
+        (ReplyFormat("thinking", (ReplyMark("thinking", "</think>", "answer"),)), "hm</think>yes"),
+        (
+            ReplyFormat(
+                "answer",
+                (ReplyMark("answer", "[THINK]", "thinking"), ReplyMark("thinking", "[/T]", "answer")),
+            ),
+            "[THINK]hm[/T]yes",
+        ),
+    ],
+)
+def test_thinking_is_put_back_between_the_models_own_marks(format: ReplyFormat, text: str) -> None:
+    (sent,) = commands_of({"temperature": 1.0}, reply("yes", "hm"), format)
+    assert isinstance(sent, Insert)
+    assert (sent.text, sent.leave_grammar) == (text, True)
+
+
+def test_nothing_is_sent_for_what_was_refused_or_not_answered() -> None:
+    refused = replace(reply(""), error="404 no")
+    assert commands_of({}, refused, ReplyFormat()) == []
