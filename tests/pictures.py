@@ -200,9 +200,6 @@ PICTURES: Mapping[str, Picture] = {
     "modules": Picture(("3",)),
     "replay": Picture(("1", "J", "2"), recording=DEMONSTRATION),
     "served": Picture((Seen("named ␣"), "left", "left", "left"), request=33, load=AS_SERVED),
-    "served-80x24": Picture(
-        (Seen("same text again"), "left", "left"), request=3, load=AS_SERVED, size=(80, 24)
-    ),
     "ranks": Picture((*["space"] * 12, "5", "R", "r"), load=LoadSettings(ranks=2)),
     "race": Picture(("5", "z", "space")),
     "costs": Picture(("5", "P")),

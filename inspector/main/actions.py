@@ -541,7 +541,7 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
            "top candidates, probabilities, distribution, next token probabilities, top tokens"),
     _panel("steps", "Steps", "Show the steps: a row for each token that was generated.", "steps",
            "list of tokens, logprobs, log"),
-    _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV cache", "memory, cache size, bytes of the cache"),
+    _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "memory, cache size, bytes of the cache"),
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds"),
     _panel("learn", "Start here", "Show what there is to learn from, to save and to set.", "start here",
            "getting started, menu, overview"),

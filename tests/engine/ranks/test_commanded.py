@@ -13,8 +13,8 @@ from tests.engine.ranks.programs import Program
 REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
     "Intervene", "SweepHeads", "PatchActivations", "HoldInterventions", "StartBatch", "AdvanceBatch", "AddLanes",
-    "RemoveLane", "CompareBatch", "DrawMany", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation",
-    "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
+    "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft", "TakeRound", "RunRounds",
+    "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
     "ExplainSecond", "PartWays", "Sweep", "Profile",
     "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal",
 }  # fmt: skip
@@ -25,7 +25,7 @@ WALKED = {
 }  # fmt: skip
 """They go through `Runner` and `KV` alone: the walks and the program of these tests run them or the same methods."""
 NO_FORWARD = {
-    "Cancel", "Tokenize", "PreviewPrompt", "CutText", "FindTokens", "ReadGrammar", "ReadLogits", "Explain", "WhatIf",
+    "Cancel", "CheckToolCall", "Tokenize", "PreviewPrompt", "CutText", "FindTokens", "ReadGrammar", "ReadLogits", "Explain", "WhatIf",
 }  # fmt: skip
 """They need no model, or answer from kept logits."""
 
