@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -144,17 +145,22 @@ def checked_event(
         "source": result.source,
         "same_text": result.same_text,
         "first_other": None if result.first is None else result.first + 1,
-        "largest_difference": result.largest,
+        "largest_difference": _finite(result.largest),
         "misnamed": result.misnamed,
         "notes": list(result.notes),
         "tokens": [
             {
                 "id": each.step.id, "text": each.step.text, "verdict": each.verdict, "served_logprob": each.served,
-                "logprob": each.computed, "misnamed": each.misnamed,
+                "logprob": _finite(each.computed), "misnamed": each.misnamed,
             }
             for each in result.steps
         ],
     }  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    """A number as JSON has it: None where a bias makes a token impossible."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def sums(results: Sequence[Rescored], count: int) -> str:

@@ -17,7 +17,7 @@ from engine.grammar_settings import Grammar, check_grammar
 from engine.settings import BY_NAME, MOST, Settings, changed
 
 if TYPE_CHECKING:
-    from engine.protocol import ChatOptions, Message
+    from engine.protocol import ChatOptions, Message, Prefill
 
 CONVERSATION = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
 MAX_TOKENS = 512
@@ -132,6 +132,17 @@ class ServedRequest:
     """The model that it asks for; empty for the server's own."""
     notes: tuple[str, ...]
     """What has no counterpart, or another one than it seems: one sentence each."""
+
+    def prompted(self, echo: bool | None = None) -> Prefill:
+        """The command that gives its prompt, with no variables of the template but its own.
+
+        Args:
+            echo: As `Prefill` has it.
+        """
+        from engine.protocol import NO_OPTIONS, ChatOptions, Prefill
+
+        options = ChatOptions(config="{}") if self.options == NO_OPTIONS else self.options
+        return Prefill(self.prompt, self.chat, echo=echo, messages=self.messages, options=options)
 
 
 def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequest:

@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     from engine.settings import LoadSettings
     from inspector.cli.driver import Summary
     from inspector.served.exchange import Exchange
+    from inspector.served.opening import ServedFile
     from inspector.served.replies import ServedReply
     from inspector.served.rescoring import Rescored, Rescoring
-
-_WORDS = 40
-"""Characters of a request that the list shows."""
 
 
 def open_parser() -> Parser:
@@ -124,9 +122,10 @@ def _replay(args: Namespace, exchange: Exchange) -> int:
 def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
     from engine.settings import Settings
     from inspector.cli.driver import backend_from, drive, exit_status
+    from inspector.served.opening import ServedFile
 
     load = loaded_for(args, exchanges)
-    checks = Checks(exchanges, output(), sys.stderr, args.jsonl)
+    checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), sys.stderr, args.jsonl)
     request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
     return exit_status(
         drive(request, checks, (), backend_from(args), after=checks.commands, forgives=checks.forgives)
@@ -139,29 +138,37 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
     Raises:
         PromptError: Neither does.
     """
+    from engine.models_on_disk.places import all_places
+
     load = load_settings(args)
     if args.model is not None:
         return load
-    for each in exchanges:
-        named = each.body.get("model") if isinstance(each.body, dict) else None
-        if isinstance(named, str) and ("/" in named or named == "pocket"):
-            return replace(load, model=named)
-    raise PromptError("Which model answered isn't known: the request names none that can be opened.",
-                      "Give it with --model.")  # fmt: skip
+    bodies = (each.body for each in exchanges if isinstance(each.body, dict))
+    named = next((name for body in bodies if isinstance(name := body.get("model"), str)), "")
+    if any(
+        named in (place.name, place.hub_id, str(place.path)) for place in all_places() if not place.problem
+    ):
+        return replace(load, model=named)
+    which = (
+        f"The request asks for {named[:80]!r}, which isn't on the disk"
+        if named
+        else "The request names no model"
+    )
+    raise PromptError(f"{which}.", "Give the model that answered with --model.")
 
 
 class Checks:
     """Computes replies again one after another, and writes what each came to.
 
     Args:
-        exchanges: What was asked and answered.
+        file: What was asked and answered.
         out: Receives it.
         err: Receives the sums.
         jsonl: Whether as JSON lines.
     """
 
-    def __init__(self, exchanges: Sequence[Exchange], out: TextIO, err: TextIO, jsonl: bool) -> None:
-        self._exchanges, self._out, self._err, self._jsonl = exchanges, out, err, jsonl
+    def __init__(self, file: ServedFile, out: TextIO, err: TextIO, jsonl: bool) -> None:
+        self._file, self._out, self._err, self._jsonl = file, out, err, jsonl
         self._rescoring: Rescoring | None = None
         self._facts: Record | None = None
         self._failure: Failure | None = None
@@ -183,26 +190,22 @@ class Checks:
 
     def commands(self) -> Iterator[Command]:
         """The commands of each, one after another."""
-        from engine.protocol import Configure, Prefill
-        from inspector.served.replies import read_reply
-        from inspector.served.requests import served_request
+        from engine.protocol import Configure
+        from inspector.served.opening import opened_request
         from inspector.served.rescoring import Rescoring
 
-        for exchange in self._exchanges:
-            reply = read_reply(exchange.reply) if exchange.reply is not None else None
-            source = f"request {exchange.number}"
+        for exchange in self._file.exchanges:
             try:
-                request = served_request(exchange.body, source, reply is None or reply.by_mlx_lm)
+                opened = opened_request(self._file, exchange)
             except EngineError as error:
                 self._write(exchange, None, None, str(error))
                 continue
+            request, reply = opened.request, opened.reply
             self._failure, self._rescoring = None, Rescoring(request, reply)
             if self._facts is not None:
                 self._rescoring.take(self._facts)
             yield Configure(request.settings)
-            yield Prefill(
-                request.prompt, request.chat, None, False, messages=request.messages, options=request.options
-            )
+            yield request.prompted(echo=False)
             if self._failure is None:
                 yield from self._rescoring.commands()
             why = (
@@ -221,17 +224,16 @@ class Checks:
             event = checked_event(exchange, reply, result, why)
             self._out.write(json.dumps(event, ensure_ascii=True, allow_nan=False) + "\n")
         else:
-            if not self._results[1:] and self._results:
-                pass
-            self._out.write(checked_line(exchange, reply, result, why, detailed=len(self._exchanges) == 1))
+            alone = len(self._file.exchanges) == 1
+            self._out.write(checked_line(exchange, reply, result, why, detailed=alone))
         self._out.flush()
 
     def end(self, summary: Summary) -> None:
         """Write the sums."""
         from inspector.served.listing import sums
 
-        if len(self._exchanges) > 1:
-            self._err.write(sums(self._results, len(self._exchanges)))
+        if len(self._file.exchanges) > 1:
+            self._err.write(sums(self._results, len(self._file.exchanges)))
 
 
 OPEN = Subcommand("open", open_parser, run_open, "a request to a server as a session, its reply compared")

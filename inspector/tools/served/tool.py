@@ -8,11 +8,8 @@ from typing import Any
 from engine.errors import EngineError
 from engine.files import shorter
 from engine.protocol import (
-    NO_OPTIONS,
-    ChatOptions,
     Command,
     ModelFacts,
-    Prefill,
     Prefilled,
     PromptOpened,
     Record,
@@ -22,18 +19,11 @@ from inspector.keys import key_for
 from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
 from inspector.served.exchange import Exchange
 from inspector.served.opening import OpenedRequest, ServedFile, newest_recording, opened_request
-from inspector.served.requests import ServedRequest
 from inspector.served.rescoring import Rescored, Rescoring
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
 from inspector.tools.served.panel import ServedPanel, ServedView
 from inspector.widgets.actions import Action, Needs, dialog_table, picking, taking
-
-
-def prefill_of(request: ServedRequest) -> Prefill:
-    """The prompt of a request as the engine takes it, with no variables of the template but its own."""
-    options = ChatOptions(config="{}") if request.options == NO_OPTIONS else request.options
-    return Prefill(request.prompt, request.chat, messages=request.messages, options=options)
 
 
 class ServedActions(ToolActions):
@@ -82,7 +72,7 @@ class ServedActions(ToolActions):
         self._file, self.opened, self._result, self._why = opened.file, opened, None, ""
         self._rescoring = Rescoring(opened.request, opened.reply)
         self.controller.setup.configure(opened.request.settings)
-        self.controller.setup.give(prefill_of(opened.request))
+        self.controller.setup.give(opened.request.prompted())
         self.host.answer()
 
     # ---- computing again --------------------------------------------------------------------

@@ -38,7 +38,11 @@ def test_what_can_not_be_opened_is_refused_with_what_to_do(complaint: Complaint,
             "open", file(content)
         ) or "logprobs" in complaint("open", file(content), "--no-model", "-o", str(tmp_path / "x.trace"))
     ask = {"messages": [{"role": "user", "content": "Hi"}], "model": "gpt-x"}
-    assert "Give it with --model" in complaint("open", file(json.dumps(ask)), "--check")
+    said = complaint("open", file(json.dumps(ask)), "--check")
+    assert (
+        said
+        == "The request asks for 'gpt-x', which isn't on the disk. Give the model that answered with --model."
+    )
     assert "There is no reply to it." in complaint("open", file(json.dumps(ask)), "--no-model")
     assert "needs a terminal" in complaint("open", file(json.dumps(ask)), "--model", "pocket")
     assert "needs a terminal" in complaint("open", file(json.dumps(CHAT)))
