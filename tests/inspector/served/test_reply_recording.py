@@ -13,6 +13,7 @@ from engine.errors import PromptError
 from engine.protocol import ModelFacts, Prefilled, PromptOpened, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import load as load_trace
+from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.cli.main import main
 from inspector.scales import METRIC
@@ -32,6 +33,7 @@ from tests.inspector.served.test_replies import (
 )
 from tests.inspector.tools.sampler.test_what_if_real import until
 
+OTHERS = (COMPLETION, VLLM, LLAMA, LLAMA_PROBS, SGLANG, TGI, OLLAMA)
 SERVED = Path(__file__).with_name("served.jsonl")
 ASK = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Well?"}]}
 
@@ -44,7 +46,7 @@ def steps_of(body: Any, asked: Any = None) -> list[Step]:
     return [each.value for each in recording_of(exchange(body, asked)) if isinstance(each.value, Step)]
 
 
-@pytest.mark.parametrize("body", [CHAT, COMPLETION, VLLM, LLAMA, LLAMA_PROBS, SGLANG, TGI, OLLAMA])
+@pytest.mark.parametrize("body", [CHAT, *OTHERS])
 @pytest.mark.parametrize("asked", [None, ASK])
 def test_every_form_is_written_and_read_again(body: Any, asked: Any, tmp_path: Path) -> None:
     file = tmp_path / "reply.json"
@@ -113,27 +115,44 @@ def test_a_reply_that_names_nothing_is_refused(body: Any, words: str) -> None:
     assert "--model" in error.value.hint
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
-async def test_the_screen_says_what_is_not_known(size: tuple[int, int], tmp_path: Path) -> None:
+HOSTILE = {"choices": [{"message": {"content": "\x1b[31mred\u202e[/b]"}, "logprobs": {"content": [
+    {"token": text, "logprob": -1.0, "bytes": list(text.encode()), "top_logprobs": []}
+    for text in ("\x1b[31m", "red", "\u202e", "[/b]")
+]}}]}  # fmt: skip
+WIDE, NARROW = (120, 40), (80, 24)
+OPENED = [(CHAT, WIDE), (CHAT, NARROW), (HOSTILE, WIDE), (HOSTILE, NARROW),
+          *((each, (WIDE, NARROW)[n % 2]) for n, each in enumerate(OTHERS))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "size"), OPENED)
+async def test_the_screen_says_what_is_not_known(body: Any, size: tuple[int, int], tmp_path: Path) -> None:
     trace = tmp_path / "reply.jsonl"
-    from engine.trace import save_as
-
-    save_as(trace, recording_of(exchange(CHAT)), "test")
-    app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(trace)))
+    save_as(trace, recording_of(exchange(body)), "test")
+    app, count = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(trace))), len(steps_of(body))
     async with app.run_test(size=size) as pilot:
-        await until(lambda: len(app.controller.timeline.steps) == 4)
-
-        def shown() -> str:
-            strips = app.screen._compositor.render_strips()
-            return "\n".join(strip.text for strip in strips)
-
+        await until(lambda: len(app.controller.timeline.steps) == count)
         for keys in ((), ("left",), ("2", "w"), ("5", "t"), ("k",), ("1", "t"), ("m",), ("m",), ("m",)):
             await pilot.press(*keys)
             await pilot.pause()
-            text = shown()
-            for wrong in ("nan", "NaN", "0.00 ms", " 0 B", "greedy", "0 layers", "tok/s", "∞"):
+            text = shown(app)
+            for wrong in (
+                "nan",
+                "NaN",
+                "0.00 ms",
+                " 0 B",
+                "greedy",
+                "0 layers",
+                "tok/s",
+                "∞",
+                "\x1b",
+                "\u202e",
+            ):
                 assert wrong not in text, (keys, wrong, text)
         await pilot.press("end", "G")
         await pilot.pause()
-        assert "has no model to go on with" in shown()
+        assert "has no model to go on with" in shown(app)
     assert app.closed_in_time
+
+
+def shown(app: InspectorApp) -> str:
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
