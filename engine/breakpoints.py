@@ -49,7 +49,7 @@ class Breakpoints:
     all_of: bool = False
     """Stop only where all that are set hold at once; text, regex and tokens stay true once they are."""
     segment: str | None = None
-    """What the newest token brought of a reply's segments, one of `SEGMENT_EVENTS`: `thinking ends`."""
+    """An event of a reply's segments that the newest token brings, one of `SEGMENT_EVENTS`: `thinking ends`."""
 
     @property
     def active(self) -> tuple[Condition, ...]:

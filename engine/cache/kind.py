@@ -68,7 +68,7 @@ class Kind:
     partial_restore: bool = False
     """Whether `restore` can restore any part of a snapshot; otherwise only all of it."""
     stays: bool = False
-    """Whether columns that trimming removes stay in the arrays until those that follow are written over them."""
+    """True where columns that trimming removes stay in the arrays until those that follow are written over them."""
     quantized: bool = False
     """Whether it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
     quantizable: bool = False

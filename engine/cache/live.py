@@ -307,7 +307,7 @@ class KV:
     # until another one is written over it, and only as much as that writes; who returns before has it at once.
 
     def stays(self) -> bool:
-        """Whether what is trimmed stays in the arrays until tokens are written over it."""
+        """Tell whether tokens that are trimmed stay in the arrays until others are written over them."""
         return self._settings.kv_bits is None and all(kind_of(cache).stays for cache in self.caches)
 
     def take_back(self, behind: Behind, end: int) -> None:

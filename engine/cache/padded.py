@@ -78,7 +78,7 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
 
 
 def pending(rows: Sequence[Any]) -> list[mx.array]:
-    """What the logits after a forward don't depend on: all but keys and values."""
+    """The arrays that the logits after a forward don't depend on: all but keys and values."""
     parts = (part for cache in rows for part in _parts(cache))
     counts = (
         part.state if type(part) is caches.ArraysCache else (part.offset, part.left_padding) for part in parts

@@ -158,7 +158,7 @@ def _processors(settings: Settings) -> list[Callable[[mx.array, mx.array], mx.ar
 
 
 class _Ids:
-    """What `make_stop_sequences` needs of a tokenizer.
+    """The part of a tokenizer that `make_stop_sequences` needs.
 
     Args:
         session: Has the model's tokens.

@@ -179,7 +179,7 @@ _EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
 
 
 class ReplyTail:
-    """What the newest token brought of the segments of a reply.
+    """The events that the newest token brought of a reply's segments.
 
     Args:
         session: Its current node is the last token of the reply so far.

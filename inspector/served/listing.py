@@ -62,7 +62,7 @@ def outcome(exchange: Exchange) -> str:
     if reply.cut:
         return "cut"
     number = reply.completion_tokens or len(reply.tokens)
-    return f"{number:,} tokens" if number else f"{len(reply.text):,} signs"
+    return f"{number:,} tokens" if number else f"{len(reply.text):,} characters"
 
 
 # ---- what a reply came to -------------------------------------------------------------------------

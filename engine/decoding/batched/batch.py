@@ -94,7 +94,7 @@ class Lane:
         self.choices: list[Distribution] = []
         """What each of them was drawn from, and the next one is."""
         self.roundings: list[float] | None = None
-        """What rounding may change in the logits of each of these, where it runs alone."""
+        """The change that rounding may make to the logits of each of these, where it runs alone."""
         self.ended: LaneEnded | None = None
 
     @property

@@ -607,7 +607,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         label = "all others" if listed else f"{scales.count(max(0, number))} others"
         row = [
             Segment(" " * MARK + pad(label, fit.token + 1 + fit.bar), muted),
-            Segment(pad(scales.percent(mass), PERCENT, right=True), muted),
+            Segment(pad("?" if listed and mass <= 0 else scales.percent(mass), PERCENT, right=True), muted),
         ]
         if fit.sampler and distribution:
             cut = not distribution.others_sampler_prob and distribution.draw is not None

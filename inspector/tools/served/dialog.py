@@ -26,7 +26,7 @@ from inspector.widgets.lists import PickDialog, PickList
 HELP = "A recording of `inspector record`, or a file with the body of a request. ⏎ reads it, then opens the chosen one."
 InBackground = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 """Does what takes long in a thread, then calls the second with what came of it."""
-_NUMBER, _TIME, _KIND, _OUTCOME = 6, 10, 12, 14
+_NUMBER, _TIME, _KIND, _OUTCOME = 6, 10, 12, 18
 """Cells of the columns."""
 
 
@@ -35,6 +35,11 @@ class RequestsList(PickList):
 
     exchanges: tuple[Exchange, ...] = ()
 
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._outcomes: dict[int, str] = {}
+        """Of the rows that were in sight: a long reply takes milliseconds to read."""
+
     def put(self, exchanges: tuple[Exchange, ...], at: int) -> None:
         """List requests.
 
@@ -42,23 +47,27 @@ class RequestsList(PickList):
             exchanges: All.
             at: Number of the one to begin with.
         """
-        self.exchanges = exchanges
+        self.exchanges, self._outcomes = exchanges, {}
         here = (place for place, each in enumerate(exchanges) if each.number == at)
         self.lay(len(exchanges), next(here, max(0, len(exchanges) - 1)))
 
     def head(self, width: int) -> Row:
-        titles = pad("", _NUMBER) + pad("at", _TIME) + pad("kind", _KIND) + pad("reply", _OUTCOME) + "asked"
+        titles = (
+            pad("", _NUMBER + 1) + pad("at", _TIME) + pad("kind", _KIND) + pad("reply", _OUTCOME) + "asked"
+        )
         return [Segment(truncate(titles, width), self.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
         each = self.exchanges[place]
         words, kind = asked(each)
+        if place not in self._outcomes:
+            self._outcomes[place] = outcome(each)
         when = datetime.fromtimestamp(each.at).strftime("%H:%M:%S") if each.at else ""
         before = (
             pad(f"{each.number:>4}", _NUMBER)
             + pad(when, _TIME)
             + pad(kind, _KIND)
-            + pad(outcome(each), _OUTCOME)
+            + pad(self._outcomes[place], _OUTCOME)
         )
         room = max(0, width - _NUMBER - _TIME - _KIND - _OUTCOME)
         return [

@@ -45,6 +45,12 @@ class ServedPanel(Canvas, can_focus=True):
     def __init__(self) -> None:
         super().__init__()
         self._view = ServedView("", "", None, None)
+        self._told: list[tuple[str, str]] = []
+        """What is said above the table; with the next two, of the result that is shown: a reply may be long."""
+        self._places: dict[int, int] = {}
+        """Of the served tokens, by node."""
+        self._figures = False
+        """Whether the server named logprobs."""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         """The place in the path, and what is known of the reply."""
@@ -57,6 +63,11 @@ class ServedPanel(Canvas, can_focus=True):
             timeline: Its cursor is in the middle of the table.
             view: What is known.
         """
+        if view.result is not None and view.result is not self._view.result:
+            steps = view.result.steps
+            self._told = self._facts(view.result, view.reply)
+            self._places = {each.step.node: place for place, each in enumerate(steps)}
+            self._figures = any(each.served is not None for each in steps)
         self._view = view
         self.show(timeline)
 
@@ -74,7 +85,7 @@ class ServedPanel(Canvas, can_focus=True):
             return centred(texts, width, height)
         if view.result is None:
             return centred(((view.why or "The prompt is read first.", muted),), width, height)
-        rows = fact_rows(self._facts(view.result, view.reply), width, muted, self.ink("base"))
+        rows = fact_rows(self._told, width, muted, self.ink("base"))
         rows = rows[: max(1, height - _LEAST_ROWS - 2)]
         return [*rows, [], *self._table(view.result, width, height - len(rows) - 1)]
 
@@ -107,7 +118,7 @@ class ServedPanel(Canvas, can_focus=True):
         """The tokens around the cursor."""
         if not result.steps or height < 2:
             return []
-        figures = any(each.served is not None for each in result.steps)
+        figures = self._figures
         cells = max(6, min(_TOKEN, width - 8 - 2 * _FIGURE * figures - 16))
         head = pad("", 6) + pad("token", cells + 2)
         head += pad("server", _FIGURE, right=True) + pad("here", _FIGURE, right=True) if figures else ""
@@ -121,10 +132,8 @@ class ServedPanel(Canvas, can_focus=True):
     def _at(self, result: Rescored) -> int:
         """The place of the token at the cursor among the served ones; the last one where the cursor is elsewhere."""
         selected = self.timeline.selected if self.timeline is not None else None
-        nodes = (
-            place for place, each in enumerate(result.steps) if selected and each.step.node == selected.node
-        )
-        return next(nodes, len(result.steps) - 1)
+        last = len(result.steps) - 1
+        return self._places.get(selected.node, last) if selected is not None else last
 
     def _row(self, each: ServedStep, place: int, at: int, cells: int, figures: bool, width: int) -> Row:
         ink = self.ink(_INKS[each.verdict])
