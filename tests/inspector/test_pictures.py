@@ -63,3 +63,24 @@ def test_a_walk_leads_to_what_it_shows() -> None:
     drawn = asyncio.run(take(PICTURES["prompt"])).replace("&#160;", " ")
     assert "20 tokens, 3 of them special, of a context window of 512." in drawn
     assert "fonts.googleapis" not in drawn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_picture_is_older_than_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows but a few are those that the program draws today; times, memory and bars are those of a machine."""
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    kept, now = (PLACE / f"{name}.svg").read_text(encoding="utf-8"), asyncio.run(take(PICTURES[name]))
+    others = sorted(rows(kept) ^ rows(now))
+    assert len(others) <= 0.15 * len(rows(kept)), others
+
+
+def rows(svg: str) -> set[str]:
+    """The rows of a picture without blanks, numbers and what bars are made of."""
+    by_row: dict[str, str] = {}
+    for y, text in re.findall(r'<text class="[^"]*" x="[^"]*" y="([^"]*)"[^>]*>([^<]*)</text>', svg):
+        by_row[y] = (
+            by_row.get(y, "") + re.sub(r"&#160;|[\d.,]+|[─-▟⠀-⣿]|\b[mµ]?s\b|\b[KM]iB\b", "", text).strip()
+        )
+    return set(by_row.values())
