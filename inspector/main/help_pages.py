@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
+
 PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"), ("walks", "Walks"))
 """Those with a tab of their own: file name without its ending, and title."""
 TOPICS: tuple[tuple[str, str, str], ...] = (
@@ -35,3 +38,10 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("terms", "Terms", "each word with its one meaning"),
 )
 """The others: place in `help` without the ending, title, and what the page tells."""
+_PICTURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)
+
+
+def page(name: str) -> str:
+    """The Markdown of one page of the help, by its place in `help` without the ending; without its pictures."""
+    text = (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
+    return _PICTURE.sub("", text)

@@ -66,14 +66,15 @@ def test_a_walk_leads_to_what_it_shows() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", sorted(PICTURES.keys() - {"notes"}))
 def test_no_picture_is_older_than_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows but a few are those that the program draws today; times, memory and bars are those of a machine."""
+    """All rows but two are those that the program draws today, and four where times decide what is told; the roofline
+    says how busy the machine is."""
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("TERM", "xterm-256color")
     kept, now = (PLACE / f"{name}.svg").read_text(encoding="utf-8"), asyncio.run(take(PICTURES[name]))
     others = sorted(rows(kept) ^ rows(now))
-    assert len(others) <= 0.15 * len(rows(kept)), others
+    assert len(others) <= {"costs": 16, "film": 8, "time": 8, "race": 4}.get(name, 4), others
 
 
 def rows(svg: str) -> set[str]:

@@ -3,9 +3,6 @@ then."""
 
 from __future__ import annotations
 
-import re
-from importlib import resources
-
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -13,11 +10,10 @@ from textual.content import Content
 from textual.widgets import Button, Markdown
 from textual.widgets.option_list import Option
 
-from inspector.main.help_pages import TOPICS
+from inspector.main.help_pages import TOPICS, page
 from inspector.widgets.lists import SafeOptionList
 
 BACK = "⌫ All pages"
-_PICTURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)
 _NAMES = [name for name, *_ in TOPICS]
 
 
@@ -30,12 +26,6 @@ class MarkdownPage(Markdown):
 
     def __init__(self, name: str) -> None:
         super().__init__(page(name), open_links=False)
-
-
-def page(name: str) -> str:
-    """The Markdown of one page of the help, by its place in `help` without the ending; without its pictures."""
-    text = (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
-    return _PICTURE.sub("", text)
 
 
 class TopicPages(Vertical):

@@ -17,8 +17,8 @@ from inspector.main.dialogs.help import HelpDialog, HelpPages, KeysPage
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
-from inspector.main.dialogs.topics import TopicPages, page
-from inspector.main.help_pages import PAGES, TOPICS
+from inspector.main.dialogs.topics import TopicPages
+from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table
 from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog

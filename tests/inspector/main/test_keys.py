@@ -15,8 +15,7 @@ from textual.content import Content
 from engine.protocol import Ended
 from inspector import main, tools
 from inspector.keys import KEYS, TABS
-from inspector.main.dialogs.topics import page
-from inspector.main.help_pages import PAGES, TOPICS
+from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
