@@ -247,7 +247,7 @@ class InspectionCommands(Capability):
         if settings is None:
             return Apart(self._context.session.tokens.backend)
         if settings.model.endswith(".json"):
-            return opened(typed(settings.model))
+            return opened(typed(settings.model), settings.model)
         return Apart(load_tokenizer(settings, self._context.emit, task.cancel).backend, settings.model)
 
     def _check_call(self, command: protocol.CheckToolCall, task: Task) -> None:

@@ -21,7 +21,7 @@ UNKNOWN_PENALTY = 10.0
 """What a character that no piece has costs more than the least likely piece, as in sentencepiece."""
 
 
-class Made(NamedTuple):
+class Ladder(NamedTuple):
     """What became of one word."""
 
     symbols: tuple[str, ...]
@@ -39,7 +39,7 @@ class Algorithm(Protocol):
     merges: int
     """In its list."""
 
-    def make(self, word: str) -> Made:
+    def make(self, word: str) -> Ladder:
         """Take one word apart: as the model sees it, after normalizer and pre-tokenizer."""
 
     def joins(self, left: str, right: str) -> bool:
@@ -102,16 +102,16 @@ class BytePairs:
         for rank, ((left, right), new) in enumerate(zip(self._pairs, self.results, strict=True)):
             self._found[self._ids[left], self._ids[right]] = rank, new
 
-    def make(self, word: str) -> Made:
+    def make(self, word: str) -> Ladder:
         """See `Algorithm`."""
         if self._ignores and word in self._ids:
-            return Made((word,), (), (), (), (self._ids[word],))
+            return Ladder((word,), (), (), (), (self._ids[word],))
         begun = [*self._begin(word)]
         ids = [id for _, id in begun]
         merged = [*self._merge(ids)]
         symbols = tuple(symbol for symbol, _ in begun)
         borders, ranks = tuple(border for border, _ in merged), tuple(rank for _, rank in merged)
-        return Made(symbols, borders, ranks, (), tuple(id for id in ids if id >= 0))
+        return Ladder(symbols, borders, ranks, (), tuple(id for id in ids if id >= 0))
 
     def joins(self, left: str, right: str) -> bool:
         """See `Algorithm`."""
@@ -204,7 +204,7 @@ class Unigram:
         self._longest = max(map(len, self._scores), default=1)
         self._least = min((score for score, _ in self._scores.values()), default=0.0) - UNKNOWN_PENALTY
 
-    def make(self, word: str) -> Made:
+    def make(self, word: str) -> Ladder:
         """See `Algorithm`."""
         ways = [*self._ways(word)]
         ids: list[int] = []
@@ -212,7 +212,7 @@ class Unigram:
         for length in ways[0].lengths if ways else ():
             ids += self._ids_of(word[at : at + length])
             at += length
-        return Made(tuple(word), (), (), tuple(ways), tuple(ids))
+        return Ladder(tuple(word), (), (), tuple(ways), tuple(ids))
 
     def joins(self, left: str, right: str) -> bool:
         """See `Algorithm`."""
@@ -285,7 +285,7 @@ class WordPieces:
         self._unknown = self._ids[model["unk_token"]]
         self._most = int(model["max_input_chars_per_word"])
 
-    def make(self, word: str) -> Made:
+    def make(self, word: str) -> Ladder:
         """See `Algorithm`."""
         lengths, ids, at = [], [], 0
         while at < len(word) <= self._most:
@@ -298,7 +298,7 @@ class WordPieces:
             at = found[0]
         if at < len(word):
             lengths, ids = [len(word)], [self._unknown]
-        return Made(tuple(word), (), (), (Segmentation(None, tuple(lengths)),), tuple(ids))
+        return Ladder(tuple(word), (), (), (Segmentation(None, tuple(lengths)),), tuple(ids))
 
     def joins(self, left: str, right: str) -> bool:
         """See `Algorithm`."""

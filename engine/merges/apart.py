@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
+from engine import pocket
 from engine.errors import Cancelled, LoadError, PromptError
+from engine.files import typed
 from engine.frozen import frozen
-from engine.merges.algorithms import Made, algorithm_of
+from engine.merges.algorithms import Ladder, algorithm_of
 from engine.model.directory import VALUES_OF_VOCABULARY, read_object
 from engine.protocol import TakenApart, WordApart
 from engine.token_texts import alphabet
@@ -95,7 +98,7 @@ class Apart:
         words = [*self._words(text)]
         wanted = [word for word in words if word.ends[-1] > begin and (end is None or word.begins[0] < end)]
         made: list[WordApart] = []
-        known: dict[str, list[tuple[int, Made]]] = {}
+        known: dict[str, list[tuple[int, Ladder]]] = {}
         for word in wanted:
             if stopped():
                 raise Cancelled
@@ -135,7 +138,7 @@ class Apart:
             char_ends = tuple(spans[own[place]][1] for place in chars)
             yield _Word(raw.decode("utf-8", "replace"), begins, char_ends, token_ids, token_ends, False)
 
-    def _word(self, word: _Word, known: dict[str, list[tuple[int, Made]]]) -> Iterator[WordApart]:
+    def _word(self, word: _Word, known: dict[str, list[tuple[int, Ladder]]]) -> Iterator[WordApart]:
         """One word, or its parts where it is a whole text: see `_parts`.
 
         Args:
@@ -165,7 +168,7 @@ class Apart:
             )
             place, token = last + 1, tokens
 
-    def _made(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, Made]]:
+    def _made(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, Ladder]]:
         """What becomes of a word, checked against the library's tokens.
 
         Raises:
@@ -227,19 +230,40 @@ def _without_limits(tokenizer: Tokenizer | None, written: str) -> Tokenizer:
     return copy
 
 
-def opened(path: Path, name: str = "") -> Apart:
+def opened(path: Path, name: str) -> Apart:
     """The tokenizer of a file, without a model.
 
     Args:
-        path: A tokenizer.json, or a directory that has one; where a person typed it, checked before.
-        name: For the records; empty for the path.
+        path: A tokenizer.json; where a person typed it, checked before.
+        name: For the records.
 
     Raises:
         LoadError: It can't be read, or taken apart.
     """
+    read_object(path, VALUES_OF_VOCABULARY)  # its size, before the library reads it
+    return Apart(_read(path), name)
+
+
+@lru_cache(2)
+def on_disk(model: str, name: str) -> Apart:
+    """The tokenizer of a model on this disk, where there is no engine.
+
+    Args:
+        model: `pocket`, a directory with a tokenizer.json, or such a file.
+        name: For the records.
+
+    Raises:
+        PathError: Nothing can be there, or not for a visitor.
+        LoadError: There is none, or it can't be taken apart.
+    """
+    path = pocket.directory() if model == "pocket" else typed(model)
     file = path / "tokenizer.json" if path.is_dir() else path
-    read_object(file, VALUES_OF_VOCABULARY)  # its size, before the library reads it
-    return Apart(_read(file), name or str(path))
+    if not file.is_file():
+        raise LoadError(
+            f"The tokenizer of {model} isn't on this disk, and this word was not recorded.",
+            "Go on live with the model, or look at a word that was.",
+        )
+    return opened(file, name)
 
 
 def _read(file: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
 from engine import protocol, wire
@@ -250,8 +251,18 @@ def _as_asked_now(question: str) -> tuple[str, str]:
         return question, ""
 
 
+def _taken_apart(
+    command: protocol.TakeApart, load: LoadSettings, stopped: Callable[[], bool]
+) -> protocol.TakenApart:
+    """A text taken apart by the tokenizer of a model that is on this disk: no model is loaded for it."""
+    from engine.merges.apart import on_disk
+
+    name = "" if command.settings is None else load.model
+    return on_disk(load.model, name).take(command.text, command.begin, command.end, command.node, stopped)
+
+
 class RecordedAnswers:
-    """Answers from recorded rows of logits, one question after another.
+    """Answers from recorded rows of logits, and from a tokenizer on the disk, one question after another.
 
     In threads: what a long text would have been takes longer than a frame.
 
@@ -262,6 +273,8 @@ class RecordedAnswers:
     def __init__(self, emit: Callable[[Record], None]) -> None:
         self._emit = emit
         self._logits = RecordedLogits()
+        self._load = LoadSettings()
+        """The model that was recorded."""
         self._tasks: dict[int, Task] = {}
         """Those that have not ended, by the id of their command."""
         self._last: Thread | None = None
@@ -273,14 +286,20 @@ class RecordedAnswers:
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
         """Take in what an entry says."""
+        if isinstance(value, LoadSettings):
+            self._load = value
         self._logits.take(value)
 
     def ask(self, command: Command) -> bool:
-        """Have a command answered where there are rows for it; returns whether there are."""
-        if not self._logits.answers(command):
+        """Have a command answered where there are rows for it, or it is about a tokenizer; returns whether that is so."""
+        if isinstance(command, protocol.TakeApart):
+            question: _RowsAnswer = partial(_taken_apart, command, command.settings or self._load)
+        elif self._logits.answers(command):
+            question = self._logits.question(command)
+        else:
             return False
         task = self._tasks[command.id] = Task(command)
-        arguments = (task, self._logits.question(command), self._last)
+        arguments = (task, question, self._last)
         self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
         self._last.start()
         return True

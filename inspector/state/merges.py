@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -14,10 +15,13 @@ from engine.protocol import Command, PromptOpened, Record, TakeApart, TakenApart
 from engine.token_texts import decode
 from inspector.display import pad, token_label
 from inspector.state.capability import CapabilityState
+from inspector.state.session_tree import Item
 
 NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
 BORDER = "│"
 """Between two pieces."""
+TOLD = 40
+"""Rungs of a word that are told at most where all are listed; of a longer ladder the first and the last ones."""
 KEPT = 64
 """Words that were looked at, of a session; the first ones go first."""
 
@@ -69,6 +73,17 @@ def rung(word: WordApart, place: int) -> Rung:
     border = word.borders[place - 1]
     begin = sum(1 for each in range(1, border) if each not in fallen)
     return Rung(word.ranks[place - 1], word.pieces(place), begin)
+
+
+def told_rungs(word: WordApart) -> Iterator[int | None]:
+    """The places of the rungs that are told; None where some are left out."""
+    count = rungs(word)
+    if count <= TOLD:
+        yield from range(count)
+        return
+    yield from range(TOLD // 2)
+    yield None
+    yield from range(count - TOLD // 2, count)
 
 
 def labels(pieces: Sequence[bytes]) -> list[str]:
@@ -164,6 +179,69 @@ def faced(made: Sequence[Column], width: int) -> Iterator[tuple[str, str]]:
         used += room
     if used:
         yield lines[0], lines[1]
+
+
+# ---- the text around a token ---------------------------------------------------------------------
+
+BEFORE, AFTER = 60, 40
+"""Tokens of the text around one that are read at most."""
+
+
+@frozen
+class Around:
+    """The text around a token, without the special tokens beside it, and which of its characters are the token's."""
+
+    first: int
+    """Slot of the first token."""
+    tokens: tuple[Item, ...]
+    text: str
+    begin: int
+    end: int
+
+    def own(self, word: WordApart) -> tuple[int, ...]:
+        """Slots of the tokens that have characters of a word."""
+        ends = [0, *self._ends()]
+        return tuple(
+            self.first + place
+            for place, (begin, end) in enumerate(pairwise(ends))
+            if max(begin + 1, end) > word.begin and begin < word.end
+        )
+
+    def _ends(self) -> Iterator[int]:
+        """The character behind each token; of one that begins a character and doesn't end it the one before that."""
+        pending, end = b"", 0
+        for token in self.tokens:
+            text, pending = decode(pending, token.raw)
+            end += len(text)
+            yield end
+
+
+def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = AFTER) -> Around | None:
+    """The text around the token in a slot, or around the last one; None where there is no token.
+
+    Args:
+        items: The path.
+        slot: Of the token; the one behind the last is the token to come.
+        before: Tokens before it that are read at most; then from the beginning of a word on.
+        after: And after it.
+    """
+    slot = min(slot, len(items) - 1)
+    if slot < 0:
+        return None
+    first = last = slot
+    if not items[slot].special:
+        while first and slot - first < before and not items[first - 1].special:
+            first -= 1
+        whole = not first or items[first - 1].special
+        while not whole and first < slot and items[first].raw[:1] not in (b" ", b"\n"):
+            first += 1
+        while last + 1 < len(items) and last - slot < after and not items[last + 1].special:
+            last += 1
+    raw = b"".join(item.raw for item in items[first : last + 1])
+    ahead = b"".join(item.raw for item in items[first:slot])
+    begin = len(decode(b"", ahead)[0])
+    end = max(begin + 1, len((ahead + items[slot].raw).decode("utf-8", "replace")))
+    return Around(first, tuple(items[first : last + 1]), raw.decode("utf-8", "replace"), begin, end)
 
 
 # ---- what was looked at --------------------------------------------------------------------------

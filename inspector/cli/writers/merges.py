@@ -12,6 +12,7 @@ from inspector.cli.writers.generation import JsonLines, PlainText
 from inspector.display import pad, truncate, visible
 from inspector.state.merges import (
     BORDER,
+    TOLD,
     columns,
     faced,
     head,
@@ -20,14 +21,13 @@ from inspector.state.merges import (
     rungs,
     summed,
     token_labels,
+    told_rungs,
     word_label,
 )
 from inspector.state.record_json import Json, pick, record_json
 
 WIDTH = 100
 """Cells of a line at most."""
-MOST = 40
-"""Rungs of a word that are told at most; of a longer ladder the first and the last ones."""
 
 
 def merges_writer(
@@ -45,17 +45,6 @@ def merges_writer(
     if request.jsonl:
         return ApartLines(out, request, ladders, summary)
     return ApartTable(out, err, request, ladders, summary)
-
-
-def shown_rungs(word: WordApart) -> Iterator[int | None]:
-    """The places of the rungs that are told; None where some are left out."""
-    count = rungs(word)
-    if count <= MOST:
-        yield from range(count)
-        return
-    yield from range(MOST // 2)
-    yield None
-    yield from range(count - MOST // 2, count)
 
 
 class ApartLines(JsonLines):
@@ -84,9 +73,9 @@ class ApartLines(JsonLines):
         tokens = {"tokens": token_labels(word)}
         if not self._ladders:
             return {**pick(word, "begin", "end", "ids", "ends", "added"), **tokens}
-        told = [place for place in shown_rungs(word) if place is not None]
+        told = [place for place in told_rungs(word) if place is not None]
         ladder = [
-            {"rung": place, "by": (made := rung(word, place)).of, "pieces": labels(made.pieces)}
+            {"rung": place, by: (made := rung(word, place)).value, "pieces": labels(made.pieces)}
             for place in told
         ]
         return {**record_json(word), **tokens, "ladder": ladder}
@@ -154,9 +143,9 @@ def ladder_lines(taken: TakenApart) -> Iterator[str]:
 
 def _rows(taken: TakenApart, word: WordApart) -> Iterator[str]:
     yield f"{head(taken.algorithm):>9}  pieces"
-    for place in shown_rungs(word):
+    for place in told_rungs(word):
         if place is None:
-            yield f"{'…':>9}  {rungs(word) - MOST:,} more"
+            yield f"{'…':>9}  {rungs(word) - TOLD:,} more"
             continue
         made = rung(word, place)
         yield truncate(f"{pad(made.of, 9, right=True)}  {BORDER.join(labels(made.pieces))}", WIDTH)
