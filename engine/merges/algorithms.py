@@ -12,11 +12,14 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol
 
-from engine.errors import LoadError
+from engine.errors import LoadError, PromptError
 from engine.protocol import Segmentation, TokenizerKind
 
 WAYS = 4
 """Segmentations of a word that a unigram model tells."""
+TRIED = 4_000_000
+"""Beginnings and ends of pieces that are tried in one word at most: two seconds. A word of 100,000 characters takes half
+as many with the twenty lengths of piece that a vocabulary has."""
 UNKNOWN_PENALTY = 10.0
 """What a character that no piece has costs more than the least likely piece, as in sentencepiece."""
 
@@ -72,6 +75,23 @@ def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
                 f"A tokenizer of kind {kind} can't be taken apart: it looks whole words up and cuts none.",
                 "BPE, unigram and WordPiece can be.",
             )
+
+
+def _bound(word: str, lengths: int) -> None:
+    """Refuse a word that takes too long.
+
+    Args:
+        word: The word.
+        lengths: How many lengths a piece may have.
+
+    Raises:
+        PromptError: It does.
+    """
+    if len(word) * lengths > TRIED:
+        raise PromptError(
+            f"A word of {len(word):,} characters takes too long with the long pieces of this tokenizer.",
+            "Give a shorter text, or one with spaces.",
+        )
 
 
 # ---- byte-pair encoding --------------------------------------------------------------------------
@@ -201,7 +221,8 @@ class Unigram:
         self._scores = {str(piece): (float(score), id) for id, (piece, score) in enumerate(model["vocab"])}
         self._unknown: int | None = model.get("unk_id")
         self._falls_back = model.get("byte_fallback")
-        self._longest = max(map(len, self._scores), default=1)
+        self._sizes = sorted({1, *map(len, self._scores)} - {0}, reverse=True)
+        """Characters that pieces have, the most first."""
         self._least = min((score for score, _ in self._scores.values()), default=0.0) - UNKNOWN_PENALTY
 
     def make(self, word: str) -> Ladder:
@@ -224,11 +245,12 @@ class Unigram:
 
     def _ways(self, word: str) -> Iterator[Segmentation]:
         """The best segmentations, the best first; of equal ones that whose last piece begins first."""
+        _bound(word, len(self._sizes))
         best: list[list[tuple[float, int, int]]] = [[(0.0, 0, 0)]]
         """By end: score, begin of the last piece, and which of the ways to that begin it goes on from."""
         for end in range(1, len(word) + 1):
             found = []
-            for begin in range(max(0, end - self._longest), end):
+            for begin in (end - size for size in self._sizes if size <= end):
                 score = self._score(word[begin:end])
                 if score is not None:
                     found += [(way[0] + score, begin, place) for place, way in enumerate(best[begin])]
@@ -284,12 +306,15 @@ class WordPieces:
         self._prefix = str(model["continuing_subword_prefix"])
         self._unknown = self._ids[model["unk_token"]]
         self._most = int(model["max_input_chars_per_word"])
+        self._longest = max(map(len, self._ids), default=1)
 
     def make(self, word: str) -> Ladder:
         """See `Algorithm`."""
+        if len(word) <= self._most:
+            _bound(word, min(len(word), self._longest))
         lengths, ids, at = [], [], 0
         while at < len(word) <= self._most:
-            ends = range(len(word), at, -1)
+            ends = range(min(len(word), at + self._longest), at, -1)
             spelt = ((end, (self._prefix if at else "") + word[at:end]) for end in ends)
             if (found := next((each for each in spelt if each[1] in self._ids), None)) is None:
                 break

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from engine import pocket
-from engine.errors import Cancelled, LoadError, PromptError
+from engine.errors import Cancelled, LoadError, PromptError, first_line
 from engine.files import typed
 from engine.frozen import frozen
 from engine.merges.algorithms import Ladder, algorithm_of
@@ -29,6 +29,8 @@ from engine.token_texts import alphabet
 MOST = 100_000
 """Characters of a text at most: a second of a word without end, and some 300 bytes of the answer each."""
 BYTES = {f"<0x{byte:02X}>": byte for byte in range(256)}
+FIRST_BYTE = 2**31
+"""Where bytes are tokens of their own, the id of the first: beyond those of all added tokens."""
 SPACE = "▁"
 """How sentencepiece spells a space."""
 
@@ -62,8 +64,11 @@ class Apart:
         written = tokenizer.to_str()
         file = json.loads(written)
         self._tokenizer, self._name = _without_limits(tokenizer, written), name
-        self._algorithm = algorithm_of(file["model"])
-        self._added = {str(each["content"]): int(each["id"]) for each in file["added_tokens"]}
+        try:
+            self._algorithm = algorithm_of(file["model"])
+        except (KeyError, TypeError, ValueError) as error:  # made by nobody's library
+            message = f"The tokenizer's lists don't belong together ({type(error).__name__}: {first_line(error, 80)})."
+            raise LoadError(message, "Download its files again.") from error
         self._spells_bytes = "ByteLevel" in json.dumps(
             [file["pre_tokenizer"], file["normalizer"], file["decoder"]]
         )
@@ -71,7 +76,8 @@ class Apart:
         self._suffix = str(file["model"].get("end_of_word_suffix") or "")
         self._byte_of = alphabet() if self._spells_bytes else {}
         self._words_alone = _without_limits(None, written)
-        self._words_alone.model = BPE(vocab=BYTES, merges=[], byte_fallback=True)
+        vocabulary = {name: FIRST_BYTE + byte for name, byte in BYTES.items()}
+        self._words_alone.model = BPE(vocab=vocabulary, merges=[], byte_fallback=True)
 
     def take(
         self,
@@ -114,25 +120,24 @@ class Apart:
 
     def _words(self, text: str) -> Iterator[_Word]:
         """The words of a text, and the library's tokens of each; those that come to nothing are left out."""
-        cut = self._tokenizer.encode(text, add_special_tokens=False)
+        try:
+            cut = self._tokenizer.encode(text, add_special_tokens=False)
+            seen = self._words_alone.encode(text, add_special_tokens=False)
+        except Exception as error:  # tokenizers raises Exception itself
+            message = f"The tokenizer can't cut this text ({first_line(error, 160)})."
+            raise PromptError(message, "Give another text, or another tokenizer.") from error
         ids, ends = cut.ids, [end for _, end in cut.offsets]
         tokens = {word: [*places] for word, places in groupby(range(len(ids)), cut.word_ids.__getitem__)}
-        seen = self._words_alone.encode(text, add_special_tokens=False)
-        names, spans = seen.tokens, seen.offsets
-        for number, places in groupby(range(len(names)), seen.word_ids.__getitem__):
+        bytes_seen, spans = seen.ids, seen.offsets
+        for number, places in groupby(range(len(bytes_seen)), seen.word_ids.__getitem__):
             own = [*places]
-            spelt = [names[place] for place in own]
             begin, end = spans[own[0]][0], spans[own[-1]][1]
             cuts = tokens.get(number, [])
             token_ids, token_ends = tuple(ids[place] for place in cuts), tuple(ends[place] for place in cuts)
-            if (
-                len(own) == 1
-                and spelt[0] in self._added
-                and (spelt[0] not in BYTES or text[begin:end].strip() == spelt[0])
-            ):
-                yield _Word(spelt[0], (begin,), (end,), token_ids, token_ends, True)
+            if bytes_seen[own[0]] < FIRST_BYTE:
+                yield _Word(text[begin:end], (begin,), (end,), token_ids, token_ends, True)
                 continue
-            raw = bytes(BYTES[name] for name in spelt)
+            raw = bytes(bytes_seen[place] - FIRST_BYTE for place in own)
             chars = [place for place, byte in enumerate(raw) if byte & 0xC0 != 0x80]
             begins = tuple(spans[own[place]][0] for place in chars)
             char_ends = tuple(spans[own[place]][1] for place in chars)
@@ -270,8 +275,7 @@ def _read(file: Path) -> Any:
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises Exception itself
-        first = str(error).strip().splitlines()[:1]
         raise LoadError(
-            f"{file} is no tokenizer that can be read ({''.join(first)[:160]}).",
+            f"{file} is no tokenizer that can be read ({first_line(error, 160)}).",
             "Give the tokenizer.json of a model.",
         ) from error

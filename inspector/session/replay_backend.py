@@ -291,7 +291,7 @@ class RecordedAnswers:
         self._logits.take(value)
 
     def ask(self, command: Command) -> bool:
-        """Have a command answered where there are rows for it, or it is about a tokenizer; returns whether that is so."""
+        """Have a command answered that is about recorded rows, or about a tokenizer; returns whether it is."""
         if isinstance(command, protocol.TakeApart):
             question: _RowsAnswer = partial(_taken_apart, command, command.settings or self._load)
         elif self._logits.answers(command):
