@@ -18,7 +18,7 @@ from engine.protocol import Segmentation, TokenizerKind
 WAYS = 4
 """Segmentations of a word that a unigram model tells."""
 TRIED = 4_000_000
-"""Beginnings and ends of pieces that are tried in one word at most: two seconds. A word of 100,000 characters takes half
+"""Beginnings and ends of pieces that are tried in one word at most: two seconds. One of 100,000 characters takes half
 as many with the twenty lengths of piece that a vocabulary has."""
 UNKNOWN_PENALTY = 10.0
 """What a character that no piece has costs more than the least likely piece, as in sentencepiece."""
