@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.merges.apart import on_disk
-from engine.protocol import Ended, Failure, PromptOpened, PromptToken, TakeApart
+from engine.protocol import Ended, Failure, Loading, TakeApart
+from engine.settings import LoadSettings
+from engine.trace import Entry, save_as
 from inspector.main.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.tools.merges.dialog import NameDialog
 from inspector.tools.merges.evidence import MERGES_PART
 from inspector.tools.merges.screen import MergesScreen
+from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 
 POCKET = on_disk("pocket", "")
@@ -58,19 +63,57 @@ async def test_a_words_merges_are_gone_through(rig: Rig, size: tuple[int, int]) 
     assert rig.app.screen is not screen
 
 
+@pytest.mark.screen(session=Session(story=(" ", "u", "pon", " a")))
 async def test_a_word_that_the_text_has_otherwise_is_told_so(rig: Rig) -> None:
-    await rig.ready()
-    pieces = ["Once", " ", "u", "pon"]
-    tokens = tuple(
-        PromptToken(900 + n, n, 5 + n, text, text.encode(), False) for n, text in enumerate(pieces)
-    )
-    opened_ = next(each for each in rig.session.records if isinstance(each, PromptOpened))
-    await rig.push([replace(opened_, tokens=tokens, text="Once upon", new_tree=True), Ended("Prefill")])
-    rig.timeline.select(2)
+    await rig.ready(steps=4)
+    rig.timeline.select(6)
     await rig.do("merges")
-    if isinstance(rig.app.screen, MergesScreen):
-        await answered(rig)
-        assert "The text has it as ␣ u pon" in rig.said()
+    await answered(rig)
+    assert "The text has it as ␣ u pon, which the tokenizer would not cut so." in rig.said()
+
+
+# ---- in a replay -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording whose word `␣little` was looked at."""
+    session = Session()
+    session.load(), session.open(), session.steps(4)
+    node = session.timeline().tip
+    taken = POCKET.take("a girl named Lily", 1, 2, node)
+    kept = [record for record in session.records if not isinstance(record, Loading)]
+    entries = [Entry(LoadSettings("/nowhere/at/all"), 0.0)]
+    entries += [Entry(record, 0.1) for record in [*kept, replace(taken, words=taken.words[:1])]]
+    save_as(tmp_path / "a.jsonl", entries, "test 1")
+    return tmp_path / "a.jsonl"
+
+
+async def test_a_replay_shows_what_was_recorded_and_says_what_was_not(replay: Rig) -> None:
+    await replay.do("merges")
+    assert "␣girl" in replay.answer_text()
+    await replay.press("left", "left")
+    await replay.until(lambda: "isn't on this disk" in replay.said())
+    assert replay.engine.sent == []
+
+
+def test_a_recorded_word_is_taken_apart_without_mlx() -> None:
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "iness\n", "")
+
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("mlx", "mlx_lm", "transformers", "numpy"):
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Blocked())
+from engine.merges.apart import on_disk
+from engine.merges.trained import TrainedTokenizer
+assert TrainedTokenizer("the cat").sizes
+print(on_disk("pocket", "").take("unhappiness").words[0].pieces()[-1].decode())
+"""
 
 
 @pytest.mark.parametrize("size", SIZES)
