@@ -10,6 +10,7 @@ PAGES: tuple[tuple[str, str], ...] = (
 )
 """File name without its ending, and title."""
 TOPICS: tuple[tuple[str, str, str], ...] = (
+    ("tokenizer", "Tokenizer", "how a text becomes tokens, merge by merge"),
     ("embedding", "Embedding", "from an id to a list of numbers"),
     ("position", "Position", "RoPE and others: how a model knows where a token stands"),
     ("attention", "Attention", "how a token gets something from those before it"),

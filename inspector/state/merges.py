@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from engine.frozen import frozen, slotted
 from engine.protocol import Command, PromptOpened, Record, TakeApart, TakenApart, TokenizerKind, WordApart
 from engine.token_texts import decode
-from inspector.display import pad, token_label
+from inspector.display import pad, token_label, truncate, visible
 from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
 
@@ -111,6 +111,38 @@ def summed(taken: TakenApart) -> str:
     rules = f", {taken.merges:,} merges" if taken.merges else ""
     tokens = f"{taken.tokens:,} token{'s' * (taken.tokens != 1)}{each}"
     return f"{tokens} · {NAMES[taken.algorithm]}, {taken.vocabulary:,} in the vocabulary{rules}"
+
+
+# ---- as lines ----
+
+WIDTH = 100
+"""Cells of a line at most, where it goes to a file or a terminal."""
+
+
+def ladder_lines(taken: TakenApart) -> Iterator[str]:
+    """The ladder of each word, each word once; printable."""
+    yield f"{visible(taken.name)}: {summed(taken)}" if taken.name else summed(taken)
+    yield ""
+    told: set[tuple[bytes, ...]] = set()
+    for word in taken.words:
+        if word.symbols in told:
+            continue
+        told.add(word.symbols)
+        count = len(word.ids)
+        tokens = f"{count} token{'s' * (count != 1)}" if not word.added else "an added token, cut out first"
+        yield f"{truncate(word_label(word), WIDTH // 2)}   {tokens}"
+        yield from _rows(taken, word)
+        yield ""
+
+
+def _rows(taken: TakenApart, word: WordApart) -> Iterator[str]:
+    yield f"{head(taken.algorithm):>9}  pieces"
+    for place in told_rungs(word):
+        if place is None:
+            yield f"{'…':>9}  {rungs(word) - TOLD:,} more"
+            continue
+        made = rung(word, place)
+        yield truncate(f"{pad(made.of, 9, right=True)}  {BORDER.join(labels(made.pieces))}", WIDTH)
 
 
 # ---- two tokenizers over one text ----------------------------------------------------------------

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TextIO
 
 from engine.protocol import Record, TakenApart, WordApart
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.writers.generation import JsonLines, PlainText
-from inspector.display import pad, truncate, visible
+from inspector.display import visible
 from inspector.state.merges import (
-    BORDER,
-    TOLD,
+    WIDTH,
     columns,
     faced,
     head,
     labels,
+    ladder_lines,
     rung,
-    rungs,
     summed,
     token_labels,
     told_rungs,
-    word_label,
 )
 from inspector.state.record_json import Json, pick, record_json
-
-WIDTH = 100
-"""Cells of a line at most."""
 
 
 def merges_writer(
@@ -123,29 +117,3 @@ class ApartTable(PlainText):
             self._out.write(f"{visible(taken.name)}: {summed(taken)}\n")
         self._out.flush()
         self._sum_up([])
-
-
-def ladder_lines(taken: TakenApart) -> Iterator[str]:
-    """The ladder of each word, each word once; printable."""
-    yield f"{visible(taken.name)}: {summed(taken)}"
-    yield ""
-    told: set[tuple[bytes, ...]] = set()
-    for word in taken.words:
-        if word.symbols in told:
-            continue
-        told.add(word.symbols)
-        count = len(word.ids)
-        tokens = f"{count} token{'s' * (count != 1)}" if not word.added else "an added token, cut out first"
-        yield f"{truncate(word_label(word), WIDTH // 2)}   {tokens}"
-        yield from _rows(taken, word)
-        yield ""
-
-
-def _rows(taken: TakenApart, word: WordApart) -> Iterator[str]:
-    yield f"{head(taken.algorithm):>9}  pieces"
-    for place in told_rungs(word):
-        if place is None:
-            yield f"{'…':>9}  {rungs(word) - TOLD:,} more"
-            continue
-        made = rung(word, place)
-        yield truncate(f"{pad(made.of, 9, right=True)}  {BORDER.join(labels(made.pieces))}", WIDTH)
