@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from engine.protocol import Failure, TakenApart, WordApart
-from inspector.display import pad, quoted, token_label, truncate, truncate_middle, visible
+from inspector.display import pad, quoted, truncate, truncate_middle, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -44,6 +44,8 @@ TITLES: dict[View, str] = {
 }  # fmt: skip
 RANK = 9
 """Cells of the first column."""
+SMALL = 512
+"""Tokens of a vocabulary below which a longer text is worth naming."""
 ROOMY = 12
 """Rows from which on there is room for what a view means."""
 
@@ -139,10 +141,9 @@ class MergesPanel(Canvas):
         last = rungs(word) - 1
         at = min(last, last if self.control.rung is None else self.control.rung)
         rows: list[Row] = [[], *self._says(taken, word, at, width)]
-        slots = place.own(word)
-        written = [place.tokens[slot - place.first] for slot in slots]
-        if tuple(token.id for token in written) != word.ids:
-            own = BORDER.join(token_label(token.text, token.raw) for token in written)
+        written = [place.tokens[slot - place.first].raw for slot in place.own(word)]
+        if tuple(written) != word.pieces() and b"".join(word.symbols) in b"".join(written):
+            own = BORDER.join(labels(written))
             rows += self._muted(f"The text has it as {own}, which the tokenizer would not cut so.", width)
         return [*rows, [], *self._muted(f"{ABOUT[taken.algorithm]}", width)]
 
@@ -202,7 +203,7 @@ class MergesPanel(Canvas):
         control, size = self.control, self.control.size
         if control.fault:
             return self._note(visible(control.fault))
-        if control.training or control.trained is None or size is None:
+        if control.trained is None or size is None:
             return self._note("Training")
         sizes, characters = control.trained.sizes, len(control.trained.text)
         place = sizes.index(size)
@@ -329,9 +330,18 @@ class MergesScreen(ToolScreen[None]):
             case "beside":
                 return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} trains one of your own"
             case _:
+                if self._short:
+                    other = key_for("merges.open")
+                    return f"In a short text soon nothing is left to merge: {other} names a longer one"
                 return (
                     f"← → change the vocabulary, {key_for('merges.open')} names a text; {turn} for the ladder"
                 )
+
+    @property
+    def _short(self) -> bool:
+        """Whether the session's text gives a small vocabulary alone."""
+        trained = self.control.trained
+        return trained is not None and not self.control.source and trained.sizes[-1].vocabulary < SMALL
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -368,7 +378,7 @@ class MergesScreen(ToolScreen[None]):
         """Show the next view."""
         self.panel.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
         self.control.top = 0
-        if self.view == "trained" and self.control.trained is None:
+        if self.view == "trained" and not (self.control.source and self.control.trained):
             self._train()
 
     def _train(self) -> None:

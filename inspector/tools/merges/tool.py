@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from engine.errors import EngineError
 from engine.protocol import Failure, TakeApart, TakenApart, WordApart
+from engine.settings import LoadSettings
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import Replies
@@ -46,12 +46,14 @@ class MergesControl:
         self.top = 0
         """First line of what is scrolled."""
         self.trained: TrainedTokenizer | None = None
-        self.training = False
         self.fault = ""
         """Why nothing could be trained; not printable."""
         self.source = ""
         """The file that it is trained on; empty for the session's text."""
         self._size = 0
+        """Its place among the sizes; that of the last where it is none of them."""
+        self._turns = 0
+        """Trainings that were begun."""
         self._shown: tuple[TrainedTokenizer, tuple[WordApart, ...]] | None = None
 
     # ---- the ladder of a word ---------------------------------------------------------------
@@ -107,8 +109,8 @@ class MergesControl:
         place = around(timeline.items, timeline.slot, WIDE, WIDE)
         if place is None or not self.other:
             return None, None
-        load = replace(self.host.controller.setup.load, model=self.other, trust_remote_code=False)
-        return _asked(self._mine, TakeApart(place.text)), _asked(self._theirs, TakeApart(place.text, load))
+        theirs = TakeApart(place.text, LoadSettings(model=self.other))
+        return _asked(self._mine, TakeApart(place.text)), _asked(self._theirs, theirs)
 
     # ---- one of one's own -------------------------------------------------------------------
 
@@ -120,18 +122,19 @@ class MergesControl:
     def resize(self, by: int) -> None:
         """Look at a smaller vocabulary, or at a larger one."""
         if self.trained is not None:
-            self._size = max(0, min(len(self.trained.sizes) - 1, self._size + by))
+            last = len(self.trained.sizes) - 1
+            self._size = max(0, min(last, min(last, self._size) + by))
 
     def train(self, then: Callable[[], object]) -> None:
-        """Train on the file that was named, or on the session's text, unless that is being done.
+        """Train on the file that was named, or on the session's text; what is being trained no longer matters.
 
         Args:
             then: Called once it is trained, or can't be.
         """
-        if self.training:
-            return
         items, source = [*self.host.controller.timeline.items], self.source
-        self.training, self.fault, self.trained, self._shown = True, "", None, None
+        self._turns += 1
+        turn = self._turns
+        self.fault, self.trained, self._shown = "", None, None
 
         def work() -> TrainedTokenizer | EngineError:
             from engine.merges.trained import MOST, TrainedTokenizer
@@ -145,19 +148,21 @@ class MergesControl:
             except EngineError as error:
                 return error
 
-        self.host.in_background(work, lambda made: self._trained(made, then))
+        def trained(made: TrainedTokenizer | EngineError) -> None:
+            if turn == self._turns:
+                self._take(made)
+                then()
 
-    def _trained(self, made: TrainedTokenizer | EngineError, then: Callable[[], object]) -> None:
-        self.training = False
+        self.host.in_background(work, trained)
+
+    def _take(self, made: TrainedTokenizer | EngineError) -> None:
         if isinstance(made, EngineError):
             self.fault = str(made)
-        else:
-            self.trained = made
-            self._size = next(
-                (place for place, size in enumerate(made.sizes) if size.vocabulary >= 512),
-                len(made.sizes) - 1,
-            )
-        then()
+            return
+        self.trained = made
+        self._size = next(
+            (place for place, size in enumerate(made.sizes) if size.vocabulary >= 512), len(made.sizes)
+        )
 
     @property
     def shown_words(self) -> tuple[WordApart, ...]:
