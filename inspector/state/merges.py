@@ -131,7 +131,7 @@ def ladder_lines(taken: TakenApart) -> Iterator[str]:
         count = len(word.ids)
         tokens = f"{count} token{'s' * (count != 1)}" if not word.added else "an added token, cut out first"
         yield f"{truncate(word_label(word), WIDTH // 2)}   {tokens}"
-        yield from _rows(taken, word)
+        yield from () if word.added else _rows(taken, word)
         yield ""
 
 

@@ -297,7 +297,7 @@ def tokens_parser() -> Parser:
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
     model.add_argument("--trust-remote-code", action="store_true", default=None, help=own_code)
-    apart = made.add_argument_group("taken apart, without --chat; a MODEL may be a tokenizer.json, too")
+    apart = made.add_argument_group("taken apart; a MODEL may be a tokenizer.json, too")
     merges = "how each word came to its tokens: merge by merge with ranks, a unigram's best ways, WordPiece's steps"
     apart.add_argument("--merges", action="store_true", help=merges)
     beside = "the tokens of another tokenizer below those of the first"
@@ -320,11 +320,13 @@ def run_tokens(args: Namespace) -> int:
     from inspector.cli.writers.tokens import token_writer
 
     asked = tokens_request_from(args)
-    if args.merges or args.beside is not None:
-        of = [asked.load, *([] if args.beside is None else [replace(asked.load, model=args.beside)])]
-        apart = merges_writer(asked, args.merges, args.summary, output(), sys.stderr)
-        return exit_status(drive(asked, apart, [TakeApart(asked.prompt, each) for each in of], loads=False))
     cut = CutText(asked.load, asked.prompt, asked.chat, asked.system, asked.messages, asked.options)
+    if args.merges or args.beside is not None:
+        of = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
+        apart = merges_writer(asked, args.merges, args.summary, output(), sys.stderr)
+        filled = [cut] if asked.chat else []  # the chat template's text, which the writer gets
+        taken = lambda: [TakeApart(apart.text, each) for each in of]  # noqa: E731
+        return exit_status(drive(asked, apart, filled, loads=False, after=taken))
     made = token_writer(asked, args.summary, output(), sys.stderr)
     return exit_status(drive(asked, made, [cut], loads=False))
 
@@ -333,14 +335,9 @@ def tokens_request_from(args: Namespace) -> CliRequest:
     """Check what the flags ask for, and read the text.
 
     Raises:
-        EngineError: The text can't be read or is empty, or the model's name is wrong; or a conversation is to be taken
-            apart.
+        EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    request = _request(args, args.chat, "--chat", lambda: _text_to_cut(args))
-    if request.chat and (args.merges or args.beside is not None):
-        flag = "--merges" if args.merges else "--beside"
-        raise PromptError(f"{flag} takes a raw text, not a conversation.", f"Leave the chat out, or {flag}.")
-    return request
+    return _request(args, args.chat, "--chat", lambda: _text_to_cut(args))
 
 
 def _text_to_cut(args: Namespace) -> str:

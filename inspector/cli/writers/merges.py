@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from engine.protocol import Record, TakenApart, WordApart
+from engine.protocol import Record, TakenApart, Tokenized, WordApart
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary, Writer
+from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import JsonLines, PlainText
 from inspector.display import visible
 from inspector.state.merges import (
@@ -26,7 +26,7 @@ from inspector.state.record_json import Json, pick, record_json
 
 def merges_writer(
     request: CliRequest, ladders: bool, summary: bool, out: TextIO, err: TextIO | None
-) -> Writer:
+) -> ApartLines | ApartTable:
     """The writer of one tokenizer taken apart, or of two.
 
     Args:
@@ -54,9 +54,13 @@ class ApartLines(JsonLines):
     def __init__(self, out: TextIO, request: CliRequest, ladders: bool, summary: bool) -> None:
         super().__init__(out, request)
         self._ladders, self._summary = ladders, summary
+        self.text = request.prompt
+        """What is taken apart."""
 
     def take(self, record: Record, text: str) -> None:
         """Write a tokenizer, once it is taken apart."""
+        if isinstance(record, Tokenized):
+            self.text = record.text
         if not isinstance(record, TakenApart):
             return
         self._write("tokenizer", record_json(record, node={}, words={}))
@@ -95,10 +99,14 @@ class ApartTable(PlainText):
         super().__init__(out, err, request)
         self._ladders, self._summary = ladders, summary
         self._taken: list[TakenApart] = []
+        self.text = request.prompt
+        """What is taken apart."""
 
     def take(self, record: Record, text: str) -> None:
         """Take in a tokenizer, once it is taken apart, or show how far it is."""
         super().take(record, text)
+        if isinstance(record, Tokenized):
+            self.text = record.text
         if not isinstance(record, TakenApart):
             return
         self._show("")

@@ -11,13 +11,12 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from engine import protocol
-from engine.errors import PromptError
 from engine.merges.apart import Apart, on_disk
 from engine.settings import LoadSettings, Settings
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.texts import run_tokens, tokens_parser, tokens_request_from
+from inspector.cli.subcommands.texts import run_tokens, tokens_parser
 from inspector.cli.writers.merges import merges_writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal
 
@@ -86,10 +85,13 @@ def test_json_lines_have_all_of_it() -> None:
     assert len(written(POCKET.take("a b"), jsonl=True, summary=True).splitlines()) == 1
 
 
-def test_a_conversation_is_not_taken_apart() -> None:
-    for flags in (["--merges"], ["--beside", "x"]):
-        with pytest.raises(PromptError, match="not a conversation"):
-            tokens_request_from(parsed(tokens_parser(), ["-p", "x", "--chat", *flags]))
+def test_a_conversation_is_taken_apart_with_the_marks_of_its_template(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_tokens(parsed(tokens_parser(), ["-p", "unhappiness", "--chat", "--merges"])) == 0
+    out = capsys.readouterr().out
+    assert "<|im_start|>   an added token, cut out first" in out
+    assert "    2,511  un│h│app│iness" in out
 
 
 def test_the_command_takes_a_model_and_a_file_side_by_side(
