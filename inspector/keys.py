@@ -116,7 +116,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "ranks": {"measure": "r space", "leave": "escape @ranks q"},
     "merges": {
-        "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "o",
+        "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "n",
         "leave": "escape @merges q",
     },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},

@@ -122,7 +122,7 @@ async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -
     await answered(rig)
     await rig.press("v")
     assert "names a second tokenizer" in rig.said()
-    await rig.press("o")
+    await rig.press("n")
     assert isinstance(rig.app.screen, NameDialog)
     await rig.press(*"[x].json", "enter")
     asked = [each for each in rig.engine.sent if isinstance(each, TakeApart)][-2:]
@@ -151,7 +151,7 @@ async def test_one_of_ones_own_is_trained_and_its_size_is_turned(
     assert "the session's text" in rig.answer_text()
     text = tmp_path / "own.txt"
     text.write_text("the cat sat on the mat with the hat. " * 50)
-    await rig.press("o", *str(text), "enter")
+    await rig.press("n", *str(text), "enter")
     await rig.until(lambda: "1,850 characters" in rig.answer_text())
     last = screen.control.trained.sizes[-1]  # type: ignore[union-attr]
     assert f"Vocabulary {last.vocabulary}: {last.tokens:,} tokens" in rig.said()
@@ -161,7 +161,7 @@ async def test_one_of_ones_own_is_trained_and_its_size_is_turned(
     assert "t│h│e│␣│c│a│t│" in rig.answer_text()
     await rig.press("right")
     assert "Vocabulary 272" in rig.said()
-    await rig.press("o", *["backspace"] * len(str(text)), *"/nowhere/at/all", "enter")
+    await rig.press("n", *["backspace"] * len(str(text)), *"/nowhere/at/all", "enter")
     await rig.until(lambda: "There is no text" in rig.said())
     await rig.press("v")
     assert "rank" in rig.said() or "Taking" in rig.said()
