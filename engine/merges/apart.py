@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
+from tokenizers.processors import ByteLevel
 
 from engine import pocket
 from engine.errors import Cancelled, LoadError, PromptError, first_line
@@ -63,7 +64,8 @@ class Apart:
     def __init__(self, tokenizer: Tokenizer, name: str = "") -> None:
         written = tokenizer.to_str()
         file = json.loads(written)
-        self._tokenizer, self._name = _without_limits(tokenizer, written), name
+        plain = not (file["truncation"] or file["padding"] or file["post_processor"])
+        self._tokenizer, self._name = tokenizer if plain else _cutting(written), name
         try:
             self._algorithm = algorithm_of(file["model"])
         except (KeyError, TypeError, ValueError) as error:  # made by nobody's library
@@ -75,7 +77,7 @@ class Apart:
         self._prefix = str(file["model"].get("continuing_subword_prefix") or "")
         self._suffix = str(file["model"].get("end_of_word_suffix") or "")
         self._byte_of = alphabet() if self._spells_bytes else {}
-        self._words_alone = _without_limits(None, written)
+        self._words_alone = _cutting(written)
         vocabulary = {name: FIRST_BYTE + byte for name, byte in BYTES.items()}
         self._words_alone.model = BPE(vocab=vocabulary, merges=[], byte_fallback=True)
 
@@ -225,13 +227,12 @@ def _check(text: str) -> None:
         raise PromptError(message, "Save it as UTF-8 and try again.") from None
 
 
-def _without_limits(tokenizer: Tokenizer | None, written: str) -> Tokenizer:
-    """A tokenizer that cuts the whole of a text and nothing else; a copy, where it is another one."""
-    if tokenizer is not None and tokenizer.truncation is None and tokenizer.padding is None:
-        return tokenizer
+def _cutting(written: str) -> Tokenizer:
+    """A copy that cuts the whole of a text and adds nothing, and whose tokens have the spaces at their edges."""
     copy = Tokenizer.from_str(written)
     copy.no_truncation()
     copy.no_padding()
+    copy.post_processor = ByteLevel(trim_offsets=False)
     return copy
 
 

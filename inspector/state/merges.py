@@ -11,7 +11,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 
 from engine.frozen import frozen, slotted
-from engine.protocol import Command, PromptOpened, Record, TakeApart, TakenApart, TokenizerKind, WordApart
+from engine.protocol import PromptOpened, Record, TakenApart, TokenizerKind, WordApart
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.capability import CapabilityState
@@ -284,7 +284,6 @@ class MergesSeen(CapabilityState):
     """The words of a session whose ladders were looked at."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (TakenApart, PromptOpened)
-    FAILS: ClassVar[tuple[type[Command], ...]] = (TakeApart,)
 
     ladders: OrderedDict[int, TakenApart] = field(default_factory=OrderedDict)
     """By the node that was looked at."""

@@ -8,7 +8,7 @@ from math import isclose
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from engine.errors import Cancelled, EngineError, LoadError, PromptError
 from engine.merges.apart import MOST, Apart, on_disk, opened
@@ -115,10 +115,12 @@ def test_truncation_and_padding_leave_nothing_out_and_stay() -> None:
     made = Tokenizer.from_str(tokenizer("byte-level").to_str())
     made.enable_truncation(2)
     made.enable_padding(length=8)
+    made.post_processor = processors.ByteLevel(trim_offsets=True)
     assert (
         Apart(made).take("the attention of a head").words
         == Apart(tokenizer("byte-level")).take("the attention of a head").words
     )
+    assert Apart(made).take("the attention").words[1].begin == 3, "its space is the word's"
     assert (made.truncation["max_length"], made.padding["length"]) == (2, 8)
 
 

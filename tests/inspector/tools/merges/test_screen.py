@@ -139,6 +139,7 @@ async def test_a_refusal_is_told_with_what_to_do(rig: Rig) -> None:
     await opened(rig)
     await rig.push([Failure("TakeApart", "It is [b]code[/b].", "Give a file."), Ended("TakeApart")])
     assert "It is [b]code[/b]. Give a file." in rig.said()
+    assert not rig.app._notifications, "once is enough"
 
 
 @pytest.mark.parametrize("size", SIZES)
