@@ -264,7 +264,7 @@ def on_disk(model: str, name: str) -> Apart:
     """
     path = pocket.directory() if model == "pocket" else typed(model)
     file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
+    if not (file.is_file() or model.endswith(".json")):
         raise LoadError(
             f"The tokenizer of {model} isn't on this disk, and this word was not recorded.",
             "Go on live with the model, or look at a word that was.",

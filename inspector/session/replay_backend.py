@@ -26,6 +26,7 @@ from engine.token_texts import TokenQuery, read_query
 from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
+from inspector.session.tokenizer_files import taken_apart
 from inspector.session.transport import REFUSED
 from inspector.state.timeline import STATES, Timeline
 
@@ -251,16 +252,6 @@ def _as_asked_now(question: str) -> tuple[str, str]:
         return question, ""
 
 
-def _taken_apart(
-    command: protocol.TakeApart, load: LoadSettings, stopped: Callable[[], bool]
-) -> protocol.TakenApart:
-    """A text taken apart by the tokenizer of a model that is on this disk: no model is loaded for it."""
-    from engine.merges.apart import on_disk
-
-    name = "" if command.settings is None else load.model
-    return on_disk(load.model, name).take(command.text, command.begin, command.end, command.node, stopped)
-
-
 class RecordedAnswers:
     """Answers from recorded rows of logits, and from a tokenizer on the disk, one question after another.
 
@@ -293,7 +284,7 @@ class RecordedAnswers:
     def ask(self, command: Command) -> bool:
         """Have a command answered that is about recorded rows, or about a tokenizer; returns whether it is."""
         if isinstance(command, protocol.TakeApart):
-            question: _RowsAnswer = partial(_taken_apart, command, command.settings or self._load)
+            question: _RowsAnswer = partial(taken_apart, command, self._load)
         elif self._logits.answers(command):
             question = self._logits.question(command)
         else:

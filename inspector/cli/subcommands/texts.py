@@ -315,9 +315,11 @@ def run_tokens(args: Namespace) -> int:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
     from engine.protocol import CutText, TakeApart
+    from engine.thread import EngineThread
     from inspector.cli.driver import drive, exit_status
     from inspector.cli.writers.merges import merges_writer
     from inspector.cli.writers.tokens import token_writer
+    from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
     asked = tokens_request_from(args)
     cut = CutText(asked.load, asked.prompt, asked.chat, asked.system, asked.messages, asked.options)
@@ -326,7 +328,9 @@ def run_tokens(args: Namespace) -> int:
         apart = merges_writer(asked, args.merges, args.summary, output(), sys.stderr)
         filled = [cut] if asked.chat else []  # the chat template's text, which the writer gets
         taken = lambda: [TakeApart(apart.text, each) for each in of]  # noqa: E731
-        return exit_status(drive(asked, apart, filled, loads=False, after=taken))
+        on_disk = not filled and all(needs_no_engine(each.model) for each in of)
+        backend = TokenizerBackend if on_disk else EngineThread
+        return exit_status(drive(asked, apart, filled, backend, loads=False, after=taken))
     made = token_writer(asked, args.summary, output(), sys.stderr)
     return exit_status(drive(asked, made, [cut], loads=False))
 
