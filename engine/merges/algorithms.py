@@ -41,6 +41,8 @@ class Algorithm(Protocol):
     kind: TokenizerKind
     merges: int
     """In its list."""
+    unknown: int | None
+    """The token for what no piece stands for."""
 
     def make(self, word: str) -> Ladder:
         """Take one word apart: as the model sees it, after normalizer and pre-tokenizer."""
@@ -110,7 +112,7 @@ class BytePairs:
         self._ids: dict[str, int] = model["vocab"]
         self._prefix = model.get("continuing_subword_prefix") or ""
         self._suffix = model.get("end_of_word_suffix") or ""
-        self._unknown = self._ids.get(model.get("unk_token") or "")
+        self.unknown: int | None = self._ids.get(model.get("unk_token") or "")
         self._fuses, self._falls_back = model.get("fuse_unk"), model.get("byte_fallback")
         self._ignores = model.get("ignore_merges")
         self._pairs = [_pair(each) for each in model["merges"]]
@@ -152,7 +154,7 @@ class BytePairs:
                 yield spelt, id
             elif spelled := self._bytes(spelt):
                 yield from spelled
-            elif self._unknown is not None:
+            elif self.unknown is not None:
                 if unknown and not self._fuses:
                     yield from self._unknowns(unknown)
                     unknown = ""
@@ -160,8 +162,8 @@ class BytePairs:
         yield from self._unknowns(unknown)
 
     def _unknowns(self, text: str) -> Iterator[tuple[str, int]]:
-        if text and self._unknown is not None:
-            yield text, self._unknown
+        if text and self.unknown is not None:
+            yield text, self.unknown
 
     def _bytes(self, char: str) -> list[tuple[str, int]]:
         """The bytes of a character as tokens; none where not all of them have one."""
@@ -219,7 +221,7 @@ class Unigram:
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         self._scores = {str(piece): (float(score), id) for id, (piece, score) in enumerate(model["vocab"])}
-        self._unknown: int | None = model.get("unk_id")
+        self.unknown: int | None = model.get("unk_id")
         self._falls_back = model.get("byte_fallback")
         self._sizes = sorted({1, *map(len, self._scores)} - {0}, reverse=True)
         """Characters that pieces have, the most first."""
@@ -285,7 +287,7 @@ class Unigram:
         names = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
         if self._falls_back and all(name in self._scores for name in names):
             return [self._scores[name][1] for name in names]
-        return [] if self._unknown is None else [self._unknown]
+        return [] if self.unknown is None else [self.unknown]
 
 
 # ---- WordPiece -----------------------------------------------------------------------------------
@@ -304,7 +306,8 @@ class WordPieces:
     def __init__(self, model: Mapping[str, Any]) -> None:
         self._ids: dict[str, int] = model["vocab"]
         self._prefix = str(model["continuing_subword_prefix"])
-        self._unknown = self._ids[model["unk_token"]]
+        self._no_piece: int = self._ids[model["unk_token"]]
+        self.unknown: int | None = self._no_piece
         self._most = int(model["max_input_chars_per_word"])
         self._longest = max(map(len, self._ids), default=1)
 
@@ -322,7 +325,7 @@ class WordPieces:
             ids.append(self._ids[found[1]])
             at = found[0]
         if at < len(word):
-            lengths, ids = [len(word)], [self._unknown]
+            lengths, ids = [len(word)], [self._no_piece]
         return Ladder(tuple(word), (), (), (Segmentation(None, tuple(lengths)),), tuple(ids))
 
     def joins(self, left: str, right: str) -> bool:

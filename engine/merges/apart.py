@@ -114,9 +114,8 @@ class Apart:
         tokens = sum(len(word.ids) for word in words)
         size = self._tokenizer.get_vocab_size(with_added_tokens=True)
         algorithm = self._algorithm
-        return TakenApart(
-            node, self._name, algorithm.kind, size, algorithm.merges, len(text), tokens, tuple(made)
-        )
+        figures = algorithm.kind, size, algorithm.merges, len(text), tokens
+        return TakenApart(node, self._name, *figures, tuple(made), algorithm.unknown)
 
     # ---- words ------------------------------------------------------------------------------
 

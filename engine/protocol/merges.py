@@ -100,3 +100,5 @@ class TakenApart(Record):
     """Of the text."""
     words: tuple[WordApart, ...]
     """Those that were asked for."""
+    unknown: int | None = None
+    """The token for what no piece stands for; None where there is none."""

@@ -105,6 +105,11 @@ def head(algorithm: TokenizerKind) -> str:
     return {"bpe": "rank", "unigram": "logprob", "wordpiece": "step"}[algorithm]
 
 
+def unknown(taken: TakenApart, word: WordApart) -> bool:
+    """Tell whether a word has something that no piece stands for."""
+    return not word.added and taken.unknown is not None and taken.unknown in word.ids
+
+
 def summed(taken: TakenApart) -> str:
     """A text's figures: tokens, characters a token, and what cut it."""
     each = f", {taken.characters / taken.tokens:.2f} characters a token" if taken.tokens else ""
@@ -130,6 +135,7 @@ def ladder_lines(taken: TakenApart) -> Iterator[str]:
         told.add(word.symbols)
         count = len(word.ids)
         tokens = f"{count} token{'s' * (count != 1)}" if not word.added else "an added token, cut out first"
+        tokens += ", with what no piece stands for" if unknown(taken, word) else ""
         yield f"{truncate(word_label(word), WIDTH // 2)}   {tokens}"
         yield from () if word.added else _rows(taken, word)
         yield ""

@@ -31,6 +31,7 @@ from inspector.state.merges import (
     rung,
     rungs,
     summed,
+    unknown,
     word_label,
 )
 from inspector.tools.merges.tool import MERGES_SCREEN, VIEWS, MergesControl, View
@@ -145,6 +146,8 @@ class MergesPanel(Canvas):
         if tuple(written) != word.pieces() and b"".join(word.symbols) in b"".join(written):
             own = BORDER.join(labels(written))
             rows += self._muted(f"The text has it as {own}, which the tokenizer would not cut so.", width)
+        if unknown(taken, word):
+            rows += self._muted("For some of it there is no piece: that is the unknown token.", width)
         return [*rows, [], *self._muted(f"{ABOUT[taken.algorithm]}", width)]
 
     def _says(self, taken: TakenApart, word: WordApart, at: int, width: int) -> list[Row]:
