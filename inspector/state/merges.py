@@ -58,6 +58,11 @@ def rungs(word: WordApart) -> int:
     return len(word.borders) + 1
 
 
+def final(word: WordApart) -> int:
+    """The rung that has its tokens: the last one, but the first of a unigram's ways."""
+    return 0 if word.ways and word.ways[0].score is not None else rungs(word) - 1
+
+
 def rung(word: WordApart, place: int) -> Rung:
     """One of the rungs, from 0."""
     if word.ways and (score := word.ways[min(place, len(word.ways) - 1)].score) is not None:

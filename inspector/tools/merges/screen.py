@@ -100,7 +100,7 @@ class MergesPanel(Canvas):
         below = below[: max(0, height - 8)]
         room = max(1, height - 2 - len(below))
         last = rungs(word) - 1
-        at = min(last, last if self.control.rung is None else self.control.rung)
+        at = self.control.at(word)
         top = max(0, min(at - room // 2, last + 1 - room))
         rows: list[Row] = [
             [Segment(f"{pad(head(found.algorithm), RANK, right=True)}  pieces", self.ink("muted"))]
@@ -139,9 +139,7 @@ class MergesPanel(Canvas):
 
     def _below(self, taken: TakenApart, word: WordApart, place: Around, width: int) -> list[Row]:
         """What the rung that is looked at says, and whether the text has the same tokens."""
-        last = rungs(word) - 1
-        at = min(last, last if self.control.rung is None else self.control.rung)
-        rows: list[Row] = [[], *self._says(taken, word, at, width)]
+        rows: list[Row] = [[], *self._says(taken, word, self.control.at(word), width)]
         written = [place.tokens[slot - place.first].raw for slot in place.own(word)]
         if tuple(written) != word.pieces() and b"".join(word.symbols) in b"".join(written):
             own = BORDER.join(labels(written))

@@ -11,7 +11,7 @@ from engine.settings import LoadSettings
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import Replies
-from inspector.state.merges import Around, MergesSeen, around, rungs
+from inspector.state.merges import Around, MergesSeen, around, final, rungs
 from inspector.widgets.actions import Action, Needs, back, both, dialog_table, leaves, screen_table
 from inspector.widgets.actions import applies as applied
 
@@ -42,7 +42,7 @@ class MergesControl:
         self.other = ""
         """The second tokenizer, as a person named it."""
         self.rung: int | None = None
-        """Of the ladder, from 0; None for the last one."""
+        """Of the ladder, from 0; None for the one with the tokens."""
         self.top = 0
         """First line of what is scrolled."""
         self.trained: TrainedTokenizer | None = None
@@ -78,14 +78,16 @@ class MergesControl:
         found = self.ladder(place)
         return found.words[0] if isinstance(found, TakenApart) and found.words else None
 
+    def at(self, word: WordApart) -> int:
+        """The rung that is looked at."""
+        return final(word) if self.rung is None else min(self.rung, rungs(word) - 1)
+
     def climb(self, by: int) -> None:
         """Look at the rung before, or at the next one."""
         place = self.place
         word = self.word(place) if place is not None else None
         if word is not None:
-            last = rungs(word) - 1
-            at = last if self.rung is None else self.rung
-            self.rung = max(0, min(last, at + by))
+            self.rung = max(0, min(rungs(word) - 1, self.at(word) + by))
 
     def go(self, by: int) -> None:
         """Look at the word before, or at the next one."""

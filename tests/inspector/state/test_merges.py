@@ -11,6 +11,7 @@ from inspector.state.merges import (
     around,
     columns,
     faced,
+    final,
     labels,
     rung,
     rungs,
@@ -36,11 +37,12 @@ def test_each_rung_of_a_bpe_has_one_piece_less_and_names_the_new_one() -> None:
         assert now.pieces[now.new] == b"".join(before.pieces[now.new : now.new + 2])
         assert len(now.pieces) == len(before.pieces) - 1
         assert now.value == word.ranks[place - 1]
+    assert rung(word, final(word)).pieces == word.pieces()
 
 
 def test_a_unigram_has_its_ways_and_a_wordpiece_its_steps() -> None:
     (word,) = Apart(tokenizer("unigram")).take("attention").words
-    assert rungs(word) == 4
+    assert (rungs(word), final(word)) == (4, 0)
     assert rung(word, 0).pieces == word.pieces()
     assert float(rung(word, 1).of) < float(rung(word, 0).of)
     letters, steps = tuple(bytes([each]) for each in b"unhappy"), (Segmentation(None, (2, 1, 4)),)
