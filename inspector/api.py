@@ -38,6 +38,7 @@ from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
+from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.passage import (
     MOST_SHOWN,
     Candidate,
@@ -381,6 +382,39 @@ class Attention:
 
     def __repr__(self) -> str:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
+
+
+class Merges:
+    """How a tokenizer cuts a text: its words, and of each what its tokens came of.
+
+    `record` has what the engine said (`engine.protocol.TakenApart`).
+    """
+
+    def __init__(self, record: protocol.TakenApart) -> None:
+        self.record = record
+
+    @property
+    def words(self) -> list[str]:
+        """The words, as the tokenizer sees them."""
+        return [b"".join(word.symbols).decode("utf-8", "replace") for word in self.record.words]
+
+    def ladder(self, word: int = 0) -> list[tuple[int | float | None, tuple[bytes, ...]]]:
+        """The ladder of a word: the rank of each merge, or the logprob of a unigram's way, and the pieces there.
+
+        Args:
+            word: Its place in `words`.
+
+        Raises:
+            StepError: There is no such word.
+        """
+        if not 0 <= word < len(self.record.words):
+            raise StepError(f"There is no word {word}.", f"The text has {len(self.record.words)}.")
+        of = self.record.words[word]
+        made = (rung(of, place) for place in range(rungs(of)))
+        return [(each.value, each.pieces) for each in made]
+
+    def __repr__(self) -> str:
+        return "\n".join(ladder_lines(self.record)).rstrip()
 
 
 class Comparison:
@@ -843,6 +877,14 @@ class Session(Branch):
         facts = self._line.timeline.facts
         assert facts is not None, "there is no session before its model is loaded"
         return facts
+
+    def merges(self, text: str) -> Merges:
+        """Take apart how the model's tokenizer cuts a text.
+
+        Raises:
+            EngineError: The tokenizer, or the text, can't be taken apart.
+        """
+        return Merges(self._line.do(protocol.TakeApart(text)).answer(protocol.TakenApart))
 
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.

@@ -31,7 +31,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
         "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
+        "tokens": "e", "merges": "E",
+        "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
@@ -114,6 +115,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape @profile q",
     },
     "ranks": {"measure": "r space", "leave": "escape @ranks q"},
+    "merges": {
+        "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "n",
+        "leave": "escape @merges q",
+    },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
     "sweeps": {
         "go": "space r enter", "ttft": "a", "tpot": "d", "batch": "b", "inspection": "i", "blas": "l",

@@ -26,6 +26,7 @@ from engine.protocol.lens import *
 from engine.protocol.lockstep import *
 from engine.protocol.marks import *
 from engine.protocol.measuring import *
+from engine.protocol.merges import *
 from engine.protocol.model import *
 from engine.protocol.modules import *
 from engine.protocol.positions import *

@@ -22,6 +22,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("parts/browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
     ("learning", "Learning and teaching", "take a lesson, give one before a class"),
     ("lessons", "Writing lessons", "the form of a lesson, how to check and record it"),
+    ("parts/tokenizer", "Tokenizer", "how a text becomes tokens, merge by merge"),
     ("parts/embedding", "Embedding", "from an id to a list of numbers"),
     ("parts/position", "Position", "RoPE and others: how a model knows where a token stands"),
     ("parts/attention", "Attention", "how a token gets something from those before it"),

@@ -25,6 +25,7 @@ from inspector.tools.lessons.tool import LESSONS, lessons
 from inspector.tools.lockstep.tool import LOCKSTEP, lockstep
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
+from inspector.tools.merges.tool import MERGES
 from inspector.tools.modules.tool import MODULES
 from inspector.tools.positions.tool import POSITIONS
 from inspector.tools.race.tool import RACE
@@ -49,6 +50,7 @@ TOOLS: tuple[Tool, ...] = (
     BEAMS,
     LOOK_AHEAD,
     SEGMENTS,
+    MERGES,
     SPECULATION,
     LOCKSTEP,
     RACE,

@@ -47,6 +47,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.TryPosition(1),
     protocol.PreviewPrompt("Once", chat=False),
     protocol.CutText(LoadSettings(), "dog"),
+    protocol.TakeApart("dog"),
     protocol.CheckToolCall(1),
     protocol.FindTokens(1, "dog"),
     protocol.ReadGrammar(1),
@@ -112,7 +113,7 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 
 
 def test_facts() -> None:
-    assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
+    assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText", "TakeApart"}
     assert by_kind(lambda cls: cls.aside) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
         "CheckToolCall",

@@ -314,6 +314,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "SweepHeads": lambda walk: protocol.SweepHeads(walk.node),
     "Take": lambda walk: protocol.Take(walk.node, (walk.token, walk.token)),
     "TakeRound": lambda walk: protocol.TakeRound(speculation(walk), inside=walk.random.random() < 0.5),
+    "TakeApart": lambda walk: protocol.TakeApart(walk.text(3)),
     "Tokenize": lambda walk: protocol.Tokenize(" dog"),
     "TryPosition": lambda walk: protocol.TryPosition(walk.node, "path", 3),
     "Verify": lambda walk: protocol.Verify(),

@@ -358,6 +358,16 @@ def test_the_examples_of_the_help_run(
     assert capsys.readouterr().out.strip()
 
 
+def test_a_text_is_taken_apart_merge_by_merge(story: Session) -> None:
+    merges = story.merges("a cat unhappiness")
+    assert merges.words == ["a", " cat", " unhappiness"]
+    assert merges.ladder(2)[0] == (None, tuple(bytes([each]) for each in b" unhappiness"))
+    assert merges.ladder(2)[-1] == (2511, (b" un", b"h", b"app", b"iness"))
+    assert "2,511  ␣un│h│app│iness" in repr(merges)
+    with pytest.raises(EngineError, match="no word 3"):
+        merges.ladder(3)
+
+
 def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:
     story.run(12).wait()
     other = story.at(5).take(" zebra").run(4)

@@ -26,7 +26,7 @@ WALKED = {
 """They go through `Runner` and `KV` alone: the walks and the program of these tests run them or the same methods."""
 NO_FORWARD = {
     "Cancel", "CheckToolCall", "Tokenize", "PreviewPrompt", "CutText", "FindTokens", "ReadGrammar", "ReadLogits",
-    "Explain", "WhatIf",
+    "Explain", "WhatIf", "TakeApart",
 }  # fmt: skip
 """They need no model, or answer from kept logits."""
 

@@ -37,6 +37,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("dark mode", "theme"),
     # whose each token is
     ("thinking", "segments"), ("tool calls", "segments"), ("reasoning", "segments"), ("roles", "segments"),
+    # how a tokenizer cuts
+    ("merges", "merges"), ("byte pair encoding", "merges"), ("bpe", "merges"), ("unigram", "merges"),
     # one letter wrong
     ("temprature", "setting temp"), ("attension", "attention"), ("contribtuions", "attribution"),
     ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar"),
