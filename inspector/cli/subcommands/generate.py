@@ -71,7 +71,9 @@ def run_generate(args: Namespace) -> int:
         return run(args, request, writer, commands, trace=path)
     if request.settings.grammar is not None:
         hint = "Leave out the grammar, or --steer."
-        raise EngineError("--steer runs the prompt's last token again, which a grammar would have to allow.", hint)
+        raise EngineError(
+            "--steer runs the prompt's last token again, which a grammar would have to allow.", hint
+        )
     steered = SteeredWriter(writer, steering(args.steer).intervention)
     return run(args, request, steered, [], lambda: [steered.hold(), *commands], path)
 

@@ -290,7 +290,9 @@ def sweep(read: HeadsSwept) -> Json:
 
 def unit_json(unit: Intervention) -> Json:
     """An intervention; of a direction what it is without its numbers."""
-    told = {"direction": pick(unit.direction, "name", "layer", "digest")} if unit.direction is not None else {}
+    told = (
+        {"direction": pick(unit.direction, "name", "layer", "digest")} if unit.direction is not None else {}
+    )
     return record_json(unit, direction=told)
 
 
