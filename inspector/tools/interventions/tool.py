@@ -336,7 +336,7 @@ INTERVENTIONS = Tool(
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
             InterventionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.sweeps.any,
             looks=True,
-            synonyms="ablation, ablate, knock-out, steering, disable a head, zero a head, remove a layer, "
+            synonyms="ablation, ablate, knock-out, disable a head, zero a head, remove a layer, "
             "intervene, scale a head", view="switch off"),
         Action("patching", "Activation patching",
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",

@@ -134,7 +134,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: StrengthsSwept | None) -> str:
-        return "Steering: a direction added to the stream, beside random ones"
+        return "Steering, beside random directions"
 
     def situation(self) -> str:
         control = self.control

@@ -8,6 +8,7 @@ from dataclasses import replace
 from engine.frozen import frozen
 from engine.protocol import (
     STRENGTHS,
+    Candidate,
     Direction,
     DirectionMade,
     HoldInterventions,
@@ -96,8 +97,9 @@ class SteeringControl:
         self.strength = begin.strength if begin is not None else 2.0
         self.reach = 0
         """In `REACHES`: how much of the path is steered."""
-        self.followed: tuple[int, int] = (0, 1)
-        """Ranks of the two candidates whose logits are followed, from 0."""
+        self.followed: tuple[int, int] | None = None
+        """Places of the two candidates whose logits are followed, the most probable first; None for those that the
+        direction is named after, or else the first two."""
         client.listeners.append(self._receive)
 
     @property
@@ -194,8 +196,8 @@ class SteeringControl:
     ) -> tuple[Hashable, SweepStrengths]:
         """The question about all strengths, and its key."""
         scope, begin = self.span(path)
-        best = [each.id for each in sorted(self.timeline.candidates, key=lambda each: each.rank)]
-        token, other = (best[place] if place < len(best) else None for place in self.followed)
+        best = self._best
+        token, other = (best[at].id if at < len(best) else None for at in self._places(direction.name))
         asked = SweepStrengths(node, direction, self.layer_now, scope, begin, token, other)
         return (*swept_key(asked), token, other), asked
 
@@ -205,20 +207,32 @@ class SteeringControl:
         asked = Intervene(node, (self.unit(direction),), scope, begin=begin)
         return tried_key(asked), asked
 
-    def follow(self, place: int, by: int) -> None:
-        """Follow another candidate's logit.
+    @property
+    def _best(self) -> list[Candidate]:
+        """The candidates, the most probable first."""
+        return sorted(self.timeline.candidates, key=lambda each: each.rank)
+
+    def _places(self, name: str) -> tuple[int, int]:
+        """The places of the two candidates that are followed."""
+        if self.followed is not None:
+            return self.followed
+        texts = [each.text.strip() for each in self._best]
+        named = [texts.index(word) for word in name.split("-") if word in texts]
+        return (named[0], named[1]) if len(set(named)) == 2 else (0, 1)
+
+    def follow(self, which: int) -> None:
+        """Follow the next candidate's logit.
 
         Args:
-            place: 0 for the first of the two, 1 for the one whose logit is taken off.
-            by: Ranks further.
+            which: 0 for the first of the two, 1 for the one whose logit is taken off.
         """
-        count, followed = len(self.timeline.candidates), list(self.followed)
-        if count < 3:
+        count, direction = len(self.timeline.candidates), self.direction
+        if count < 3 or direction is None:
             return
-        rank = (followed[place] + by) % count
-        if rank == followed[1 - place]:
-            rank = (rank + by) % count
-        followed[place] = rank
+        followed = list(self._places(direction.name))
+        followed[which] = (followed[which] + 1) % count
+        if followed[0] == followed[1]:
+            followed[which] = (followed[which] + 1) % count
         self.followed = followed[0], followed[1]
 
 
@@ -261,9 +275,9 @@ STEERING_SCREEN = inside_table(
            "Steer this token's forward alone, or all from the prompt's last token on, or the whole context.",
            lambda own: own.control.turn_reach(), hint=lambda own: own.reach, worth=6),
     Action("steering.follow", "Follow", "Follow the logit of another candidate.",
-           lambda own: own.control.follow(0, 1), hint=lambda own: "follow" if own.direction else "", worth=5),
+           lambda own: own.control.follow(0), hint=lambda own: "follow" if own.direction else "", worth=5),
     Action("steering.against", "Against", "Take the logit of another candidate off.",
-           lambda own: own.control.follow(1, 1), hint=lambda own: "against" if own.direction else "", worth=5),
+           lambda own: own.control.follow(1), hint=lambda own: "against" if own.direction else "", worth=5),
     Action("steering.hold", "Hold", "Hold: go on generating with it, in a branch that begins with this token.",
            lambda own: own.hold(), hint=lambda own: "hold" if own.direction else "", worth=7),
     Action("steering.release", "Release",
