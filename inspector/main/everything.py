@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
     "interventions", "patching", "tree", "compare", "beams", "lockstep", "batch", "profile", "race", "compare_kv",
-    "steering", "sweep", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons", "tour", "help",
+    "sweep", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons", "tour", "help",
 )  # fmt: skip
 """Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
 MOVES = frozenset(
