@@ -66,9 +66,11 @@ def _direction(content: bytes, stem: str) -> Direction:
     header, data = parse(content[8 : 8 + length].rstrip(b" ")), content[8 + length :]
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
-    said = header.pop("__metadata__", {})
-    if len(header) != 1 or not all(isinstance(each, dict) for each in (said, *header.values())):
+    said = header.pop("__metadata__", None) or {}  # MLX writes null for none
+    if len(header) != 1:
         raise ValueError(f"it has {len(header)} tensors")
+    if not all(isinstance(each, dict) for each in (said, *header.values())):
+        raise ValueError("its header doesn't tell what it holds")
     metadata = {name: text for name, text in said.items() if isinstance(text, str)}
     layer = metadata.get("layer", "1")
     if not re.fullmatch(r"[1-9]\d{0,4}", layer):

@@ -448,11 +448,9 @@ def test_zero_is_nothing_and_a_prefill_is_its_steps_in_all_families(models: Path
     assert changed is not None
     assert changed[0] == 7
     again = session.runner.fresh().forward_path(path, session.tree.chunks(session.node), changed=changed)
-    bound = 2e-5 if family not in BY_CHUNK else math.inf
-    assert (
-        np.abs(again - steps)[np.isfinite(steps)].max()
-        <= bound * np.abs(steps[np.isfinite(steps)]).max() + 1e-6
-    )
+    live = np.isfinite(steps)  # phi3small never predicts some tokens
+    if family not in BY_CHUNK:
+        assert np.abs(again[live] - steps[live]).max() <= 2e-5 * np.abs(steps[live]).max() + 1e-6
     verified = session.verify()
     assert verified.largest_difference <= verified.rounding or family in BY_CHUNK
 
