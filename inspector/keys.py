@@ -146,7 +146,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "steering": {
         "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
-        "follow": "t", "against": "c", "hold": "g", "release": "x", "save": "s",
+        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",

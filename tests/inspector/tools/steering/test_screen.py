@@ -149,11 +149,11 @@ async def test_other_tokens_are_followed(rig: Rig) -> None:
     await steered(rig)
     first = sweeping(rig)
     assert None not in (first.token, first.other)
-    await rig.press("t")
+    await rig.press("f")
     await rig.push([strengths(sweeping(rig)), Ended("SweepStrengths")])
     second = sweeping(rig)
     assert second.token not in (first.token, first.other)
-    await rig.press("c")
+    await rig.press("a")
     assert sweeping(rig).other not in (second.token, second.other)
 
 
