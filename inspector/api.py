@@ -251,6 +251,19 @@ class _Line:
             self.do(protocol.MoveTo(node))
         return node
 
+    @contextmanager
+    def under(self, held: tuple[Intervention, ...]) -> Iterator[None]:
+        """Compute what is run inside the block under interventions."""
+        with self.lock:
+            self.settle()
+            before, self.held = self.held, held
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.settle()
+                self.held = before
+
     def close(self) -> None:
         """Let the tree go, and the model where no other session has it."""
         if not self.closed:
@@ -330,6 +343,49 @@ class WhatIf:
 
     def __repr__(self) -> str:
         return f"<WhatIf {len(self.differing)} of {len(self.record.steps)} steps would differ>"
+
+
+class Direction:
+    """A direction of the residual stream, to steer by.
+
+    `record` has its numbers (`engine.protocol.Direction`).
+    """
+
+    def __init__(self, record: protocol.Direction) -> None:
+        self.record = record
+
+    @property
+    def vector(self) -> npt.NDArray[np.float32]:
+        """Its numbers, shape (width,)."""
+        import numpy as np
+
+        return np.array(self.record.vector.row(), np.float32)
+
+    def save(self, path: str | Path) -> None:
+        """Save it to a file, which is replaced; `Branch.steer` and `--steer` take that.
+
+        Raises:
+            PathError: It can't be written.
+        """
+        from inspector.config.directions import write_direction
+
+        write_direction(Path(path), self.record, force=True)
+
+    def __repr__(self) -> str:
+        return f"<Direction {self.record.label} of layer {self.record.layer}, #{self.record.digest}>"
+
+
+def _direction(given: Direction | str | Path) -> Direction:
+    """A direction, or what a file holds of one.
+
+    Raises:
+        PathError: It can't be read.
+    """
+    if isinstance(given, Direction):
+        return given
+    from inspector.config.directions import read_direction
+
+    return Direction(read_direction(Path(given)))
 
 
 class Attention:
@@ -566,20 +622,31 @@ class Branch(Passage):
         Raises:
             StepError: One of them is not so written.
         """
-        line = self._line
         try:
             held = protocol.units_from(units)
         except ValueError as error:
             raise StepError(f"{error}.") from None
-        with line.lock:
-            line.settle()
-            before, line.held = line.held, held
-        try:
+        with self._line.under(held):
             yield self
-        finally:
-            with line.lock:
-                line.settle()
-                line.held = before
+
+    @contextmanager
+    def steer(
+        self, direction: Direction | str | Path, strength: float = 1.0, layer: int | None = None
+    ) -> Iterator[Branch]:
+        """Add a direction to the residual stream for what is run inside the block, on every branch of the session.
+
+        Args:
+            direction: As `direction` made it, or a file that it was saved to.
+            strength: What it is multiplied by; 0 changes nothing.
+            layer: After which it is added, from 0; None for the one that it was made after.
+
+        Raises:
+            EngineError: The file can't be read, or holds no direction.
+        """
+        made = _direction(direction)
+        own = made.record.layer if layer is None else layer
+        with self._line.under((Intervention("direction", own, None, strength, made.record),)):
+            yield self
 
     # ---- what is asked ----------------------------------------------------------------------
 
@@ -595,6 +662,48 @@ class Branch(Passage):
         other = _changed(self._line.settings, settings) if settings else None
         node = self.node
         return Sampler(self._line.ask(protocol.Explain(node, other), protocol.Explained, node))
+
+    def direction(self, pairs: Sequence[tuple[str, str]], layer: int, name: str = "") -> Direction:
+        """Make a direction of pairs of texts: the mean stream after a layer at the last token of the first ones, less
+        that of the second ones.
+
+        Args:
+            pairs: A text to go toward, and one to leave.
+            layer: From 0.
+            name: For what is shown of it; without one the words in which the first pair differs.
+
+        Raises:
+            EngineError: The engine refuses.
+        """
+        from inspector.config.directions import name_of
+
+        toward, away = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
+        asked = protocol.MakeDirection(layer, toward, away, name=name or name_of(toward, away))
+        made = self._line.do(asked).answer(protocol.DirectionMade)
+        if (failed := made.facts.failed) is not None:
+            raise StepError(
+                f"No direction can be made of {made.facts.family}: its check `{failed.name}` failed."
+            )
+        return Direction(made.direction)
+
+    def strengths(
+        self, direction: Direction | str | Path, layer: int | None = None, **how: Any
+    ) -> protocol.StrengthsSwept:
+        """Add a direction with one strength after another here, and random ones of the same length beside it.
+
+        Args:
+            direction: As for `steer`.
+            layer: As for `steer`.
+            how: `scope`, `begin`, `token`, `other`, `strengths` of `engine.protocol.SweepStrengths`.
+
+        Raises:
+            EngineError: The engine refuses.
+        """
+        made = _direction(direction).record
+        own = made.layer if layer is None else layer
+        return self._line.do(protocol.SweepStrengths(self.node, made, own, **how)).answer(
+            protocol.StrengthsSwept
+        )
 
     def what_if(self, **settings: Any) -> WhatIf:
         """Tell which steps up to here other settings would have made other ones.

@@ -42,6 +42,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "4": {
         "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
+        "steering": "S",
         "batch": "Z", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
         "next_mark": "}", "marks": "k", "reply": "R",
     },
@@ -147,6 +148,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
         "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
         "release": "x",
+    },
+    "steering": {
+        "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
+        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",

@@ -37,6 +37,7 @@ from engine.protocol.segments import *
 from engine.protocol.served import *
 from engine.protocol.session import *
 from engine.protocol.speculation import *
+from engine.protocol.steering import *
 from engine.protocol.steps import *
 from engine.protocol.tokens import *
 

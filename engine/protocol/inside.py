@@ -25,6 +25,9 @@ class Look(Inside):
     """Whether the engine looks into the second model, along the session's path, in place of the session's own."""
 
 
+Scope = Literal["token", "context"]
+"""`token`: this token's forward alone is changed, and the KV before it is the model's own. `context`: the path goes
+through the changed model, all of it or from a position on."""
 CheckName = Literal[
     "forward",
     "session",
@@ -37,6 +40,7 @@ CheckName = Literal[
     "single",
     "same",
     "restored",
+    "zero",
 ]
 
 
@@ -55,6 +59,7 @@ class Check:
     - `single`: one of several interventions in a batch, and the same one alone; relative.
     - `same`: the effect of activations before the first difference of two paths, and 0.
     - `restored`: the effect of the last layer's activation at the last position, and all of it.
+    - `zero`: the logits with a direction added at strength 0, and those of the model itself.
     """
 
     name: CheckName

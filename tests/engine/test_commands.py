@@ -82,6 +82,8 @@ SAMPLES: tuple[Command, ...] = (
     protocol.SweepHeads(1),
     protocol.PatchActivations(1, 2, 3, 4),
     protocol.HoldInterventions(1, (Intervention("mlp", 0),)),
+    protocol.MakeDirection(1, ("Once",), ("Twice",)),
+    protocol.SweepStrengths(1, protocol.Direction("up", 0, protocol.floats((1.0, 2.0), (2,))), 0),
     protocol.LoadDraft(SpeculationSettings()),
     protocol.TakeRound(SpeculationSettings()),
     protocol.RunRounds(SpeculationSettings()),

@@ -76,6 +76,32 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
         s.screen()
 
 
+def test_a_direction_is_made_saved_and_steers(tmp_path: Path) -> None:
+    pairs = [("Lily was very happy. She smiled and", "Lily was very sad. She cried and")]
+    with open("pocket", prompt="Lily felt very", temp=0.0) as s:
+        made = s.direction(pairs, 3)
+        assert made.record.name == "happy-sad"
+        assert np.linalg.norm(made.vector) > 1
+        path = tmp_path / "happy.safetensors"
+        made.save(path)
+        swept = s.strengths(path, scope="context")
+        assert swept.direction == made.record
+        assert swept.facts.failed is None
+        plain = s.run(6).text
+        with s.steer(path, 0.0):
+            assert s.at(0).run(6).text.endswith(plain)
+        with s.steer(made, 4.0):
+            steered = s.at(0).run(6)
+        assert steered.text != plain
+        label = s._line.timeline.under[0].label
+        assert label == f"L4 +happy-sad x4 #{made.record.digest}"
+        assert s.at(0).run(1).steps[-1].record.origin == "greedy"
+        with pytest.raises(StepError, match="There is no L100"):
+            s.direction(pairs, 99)
+        with pytest.raises(EngineError, match="No such file"), s.steer(tmp_path / "none"):
+            pass
+
+
 def test_ids_and_readings_are_those_of_the_command_line(
     story: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ REFUSED = {
     "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft", "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
     "ExplainSecond", "PartWays", "Sweep", "Profile",
-    "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal",
+    "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal", "MakeDirection", "SweepStrengths",
 }  # fmt: skip
 """They look into the arrays of one process, or make caches of their own of it."""
 WALKED = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 QUERIES: tuple[tuple[str, str], ...] = (
     # what happens inside the model
     ("ablation", "interventions"), ("knock out", "interventions"), ("knockout head", "interventions"),
-    ("steering", "interventions"), ("logit lens", "lens"), ("saliency", "attribution"),
+    ("steering", "steering"), ("logit lens", "lens"), ("saliency", "attribution"),
     ("feature attribution", "attribution"), ("direct logit attribution", "attribution"),
     ("attention head", "attention"), ("attention map", "attention"), ("activation patching", "patching"),
     ("causal tracing", "patching"), ("residual stream", "modules"), ("architecture", "modules"),

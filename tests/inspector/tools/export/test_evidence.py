@@ -24,6 +24,7 @@ from engine.protocol import (
     RaceOpened,
     RaceStep,
     Step,
+    SweepStrengths,
 )
 from engine.trace import Entry, save_as
 from inspector.state.inside import InsideViews
@@ -40,6 +41,7 @@ from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
+from tests.inspector.tools.steering.sweeps import UP, strengths
 
 Q = "pocket, 4-bit"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
@@ -50,6 +52,7 @@ BY_PART = {
     "contributions": "rather than",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
+    "steering": "Steered by L2 +up-down x1",
     "second model": "Beside a second model",
     "race": "With the KV cache and without",
 }
@@ -77,6 +80,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
             sweep(node, **own),
             effect(Intervene(node, (STRONGEST,)), **own),
             patched(PatchActivations(node, 2, 7, 9, "layer"), **own),
+            strengths(SweepStrengths(node, UP, 1), **own),
         ]
 
 
