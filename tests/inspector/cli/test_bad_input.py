@@ -79,7 +79,7 @@ REFUSED = {
         "--alone --against 7": "not allowed with",
         "--off L99": "There is no L99: this model has 8 layers.",
         "--off 'L1 h9'": "there is no h9",
-        "--off h3": "--off: 'h3' is no unit: write L6 h1, L3 mlp or L4",
+        "--off h3": "--off: 'h3' is not a unit: write L6 h1, L3 mlp or L4",
         "--off L0": "layers and heads count from 1",
     },
     "diff": {
@@ -98,7 +98,7 @@ REFUSED = {
     },
     "engine": {
         "--listen 0.0.0.0:7531": "0.0.0.0:7531 is not an address of this machine, and nothing on",
-        "--listen 7531": "'7531' is no address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
+        "--listen 7531": "'7531' is not an address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
         "--idle 0": "must be a number of minutes above 0, not '0'",
     },
     "lesson": {

@@ -93,8 +93,8 @@ def test_contents_are_those_that_mlx_lm_server_makes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no JSON (line 1, column 1"),
-        (b"[{]", "is no JSON (line 1, column 3"),
+        (b"", "is not valid JSON (line 1, column 1"),
+        (b"[{]", "is not valid JSON (line 1, column 3"),
         (b"\xff\xfe[", "is not UTF-8"),
         (b"[" * 200_000, "nested too deeply"),
         (b"[" + b"9" * 10_000 + b"]", "too many digits"),

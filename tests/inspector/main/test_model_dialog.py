@@ -242,9 +242,9 @@ async def test_the_facts_are_in_sight_before_it_is_loaded(rig: Rig, hub: Path, s
 @pytest.mark.parametrize(
     ("of", "free", "fate"),
     [
-        ("machine", "free", "the machine would swap, or the program be ended"),
-        ("metal", "free of what Metal recommends", "macOS would swap, or the program be ended"),
-        ("gpu", "free on the GPU", "loading it would end for want of memory"),
+        ("machine", "free", "the machine would swap, or end the program"),
+        ("metal", "free of what Metal recommends", "macOS would swap, or end the program"),
+        ("gpu", "free on the GPU", "loading it would run out of memory"),
     ],
 )
 async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(

@@ -24,7 +24,7 @@ async def test_a_draw_at_the_tip(rig: Rig) -> None:
     await rig.push([Resampled(first), Ended("Reroll")])
     assert "re-roll" not in rig.screen_text()
     await rig.press("U")
-    assert rig.status.startswith("Done again: drawing again after “")
+    assert rig.status.startswith("Redone: drawing again after “")
     assert rig.engine.sent[-1] == protocol.Reroll(1)
 
 

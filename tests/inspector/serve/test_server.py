@@ -242,7 +242,7 @@ async def test_what_is_no_message_ends_that_session_alone(message: str) -> None:
         await visitor.until("x30")
         await visitor.socket.send_str(message)
         _, reason = await visitor.end()
-        assert reason == "The page sent something that is no message."
+        assert reason == "The page sent something that is not a message."
         await other.send("stdin", "still")
         await other.until("still")
 
@@ -342,7 +342,7 @@ async def test_the_newest_goes_where_all_take_too_much_memory(monkeypatch) -> No
         await first.until("up")
         await newest.until("up")
         place.server.look()
-        assert (await newest.end())[1] == "All sessions together took more memory than they may (--memory)."
+        assert (await newest.end())[1] == "All sessions together exceeded the memory limit (--memory)."
         await eventually(lambda: len(place.server.sessions) == 1)
         place.server.look()
         assert 2**26 < place.server.resident < 2**27

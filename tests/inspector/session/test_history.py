@@ -161,8 +161,8 @@ def test_marks_are_undone_one_after_another_and_done_again(editing):
         assert editing.undo() == f"Undone: the {what} at “␣little”. U does it again"
         assert editing.timeline.tree.marks.at(node) == before
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo() == "Done again: the bookmark at “␣little”. u undoes it"
-    assert editing.redo().startswith("Done again: the name")
+    assert editing.redo() == "Redone: the bookmark at “␣little”. u undoes it"
+    assert editing.redo().startswith("Redone: the name")
     assert editing.timeline.tree.marks.at(node) == changes[1]
     editing.push([Marked(node, "other")])
     assert editing.redo() == with_keys(NOTHING_AGAIN), "something else was changed"
@@ -195,8 +195,7 @@ def test_settings_are_undone_and_the_others_stay(editing):
     assert editing.controller.setup.settings == editing.controller.queries.in_force == MADE
     assert editing.undo() == with_keys(NOTHING)
     assert (
-        editing.redo()
-        == "Done again: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
+        editing.redo() == "Redone: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
     )
     assert editing.controller.queries.in_force == Settings(temp=0.3, top_p=0.9)
 
@@ -222,7 +221,7 @@ def test_deletions_are_undone_in_their_place_among_other_changes(editing):
     assert editing.undo().startswith("Undone: the bookmark")
     assert editing.undo() == "Undone: deleting 1 token. U does it again"
     assert chosen in editing.timeline.tree.branches
-    assert editing.redo() == "Done again: deleting 1 token. u undoes it"
+    assert editing.redo() == "Redone: deleting 1 token. u undoes it"
     editing.undo()
     editing.push([editing.made.move(chosen)])
     assert editing.redo().startswith("Not deleted again: the path runs through it now.")
@@ -279,7 +278,7 @@ def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change(editing):
     assert editing.timeline.tip == tip
     assert editing.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo().startswith("Done again: going on with")
+    assert editing.redo().startswith("Redone: going on with")
     assert (editing.timeline.tip, editing.made.tips[old.parent].reroll) == (drawn, 1)
 
 
@@ -293,7 +292,7 @@ def test_draws_at_the_tip_are_undone_one_after_another(editing):
     editing.undo()
     assert editing.timeline.next.reroll == 0
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo() == "Done again: drawing again after “␣little”. u undoes it"
+    assert editing.redo() == "Redone: drawing again after “␣little”. u undoes it"
     editing.push(editing.made.steps(2))
     assert (
         editing.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
@@ -359,7 +358,7 @@ def test_breakpoints_are_undone_and_kept_for_the_next_start():
     assert editing.controller.runs.breakpoints.points == kept[-1] == first
     assert editing.undo().startswith("Undone: the change of breakpoints: none is set now.")
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
+    assert editing.redo().startswith("Redone: the change of breakpoints: runs stop at p < 5 % now.")
     assert sum(isinstance(record, Undone) for record in editing.kept) == 1, "breakpoints are in no record"
 
 
@@ -517,7 +516,7 @@ class Changes(RuleBasedStateMachine):
             assert self.editing.redo() == with_keys(NOTHING_AGAIN)
             return
         entry = self.undone.pop()
-        assert self.editing.redo().startswith("Done again: ")
+        assert self.editing.redo().startswith("Redone: ")
         self.done.append(entry)
         now = self.facts()
         assert self.of(entry, now)[:-1] == self.of(entry, entry.after)[:-1]

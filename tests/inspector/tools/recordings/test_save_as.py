@@ -368,7 +368,7 @@ def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened
     saved(state, "20260102-000000-old.jsonl", 5)
     assert cli.main(["--resume", *flags]) == 2
     error = capsys.readouterr().err
-    assert "--resume goes on with the session's own prompt and settings, not with" in error
+    assert "--resume continues with the session's own prompt and settings, not with" in error
     assert flags[0].removeprefix("--no-").removeprefix("--") in error
 
 
