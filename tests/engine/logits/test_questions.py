@@ -414,7 +414,7 @@ def test_what_is_not_kept_is_said_and_can_be_computed(zoo: Zoo) -> None:
         find(session, vocabulary, 3, "the", 10)
     session.recall((3,))
     assert find(session, vocabulary, 3, "time", 10).matches[0].text == " time"
-    with pytest.raises(StepError, match="Nothing is expected of the first token"):
+    with pytest.raises(StepError, match="The model predicts nothing for the first token"):
         find(session, vocabulary, 0, "the", 10)
     with pytest.raises(StepError, match="no token number 77"):
         find(session, vocabulary, 77, "the", 10)

@@ -57,11 +57,11 @@ REFUSED = {
         "--from two": "--from: must be a whole number, not 'two'.",
         "--max-tokens 9": "inspector race has no flag --max-tokens. --max-tokens is a flag of",
         "--to 8": "A race can't go from 16 to 8 tokens.",
-        "--to 513": "leaves the model's context window of 512. End at 512 or before.",
+        "--to 513": "exceeds the model's context window of 512. End at 512 or before.",
         "--no-kv-cache --kv-bits 8": "--no-kv-cache: there is no KV cache for --kv-bits to change.",
     },
     "bench": {
-        "--sweeps speed": "--sweeps: there is no sweep 'speed'. Take some of ttft",
+        "--sweeps speed": "--sweeps: there is no sweep 'speed'. Choose from ttft",
         "--rounds 0": "--rounds: must be from 1 to 1,000",
         "--kv-bits 7": "--kv-bits",
     },

@@ -162,7 +162,7 @@ def test_the_table(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "has an empty list of messages"),
         ('{"prompt": "x"}', "has no list of messages"),
     ],

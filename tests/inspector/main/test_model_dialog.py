@@ -203,7 +203,7 @@ async def test_enter_stops_a_download_and_goes_on_with_it(
     await rig.press(*"some/new", "enter")
     await rig.until(lambda: fake.specs)
     await rig.press("enter")
-    await rig.until(lambda: "was stopped; what came is kept" in download_line(rig))
+    await rig.until(lambda: "was stopped; its files are kept" in download_line(rig))
     assert fake.ended.is_set()
     fake.fails = LoadError("The hub has no model some/new [b]\x1b.", "Check the name.")
     fake.go_on.set()

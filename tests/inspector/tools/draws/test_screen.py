@@ -71,7 +71,7 @@ async def test_a_failure_is_told_and_greedy_explained(rig: Rig) -> None:
     await rig.press("space")
     await rig.push([Failure("DrawMany", "There is no prompt to continue from.", "Give a prompt first.")])
     await rig.end("DrawMany")
-    assert "There is no prompt to go on from. Give a prompt first." in rig.screen_text()
+    assert "There is no prompt to continue from. Give a prompt first." in rig.screen_text()
 
 
 def test_outliers_are_marked_where_enough_was_expected():

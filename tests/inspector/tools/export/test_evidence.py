@@ -1,4 +1,4 @@
-"""Views that were opened inside the model is on the page: in its panel, printed, and where no script runs."""
+"""What was looked at inside the model is on the page: in its panel, printed, and where no script runs."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def test_what_is_wrong_is_said_and_not_applied(rig: Rig) -> None:
     await asked(rig)
     why = "The grammar can't be used: column 1: unclosed character class."
     await rig.push([Failure("ReadGrammar", why, "Change it, or remove it."), Ended("ReadGrammar")])
-    assert remark(rig) == (f"{why} Change it, or take it off.", True)
+    assert remark(rig) == (f"{why} Change it, or remove it.", True)
     assert rig.app.screen.query_one("#apply", Button).disabled
     await rig.press("ctrl+s")
     assert isinstance(rig.app.screen, GrammarDialog)
