@@ -237,7 +237,7 @@ async def test_beams_tell_what_became_of_them():
         assert "· pruned at step 2" in rows(pilot)[-1]
         faint = panel._table.ink("faint").color
         assert style_at(pilot, "␣x x").color != faint
-        assert style_at(pilot, "␣x · fell").color == style_at(pilot, "· fell").color == faint
+        assert style_at(pilot, "␣x · pruned").color == style_at(pilot, "· pruned").color == faint
         panel.move(-2)
         panel.show(timeline)
         await pilot.pause()
