@@ -131,7 +131,7 @@ def test_dropped_logits_are_said_and_can_be_recalled(zoo: Zoo) -> None:
     assert len(answer.steps) + len(answer.dropped) == 100
     assert len(answer.dropped) >= 36
     parents = tuple(session.tree[node].parent for node in answer.dropped[:5])
-    with pytest.raises(StepError, match="were dropped to hold the memory bound"):
+    with pytest.raises(StepError, match="were dropped to stay within the memory limit"):
         explain(session, parents[0])
     offset = session.kv.offset
     session.recall(parents)
@@ -427,7 +427,7 @@ def test_dropped_logits_are_said_to_be_dropped_but_never_those_at_hand(zoo: Zoo)
     before = session.node
     session.step()
     assert find(session, vocabulary, session.node, "the", 10).total > 0
-    with pytest.raises(StepError, match="dropped to hold the memory bound") as error:
+    with pytest.raises(StepError, match="dropped to stay within the memory limit") as error:
         find(session, vocabulary, before, "the", 10)
     assert error.value.hint.startswith(COMPUTE_AGAIN)
 
