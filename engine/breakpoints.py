@@ -190,13 +190,14 @@ def _check_regex(condition: Condition, pattern: str) -> None:
             empty = re.compile(pattern).search("")
     except (re.error, OverflowError, RecursionError) as error:
         raise SettingsError(
-            condition.name, f"{condition.label} can't be read: {error}.", "A backslash before a sign makes it plain."
+            condition.name, f"{condition.label} can't be read: {error}.", "Put a backslash before a sign to match "
+                "the sign itself."
         ) from None  # fmt: skip
     if empty is not None:
         raise SettingsError(
             condition.name,
             f"{condition.label} matches the empty text.",
-            "It would hold at once: let it ask for one character at least.",
+            "It would stop the run at once: let it match at least one character.",
         )
 
 

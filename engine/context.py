@@ -179,7 +179,7 @@ class EngineContext:
             StepError: No model is loaded.
         """
         if self.opened is None:
-            raise StepError("No model is loaded.", "Wait for it, or open one.")
+            raise StepError("No model is loaded.", "Wait until it is loaded, or open one.")
         return self.opened
 
     @property
@@ -190,7 +190,7 @@ class EngineContext:
             StepError: No model is loaded.
         """
         if self.loaded is None:
-            raise StepError("No model is loaded.", "Wait for it, or open one.")
+            raise StepError("No model is loaded.", "Wait until it is loaded, or open one.")
         return self.loaded
 
     def forget(self, model: bool = False) -> None:

@@ -140,16 +140,16 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     if stat.S_ISDIR(mode):
         raise PathError(f"{name} is a directory.", "Give the name of a file.")
     if not os.path.isdir(path.parent):
-        raise PathError(f"There is no directory {shorter(path.parent)}.", "Make it, or choose another.")
+        raise PathError(f"There is no directory {shorter(path.parent)}.", "Create it, or choose another.")
     if not mode and path.is_symlink():
         raise PathError(
-            f"{name} is a link to a file that is not there.", "Name that file, or choose another name."
+            f"{name} is a link to a file that doesn't exist.", "Name that file, or choose another name."
         )
     if mode and not stat.S_ISREG(mode):
         kind = _SPECIAL.get(stat.S_IFMT(mode), "no file")
         raise PathError(f"{name} is {kind}: only a file can be written.", "Give the name of a file.")
     if mode and not force:
-        raise PathError(f"{name} is there already.", other)
+        raise PathError(f"{name} already exists.", other)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise PathError(
             *message_and_hint(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "written")
@@ -182,7 +182,7 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
         os.replace(aside, target) if force else name_new(aside, target)
         _sync(target.parent)
     except FileExistsError:
-        raise PathError(f"{shorter(path)} is there already.", OTHER) from None
+        raise PathError(f"{shorter(path)} already exists.", OTHER) from None
     except OSError as error:
         raise PathError(*message_and_hint(path, error, "written")) from error
     finally:

@@ -56,7 +56,7 @@ def check_grammar(grammar: Grammar | None) -> None:
     if grammar is None:
         return
     if not grammar.text.strip({"regex": "", "choices": "\n"}.get(grammar.kind)):
-        raise _wrong(f"the {grammar.kind} grammar is empty.", "Give it a text, or take the grammar off.")
+        raise _wrong(f"the {grammar.kind} grammar is empty.", "Give it a text, or remove the grammar.")
     try:
         grammar.text.encode()
     except UnicodeEncodeError as error:

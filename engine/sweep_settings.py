@@ -36,11 +36,9 @@ def check_sweeps(settings: SweepSettings) -> SweepSettings:
     """
     for name in settings.sweeps:
         if name not in SWEEPS:
-            raise SettingsError(
-                "sweeps", f"there is no sweep {name!r}.", f"Take some of {', '.join(SWEEPS)}."
-            )
+            raise SettingsError("sweeps", f"there is no sweep {name!r}.", f"Choose from {', '.join(SWEEPS)}.")
     if not settings.sweeps:
-        raise SettingsError("sweeps", "none was asked for.", f"Take some of {', '.join(SWEEPS)}.")
+        raise SettingsError("sweeps", "none was asked for.", f"Choose from {', '.join(SWEEPS)}.")
     bounds = {
         "rounds": (1, 1000),
         "steps": (1, 10_000),

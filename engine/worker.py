@@ -83,7 +83,7 @@ class Worker:
             if task.stopped():
                 raise Cancelled
             if command.needs_model and self._context.model.settings.divided and not command.over_ranks:
-                raise StepError(OVER_RANKS, "Load the model in one: without --ranks and --hostfile.")
+                raise StepError(OVER_RANKS, "Load the model in one process, without --ranks and --hostfile.")
             handler(command, task)
         except Cancelled:
             cancelled = True

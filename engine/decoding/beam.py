@@ -63,7 +63,7 @@ def search(
     if session.settings.grammar is not None and not session.tokens.eos_ids:
         raise StepError(
             "This model has no end-of-sequence token, with which beams under a grammar end.",
-            "Name one with --extra-eos-token, or take the grammar off.",
+            "Name one with --extra-eos-token, or remove the grammar.",
         )
     session.prepare_step()
     run = BeamRun(session, settings, forwards or rows_of(session.prepared_runner()))

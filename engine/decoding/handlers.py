@@ -79,7 +79,7 @@ class DecodingCommands(Capability):
         """Continue the paused beam search; a failure in it ends it."""
         waiting, self._beams = self._beams, None
         if waiting is None:
-            raise StepError("There is no beam search to go on with.", "Start one.")
+            raise StepError("There is no beam search to continue.", "Start one.")
         for record in waiting:
             self._context.emit(record)
             if not isinstance(record, protocol.BeamStep):

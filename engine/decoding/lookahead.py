@@ -50,7 +50,7 @@ def look_ahead(
     """
     begun = time.perf_counter()
     if not ids or tokens < 1:
-        raise StepError("There is nothing to look ahead to.", "Ask for a candidate, and for a token or more.")
+        raise StepError("Look-ahead needs at least one candidate and one token.", "Ask for more.")
     session.tokens.check(list(ids))
     run = _start(session, node, ids, tokens, stopped)
     while not run.over:

@@ -107,13 +107,17 @@ class _Made:
 
 def _check(session: Session, command: RepeatReply) -> None:
     if command.node not in session.tree or command.node == ROOT:
-        raise StepError(f"There is no token number {command.node} to go on from.", "Begin with a prompt.")
+        raise StepError(f"There is no token number {command.node} to continue from.", "Begin with a prompt.")
     if session.tree[command.node].held:
-        raise StepError("mlx_lm knows no interventions.", "Go to a branch of the model itself.")
+        raise StepError(
+            "mlx_lm's generator can't compute interventions.", "Go to a branch without interventions."
+        )
     if session.settings.temp and command.seed is None and not command.ids:
         raise StepError("Without a seed the draws of a server can't be repeated.", "Give the request a seed.")
     if not 0 <= command.cached < session.tree[command.node].depth:
-        raise StepError(f"The prompt has no {command.cached} tokens before its last.", "Give fewer.")
+        raise StepError(
+            f"The prompt has fewer than {command.cached} tokens before its last one.", "Give fewer."
+        )
     session.tokens.check(command.ids)
 
 

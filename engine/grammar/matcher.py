@@ -187,7 +187,9 @@ class Matcher:
         return in_words(self._own.get_error(), self._grammar)
 
     def _fail(self) -> None:
-        raise StepError(f"The grammar can't go on here: {self.why()}.", "Take the grammar off, or change it.")
+        raise StepError(
+            f"The grammar allows no token here: {self.why()}.", "Remove the grammar, or change it."
+        )
 
 
 # ---- trying a grammar in a process of its own --------------------------------------------------
@@ -214,7 +216,7 @@ def _error(kind: str, text: str) -> str:
     try:
         answer = answer_of(_SCRIPT, given)
     except OSError as error:
-        raise SettingsError("grammar", f"The grammar can't be tried: {error.strerror}.", _AGAIN) from error
+        raise SettingsError("grammar", f"The grammar can't be checked: {error.strerror}.", _AGAIN) from error
     if "error" not in answer:
         raise SettingsError("grammar", refusal("it takes too much time or memory").message, _AGAIN)
     return str(answer["error"])
@@ -227,4 +229,4 @@ def try_out(grammar: Grammar) -> None:
         SettingsError: It can't be used, or takes too much time or memory.
     """
     if error := _error(grammar.kind, grammar.text):
-        raise SettingsError("grammar", error, "Change it, or take it off.")
+        raise SettingsError("grammar", error, "Change it, or remove it.")

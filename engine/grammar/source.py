@@ -41,7 +41,7 @@ _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 def refusal(why: str) -> SettingsError:
     """That a grammar can't be used, and why."""
     return SettingsError(
-        "grammar", f"The grammar can't be used: {why.rstrip('.')}.", "Change it, or take it off."
+        "grammar", f"The grammar can't be used: {why.rstrip('.')}.", "Change it, or remove it."
     )
 
 

@@ -108,7 +108,7 @@ class TextRun:
             found = byte_ends([loaded.tokens.raw(token) for token in ids], text)
             if found is None:
                 raise PromptError(
-                    f"The tokenizer of {loaded.facts.name} changes this text, so its tokens have no place in it.",
+                    f"The tokenizer of {loaded.facts.name} changes this text, so its tokens can't be placed in it.",
                     "Compare models whose tokenizers keep texts as they are, or another text.",
                 )
             ends.append(found)

@@ -308,7 +308,8 @@ class PathReader:
         )
         if ends[0] is None or ends[1] is None:
             raise StepError(
-                f"The tokenizer of {self.second.loaded.facts.name} changes this text: its tokens have no place in it.",
+                f"The tokenizer of {self.second.loaded.facts.name} changes this text, so its tokens can't be placed "
+                f"in it.",
                 "Compare models whose tokenizers keep texts as they are.",
             )
         return other_ids, by_bytes(ends[0], ends[1])
@@ -318,7 +319,7 @@ class PathReader:
         messages, options = session.conversation
         if not messages:
             raise StepError(
-                "This prompt didn't go through a chat template, so the second model can't get it another way.",
+                "This prompt is raw text, so the second model can't get it through another template.",
                 "Give the prompt as a conversation.",
             )
         prompt = self.second.loaded.tokens.encode(self.second.prompt(messages, options), bare=True)

@@ -151,13 +151,15 @@ def _try_template(second: Second) -> None:
         return
     if second.loaded.tokens.fills_by_code:
         raise LoadError(
-            f"Code of its own writes the prompts of {second.loaded.facts.name}: another template has no place there.",
+            f"{second.loaded.facts.name} writes its prompts with code of its own, so it can't take another template.",
             "Leave the template out.",
         )
     try:
         second.prompt(conversation("Once", None), NO_OPTIONS)
     except PromptError as error:
-        raise LoadError(error.message, "Mend the second model's chat template, or leave it out.") from error
+        raise LoadError(
+            error.message, "Correct the second model's chat template, or leave it out."
+        ) from error
 
 
 def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:

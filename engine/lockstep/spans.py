@@ -162,7 +162,10 @@ def logprobs_of(logits: Row) -> LogProbs:
     wide -= wide.max()
     wide -= np.log(np.exp(wide).sum())
     if np.isnan(wide).any():
-        raise StepError("The model's logits are not numbers here.", "Its weights or precision don't hold.")
+        raise StepError(
+            "The model's logits are not numbers here.",
+            "The weights may be damaged, or the precision too low: try --dtype float32.",
+        )
     return wide
 
 

@@ -100,14 +100,15 @@ def kept_row(source: LogitsSource, node: int) -> Row:
     check_node(source, node)
     if node == ROOT:
         raise StepError(
-            "Nothing is expected of the first token: there is no text before it.", "Go to a later one."
+            "The model predicts nothing for the first token: there is no text before it.",
+            "Go to a later one.",
         )
     row = source.row_at(node)
     if row is None and node not in source.settings_at:
         raise StepError("The logits here were not kept.", f"{COMPUTE_AGAIN}.")
     if row is None:
         raise StepError(
-            "The logits of this step were dropped to hold the memory bound.",
+            "The logits of this step were dropped to stay within the memory limit.",
             f"{COMPUTE_AGAIN}, or start with more --kept-logits-mib.",
         )
     return row
@@ -125,7 +126,7 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None) -
         settings: To try, with the same draw; None for those that were used there.
 
     Raises:
-        StepError: There is no such node, or its logits were dropped to hold the memory bound.
+        StepError: There is no such node, or its logits were dropped to stay within the memory limit.
         SettingsError: A setting is out of its range.
     """
     row = kept_row(source, node)

@@ -110,7 +110,7 @@ class LayerBitsRun:
         """What the model's family decides of a layer: its own parameters, or False for none."""
         if not self._layers:
             raise LoadError(
-                f"No layer of this model has rows that groups of {command.group_size} divide.",
+                f"No layer of this model can be divided into groups of {command.group_size}.",
                 "Use smaller groups.",
             )
         self._stored: mx.Dtype | None = getattr(mx, loaded.facts.stored) if loaded.facts.stored else None
@@ -306,7 +306,7 @@ def _check(loaded: Loaded, command: MeasureLayerBits) -> None:
         )
     if loaded.settings.adapter_path is not None:
         raise LoadError(
-            "An adapter is beside the layers, and they are quantized without it.",
+            "The layers would be quantized without the model's adapter.",
             "Fuse it first (mlx_lm.fuse), and measure the fused model.",
         )
 

@@ -111,7 +111,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
         mx.metal.start_capture(str(free(path, force=False)))
     except (RuntimeError, ValueError) as error:
         hint = "MTL_CAPTURE_ENABLED=1 has to be set when the program starts."
-        raise PathError(f"Metal captures nothing: {first_line(str(error))}", hint) from error
+        raise PathError(f"Metal can't capture the step: {first_line(str(error))}", hint) from error
     begun = time.perf_counter()
     try:
         step.forward()

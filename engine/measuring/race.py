@@ -70,7 +70,7 @@ def _check(session: Session, first: int, last: int) -> None:
     window = session.facts.context_window
     if window is not None and last > window:
         raise StepError(
-            f"A race to {last} tokens leaves the model's context window of {window}.",
+            f"A race to {last} tokens exceeds the model's context window of {window}.",
             f"End at {window} or before.",
         )
 

@@ -80,7 +80,7 @@ def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = Fa
     )
     if taken is not None:
         raise PromptError(
-            f"The template's configuration can't set {taken}: it is given otherwise.", "Leave it out."
+            f"The template's configuration can't set {taken}, which the program sets itself.", "Leave it out."
         )
     return Filling(
         conversation=[_values(message) for message in messages],
@@ -137,9 +137,9 @@ def _parsed(what: str, content: str, kind: type) -> Any:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise PromptError(f"{what} is no JSON: {why}.", "Mend it.") from None
+        raise PromptError(f"{what} is not valid JSON: {why}.", "Correct it.") from None
     if not isinstance(value, kind):
-        raise PromptError(f"{what} must be a JSON {'object' if kind is dict else 'list'}.", "Mend it.")
+        raise PromptError(f"{what} must be a JSON {'object' if kind is dict else 'list'}.", "Correct it.")
     return value
 
 

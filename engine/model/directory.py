@@ -192,14 +192,14 @@ def check(path: Path, needs_weights: bool = True) -> None:
         names = sorted(entry.name for entry in path.iterdir())
     except NotADirectoryError as error:
         raise LoadError(
-            f"{path} is no directory.", "Give the directory that holds the model's files."
+            f"{path} is not a directory.", "Give the directory that holds the model's files."
         ) from error
     except OSError as error:
         raise LoadError(f"{path} can't be read: {error.strerror}.", "Check its permissions.") from error
     weights = sorted(path.glob(WEIGHTS))
     if needs_weights and not weights and any(name.endswith(".gguf") for name in names):
         raise LoadError(
-            f"{path} holds GGUF weights, which are not read here.",
+            f"{path} holds GGUF weights, which this program can't read.",
             "Use the model's safetensors, or convert them with mlx_lm.convert.",
         )
     if "config.json" not in names:
@@ -244,7 +244,7 @@ def check_adapter(path: Path) -> None:
 def _not_a_directory(path: Path) -> LoadError:
     if path.suffix == ".gguf":
         return LoadError(
-            f"{path} is a GGUF file, which is not read here.",
+            f"{path} is a GGUF file, which this program can't read.",
             "Give a directory with safetensors, or convert with mlx_lm.convert.",
         )
     return LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
@@ -292,7 +292,7 @@ def _config(path: Path) -> dict[str, Any]:
         raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
     if not isinstance(config["model_type"], str):
         raise LoadError(
-            f"{path} names a model_type that is no text.", "It is not the config of a language model."
+            f"{path} names a model_type that is not a text.", "It is not the config of a language model."
         )
     return config
 
@@ -366,7 +366,7 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
     for name, value in _numbers(config):
         if not isinstance(value, int):
             raise LoadError(
-                f"{path}/config.json says {name} {str(value)[:40]!r}, which is no number.", _AGAIN
+                f"{path}/config.json says {name} {str(value)[:40]!r}, which is not a number.", _AGAIN
             )
         allowed = max(len(tensors), LAYERS) if _LAYER_COUNT.fullmatch(name) else PACKED * largest
         if _WINDOW.fullmatch(name):

@@ -57,7 +57,8 @@ def explain(error: Exception, path: Path) -> LoadError:
     text = first_line(error)
     if "custom module" in str(error):  # after the path, which may be long
         return LoadError(
-            f"{path} needs code of its own to run.", "Read it, and if you trust it use --trust-remote-code."
+            f"The model in {path} needs code of its own to run.",
+            "Read that code, and if you trust it, add --trust-remote-code.",
         )
     if "Model type" in text or "has no attribute 'Model" in text:
         family = directory.read_object(path / "config.json").get("model_type")
@@ -353,7 +354,7 @@ def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabula
     eos = config.get("eos_token_id")
     if not all(type(token) is int for token in (eos if isinstance(eos, list) else [eos or 0])):
         raise LoadError(
-            f"The eos_token_id in {path}/config.json or generation_config.json is no token id.",
+            f"The eos_token_id in {path}/config.json or generation_config.json is not a token id.",
             "Download them again.",
         )
     try:
@@ -378,7 +379,8 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise LoadError(
-                f"The tokenizer in {path} needs code of its own.", "If you trust it use --trust-remote-code."
+                f"The tokenizer in {path} needs code of its own.",
+                "If you trust that code, add --trust-remote-code.",
             ) from error
         raise bad_tokenizer(path, error) from error
 

@@ -92,7 +92,7 @@ def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
         ) from error
     except errors.HFValidationError as error:
         raise LoadError(
-            f"{spec} is neither a directory nor a hub id.", "A hub id reads owner/name."
+            f"{spec} is neither a directory nor a hub id.", "A hub id has the form owner/name."
         ) from error
     except OSError as error:  # no network, no cache, a full disk
         raise LoadError(

@@ -251,7 +251,7 @@ class Tokens:
             near = get_close_matches(text, self._added.values(), 1)
             mend = f"Did you mean {near[0]}?" if near else "Use --stop for a text of several tokens."
             mend = f"Ids go from 0 to {self.vocabulary - 1}." if text.isdecimal() else mend
-            raise LoadError(f"--extra-eos-token: {text!r} is no token of this model.", mend)
+            raise LoadError(f"--extra-eos-token: {text!r} is not a token of this model.", mend)
         self.eos_ids = tuple(sorted({*self.eos_ids, token}))
 
     def _token_of(self, text: str) -> int | None:

@@ -162,7 +162,7 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
     nn.quantize(model, group_size, bits, class_predicate=lambda path, module: plan.get(path, False))
     if quantization_of(model) is None:
         raise LoadError(
-            f"No layer of this model has rows that groups of {group_size} divide.", "Use smaller groups."
+            f"No layer of this model can be divided into groups of {group_size}.", "Use smaller groups."
         )
 
 

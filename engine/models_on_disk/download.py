@@ -96,11 +96,9 @@ def download(
         Cancelled: `stopped` returned True.
     """
     if not is_hub_id(spec):
-        raise LoadError(f"{spec} is no hub id.", "A hub id reads owner/name.")
+        raise LoadError(f"{spec} is not a hub id.", "A hub id has the form owner/name.")
     if environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise LoadError(
-            f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it where there is a network."
-        )
+        raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
     given = {
         "path": sys.path, "spec": spec, "patterns": PATTERNS, "cache": str(hub_cache(environ)),
         "endpoint": environ.get("HF_ENDPOINT") or ENDPOINT, "token": _token(environ),

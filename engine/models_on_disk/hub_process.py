@@ -347,7 +347,7 @@ def _tried(ask: Callable[[], tuple[str, list[HubFile]]]) -> tuple[str, list[HubF
     try:
         return ask()
     except http.client.HTTPException as error:
-        raise OSError(f"the hub's answer is none: {error!r}") from error
+        raise OSError(f"the hub's answer can't be read: {error!r}") from error
 
 
 def _end_with_parent() -> None:

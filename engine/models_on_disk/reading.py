@@ -202,7 +202,7 @@ def _entries(files: _Files) -> dict[str, TensorEntry]:
         try:
             found = read_entries(files.path / name, left)
         except FileNotFoundError as error:
-            raise LoadError(f"{name} is a link to a file that is not there.", _AGAIN) from error
+            raise LoadError(f"{name} is a link to a file that doesn't exist.", _AGAIN) from error
         except OSError as error:
             raise model_directory.unreadable(files.path / name, error) from error
         except Damaged as error:
@@ -236,7 +236,7 @@ def _first(parts: Iterable[Mapping[str, Any]], *names: str) -> int | None:
 def _foreign(files: _Files) -> str:
     """Why weights that are there are none that are read here; empty where there are no such."""
     if any(name.endswith(".gguf") for name in files.names):
-        return "It holds GGUF weights, which are not read here. Use the model's safetensors."
+        return "It holds GGUF weights, which this program can't read. Use the model's safetensors."
     if any(name.endswith((".bin", ".pth", ".pt")) for name in files.names):
         return "Its weights are PyTorch's. Convert it with mlx_lm.convert."
     return ""

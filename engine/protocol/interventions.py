@@ -65,10 +65,10 @@ def units_from(text: str) -> tuple[Intervention, ...]:
     for part in text.split(","):
         named = _UNIT.fullmatch(part.strip())
         if named is None:
-            raise ValueError(f"{part.strip()!r} is no unit: write L6 h1, L3 mlp or L4")
+            raise ValueError(f"{part.strip()!r} is not a unit: write L6 h1, L3 mlp or L4")
         layer, head, kind, scale = named.groups()
         if 0 in (int(layer), int(head or 1)):
-            raise ValueError(f"{part.strip()!r} is no unit: layers and heads count from 1")
+            raise ValueError(f"{part.strip()!r} is not a unit: layers and heads count from 1")
         number = int(head) - 1 if head else None
         unit = "head" if head else (kind or "layer").lower()
         found.append(Intervention(cast("InterventionKind", unit), int(layer) - 1, number, float(scale or 0)))

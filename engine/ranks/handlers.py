@@ -134,7 +134,7 @@ def _same_files(ranks: Ranks, prepared: Prepared, settings: LoadSettings, family
             raise LoadError(f"The model can't be loaded by {process.name}: {refused}")
         if answer["digest"] != own:
             raise LoadError(
-                f"The model of {process.name} is another one than here.",
+                f"The model of {process.name} differs from the one here.",
                 "Copy the same files to all machines.",
             )
 
@@ -169,7 +169,7 @@ def _join(ranks: Ranks) -> None:
             ranks.close()
             raise LoadError(
                 f"The ranks can't be joined ({error}).",
-                "See that the machines reach each other at these ips.",
+                "Check that the machines reach each other at these addresses.",
             ) from error
     ranks.joined = True
 

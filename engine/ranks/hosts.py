@@ -201,7 +201,7 @@ def _check_free(ip: str, port: int) -> None:
     except OSError as error:
         raise LoadError(
             f"Ranks can't meet at {ip}, port {port} ({error.strerror}).",
-            f"End what has the port, or set {PORT_VARIABLE} to another first port.",
+            f"End the program that uses the port, or set {PORT_VARIABLE} to another first port.",
         ) from error
 
 

@@ -115,7 +115,8 @@ class RankedKV(KV):
     def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
         """Refuse caches from elsewhere, of which the other ranks would have no part."""
         raise StepError(
-            "A KV cache from a file can't be divided over several processes.", "Give the text itself."
+            "A KV cache from a file can't be divided over several processes.",
+            "Give the prompt itself, without --prompt-cache-file.",
         )
 
     def adopt_copy(self, other: KV, rows: int | None = None) -> None:

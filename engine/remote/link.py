@@ -89,7 +89,9 @@ class Address:
         except (OSError, OverflowError) as error:
             made.close()
             why = getattr(error, "strerror", "") or error
-            raise PathError(f"{shorter(str(self))} can't be listened at: {why}.", "Choose another.") from None
+            raise PathError(
+                f"The engine can't listen at {shorter(str(self))}: {why}.", "Choose another."
+            ) from None
         return made
 
     def remove(self) -> None:
@@ -102,7 +104,9 @@ class Address:
         """Remove a socket of files that no engine listens at any more."""
         try:
             if not stat.S_ISSOCK(os.lstat(self.path).st_mode):
-                raise PathError(f"{shorter(self.path)} is there already, and no socket.", "Choose another.")
+                raise PathError(
+                    f"{shorter(self.path)} exists already and is not a socket.", "Choose another."
+                )
         except FileNotFoundError:
             return
         try:
@@ -133,7 +137,7 @@ def parsed(text: str) -> Address:
     host, _, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise PathError(f"{shorter(text)!r} is no address.", FORMS)
+        raise PathError(f"{shorter(text)!r} is not an address.", FORMS)
     return Address(host=host, port=int(port))
 
 

@@ -65,7 +65,10 @@ def checked_logprobs(logits: Row) -> Row:
     """
     largest = logits.max()
     if math.isnan(largest):  # of which one that is not a number makes the largest
-        raise StepError("The model's logits are not numbers here.", "Its weights or precision don't hold.")
+        raise StepError(
+            "The model's logits are not numbers here.",
+            "The weights may be damaged, or the precision too low: try --dtype float32.",
+        )
     return _log_softmax(logits, largest) if logits.ndim == 1 else log_softmax(logits)
 
 

@@ -208,7 +208,7 @@ def _after_answer(session: Session, messages: tuple[Message, ...], options: Chat
     text = session.tokens.chat((*before, Message("assistant", mark), last), options)
     _, found, after = text.rpartition(mark)
     if not found:
-        raise PromptError("The chat template has no place for an answer before a turn.", "Give a new prompt.")
+        raise PromptError("The chat template can't add a message after this answer.", "Give a new prompt.")
     ids = session.encode(after, bare=True)
     ends = session.tree.tail(session.node, 1) == ids[:1] and session.tokens.is_special(ids[0])
     return ids[ends:]

@@ -74,7 +74,9 @@ def _check(session: Session, command: Restore) -> None:
     session.tokens.check([grown.id for grown in command.nodes])
     last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:
-        raise StepError(f"The recorded tree goes up to node {last:,}.", f"At most {MOST_NODES:,} are built.")
+        raise StepError(
+            f"The recorded tree goes up to node {last:,}.", f"The program can rebuild {MOST_NODES:,} at most."
+        )
 
 
 def _build(session: Session, command: Restore, change: Change | None) -> None:
@@ -90,7 +92,7 @@ def _build(session: Session, command: Restore, change: Change | None) -> None:
         ):
             raise StepError(
                 f"The recorded tree doesn't hold together at node {grown.node}.",
-                "It can be looked at, but not gone on with.",
+                "You can look at the recording, but not continue it.",
             )
         tree[grown.node].has_step = grown.has_step
     for node, count in command.rerolls:
@@ -112,7 +114,7 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
     if facts.hard_window and facts.context_window is not None and depth > facts.context_window:
         raise StepError(
             f"The recorded path has {depth:,} tokens, this model's window {facts.context_window:,}.",
-            "Go to an earlier place of the recording, and go on from there.",
+            "Go to an earlier place of the recording, and continue there.",
         )
     path, reporter = session.tree.nodes(node), _ProgressReporter(session, node, emit, stopped)
     first = max(session.tree[node].start, len(path) - COMPARED)

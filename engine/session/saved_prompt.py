@@ -106,7 +106,7 @@ def _loaded(path: Path, name: str) -> tuple[dict[str, mx.array], dict[str, str]]
 
 
 def _unreadable(name: str, why: str) -> PromptError:
-    return PromptError(f"{name} is no prompt cache of mlx_lm: {why}.", MADE)
+    return PromptError(f"{name} is not a prompt cache of mlx_lm: {why}.", MADE)
 
 
 def _check_form(
@@ -265,7 +265,7 @@ def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[Pro
         Cancelled: `stopped` returned True.
     """
     if not session.cached:
-        raise PromptError("Without a KV cache no saved one can be gone on from.", "Leave out --no-kv-cache.")
+        raise PromptError("A saved KV cache can't be used without a KV cache.", "Leave out --no-kv-cache.")
     parts = _cut(session, command)
     session.check_prompt(parts.cached_ids, 0)
     session.check_prompt(parts.ids, len(parts.cached_ids))

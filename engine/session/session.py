@@ -158,7 +158,7 @@ class Session(SessionState):
             Cancelled: `stopped` returned True; another call continues.
         """
         if (run := self._prefill_run) is None:
-            raise StepError("There is no prefill to go on with.", "Give a prompt.")
+            raise StepError("There is no prefill to continue.", "Give a prompt.")
         run.resize(step_size)
         try:
             yield from run.chunks(stopped)
@@ -419,7 +419,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         Cancelled: `stopped` returned True.
     """
     if node not in session.tree or node == ROOT:
-        raise StepError(f"There is no token number {node} to go on from.", "Begin with a prompt.")
+        raise StepError(f"There is no token number {node} to continue from.", "Begin with a prompt.")
     depth = session.tree[node].depth
     if node == session.node and session.kv.offset == depth:
         return DetachedPath(session.runner, session.logits, 0, "")

@@ -291,7 +291,7 @@ class SessionState:
             StepError: No prompt has been read.
         """
         if self._position is None:
-            raise StepError("There is no prompt to go on from.", "Give a prompt first.")
+            raise StepError("There is no prompt to continue from.", "Give a prompt first.")
         return self._position
 
     def row_at(self, node: int) -> Row | None:
@@ -428,7 +428,7 @@ class SessionState:
             name = self.tokens.text(ids[place])[0] or f"id {ids[place]}"
             raise StepError(
                 f"The grammar forbids “{name}” here.",
-                "Take one that it allows; the same once more leaves the grammar.",
+                "Take one that it allows, or do the same again to leave the grammar.",
             )
 
     def configure(self, settings: Settings) -> Distribution | None:

@@ -219,7 +219,9 @@ class TraceReader(Iterator[Entry]):
 
     def _lost(self, what: str) -> NoReturn:
         self.close()
-        raise TraceError(f"{self.path} {what}: nothing more of it comes.", "Open it again.", self.line)
+        raise TraceError(
+            f"{self.path} {what}, so the program no longer follows it.", "Open it again.", self.line
+        )
 
     def _unreadable(self, error: Exception) -> TraceError:
         """Put an error of the libraries, raised on a damaged file, into words."""

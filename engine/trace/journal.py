@@ -83,7 +83,10 @@ class Journal:
             reader = TraceReader(path, torn_ok=True)
             entries = list(reader)
             if reader.compressed:
-                raise TraceError(f"{path} is compressed: it can't be gone on with.", "Save it without.")
+                raise TraceError(
+                    f"{path} is compressed, so the session can't be continued in it.",
+                    "Save it under a name without .gz or .zst.",
+                )
             os.ftruncate(descriptor, reader.complete)
             encoder.size, encoder.lines, encoder.built = reader.complete, reader.line, reader.built
         except BaseException as error:

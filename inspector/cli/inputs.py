@@ -292,7 +292,7 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         instead = "set it with flags, or take the whole request with `inspector open`"
         notes += (f"{source}: {_listed(unused)} has no effect here: {instead}.",)
     if messages[-1].role == "assistant":
-        answer = "ends with an answer; another begins behind it. --prefill-response begins an answer."
+        answer = "ends with an answer; another one would follow it. --prefill-response begins an answer."
         notes += (f"{source} {answer}",)
     return messages, tools, notes
 

@@ -130,7 +130,7 @@ def run_screen(args: argparse.Namespace) -> int:
     against = against_from(args, request.load, args.against)
     if against is not None and trace is not None:
         raise EngineError(
-            "--resume goes on with the session's own model, so --against has no first model yet.",
+            "--resume continues with the session's own model, so --against has no first model yet.",
             f"Leave it out; {key_for('lockstep')} compares with the same model in fewer bits.",
         )
     steer = _steering(args)
@@ -354,7 +354,7 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
     if clash:
         raise EngineError(
-            f"--resume goes on with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
+            f"--resume continues with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
             f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} begins with another prompt.",
         )
     return load_values(values)

@@ -69,7 +69,7 @@ def read(where: Sequence[Place], path: Path | None = None, without: str = "") ->
         return OwnKeys({})
     except (OSError, ValueError, RecursionError) as error:
         why = str(getattr(error, "strerror", None) or error)
-        text = f"The keys in {path} can't be read: {why}. Mend the file; until then the usual ones hold."
+        text = f"The keys in {path} can't be read: {why}. Correct the file; until then the usual keys apply."
         return OwnKeys({}, (text,))
     usual = {id: keys for _, actions in where for id, keys in actions.items()}
     own: dict[str, tuple[str, ...]] = {}

@@ -61,7 +61,7 @@ class SavedPreferences:
 
     def __init__(self) -> None:
         self.path = places.config() / "screen.json"
-        what, mend = "The look of the screen", "Mend the file, or delete it."
+        what, mend = "The look of the screen", "Correct the file, or delete it."
         self._file = TableFile(self.path, "screen", "NAME: VALUE", what, mend)
 
     def read(self) -> StoredPreferences:
@@ -130,7 +130,7 @@ class SavedBreakpoints:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "breakpoints.json"
-        mend = "Mend the file; saving sets it aside first."
+        mend = "Correct the file; saving sets it aside first."
         self._file = TableFile(self.path, "breakpoints", "CONDITION: VALUE", "The breakpoints", mend)
 
     def read(self) -> StoredBreakpoints:

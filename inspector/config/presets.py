@@ -41,7 +41,7 @@ class Presets:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "presets.json"
-        form, mend = "NAME: {SETTING: VALUE}", "Mend the file; saving sets it aside first."
+        form, mend = "NAME: {SETTING: VALUE}", "Correct the file; saving sets it aside first."
         self._file = TableFile(self.path, "presets", form, "The presets", mend)
         self._read()
 
@@ -169,7 +169,7 @@ def read(given: object) -> dict[str, Any]:
         SettingsError: One of them is no such value, or they don't go together.
     """
     if not isinstance(given, dict):
-        raise EngineError("It is no table of settings.", 'Write it as {"temp": 0.8}.')
+        raise EngineError("It is not a table of settings.", 'Write it as {"temp": 0.8}.')
     values = {name: _value(name, value) for name, value in given.items() if name in BY_NAME}
     check(replace(_DEFAULTS, **values))
     return values
@@ -229,7 +229,7 @@ def _lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> Iterat
 def _lane(given: dict[str, object], like: LanePrompt, settings: Settings) -> LanePrompt:
     for name in OWN:
         if name in given and not isinstance(given[name], str):
-            raise PromptError(f"its {name} is no text.", f"Write it as {FORM}.")
+            raise PromptError(f"its {name} is not a text.", f"Write it as {FORM}.")
     if not given["prompt"]:
         raise PromptError("its prompt is empty.", "Give some text.")
     unknown = [name for name in given if name not in OWN and name not in BY_NAME]

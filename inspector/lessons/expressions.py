@@ -92,7 +92,7 @@ class Expression:
                 return scope.kept[name]
             case ast.Name(id=name):
                 return self._called(name, scope)
-        raise self._wrong(f"{ast.unparse(node)} is no expression of lessons.")
+        raise self._wrong(f"{ast.unparse(node)} can't be used in an expression of a lesson.")
 
     def _called(
         self, name: str, scope: Scope, args: Sequence[ast.expr] = (), keywords: Sequence[ast.keyword] = ()
@@ -151,7 +151,7 @@ class Expression:
 
     def _number(self, value: Value) -> float:
         if value.number is None:
-            raise self._wrong(f"{self.source} computes with {value.written()}, which is no number.")
+            raise self._wrong(f"{self.source} computes with {value.written()}, which is not a number.")
         return value.number
 
     def _wrong(self, message: str, hint: str = "", rule: str = "quantity") -> LessonError:
@@ -218,7 +218,7 @@ def _check(node: ast.AST, source: str, line: int, depth: int) -> None:
         or (isinstance(node, ast.Call) and _plain(node))
     )  # fmt: skip
     if not listed or depth > DEEPEST:
-        raise LessonError(line, f"{source.strip()} is no expression of lessons.", _EXAMPLE)
+        raise LessonError(line, f"{source.strip()} can't be used in an expression of a lesson.", _EXAMPLE)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             _check(child, source, line, depth + 1)
@@ -280,7 +280,7 @@ def template(text: str, line: int) -> Template:
         end = match.end()
     rest = _spaced(text[end:])
     if any(brace in part for part in (*parts, rest) if isinstance(part, str) for brace in "{}"):
-        raise LessonError(line, "A brace is open.", "A value of the run is written {next.entropy}.")
+        raise LessonError(line, "A brace is not closed.", "A value of the run is written {next.entropy}.")
     return Template(tuple(part for part in (*parts, rest) if part != ""), line)
 
 
@@ -294,6 +294,6 @@ def _part(inside: str, line: int) -> tuple[Expression, str]:
     if not colon or form not in FORMS:
         if colon and not form.endswith(("'", '"', ")")):
             names = ", ".join(FORMS)
-            raise LessonError(line, f"There is no form {form} for a number.", f"There are {names}.", "form")
+            raise LessonError(line, f"There is no number format {form}.", f"There are {names}.", "form")
         source, form = inside, ""
     return expression(source, line), form

@@ -56,7 +56,7 @@ class HeadlessSession:
             if self._turn():
                 last = time.monotonic()
             elif time.monotonic() - last > PATIENCE:
-                raise EngineError(f"The engine said nothing for {PATIENCE:.0f} seconds.", "Try again.")
+                raise EngineError(f"The engine did not answer for {PATIENCE:.0f} seconds.", "Try again.")
             each()
 
 

@@ -69,7 +69,7 @@ def text_of(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise LessonError(line, "This is no UTF-8 text.", "Save the file as UTF-8.") from error
+        raise LessonError(line, "This is not UTF-8 text.", "Save the file as UTF-8.") from error
 
 
 def begins(path: Path) -> bool:
@@ -247,7 +247,10 @@ def _settings(table: Mapping[str, Any], line: int) -> Settings:
     known = {each.name for each in fields(Settings)}
     if unknown := sorted(table.keys() - known):
         raise LessonError(
-            line, f"{unknown[0]} is no setting of the sampler.", "See inspector generate --help.", "setting"
+            line,
+            f"{unknown[0]} is not a setting of the sampler.",
+            "See inspector generate --help.",
+            "setting",
         )
     try:
         typed = {name: _typed(name, value) for name, value in table.items()}
@@ -385,7 +388,7 @@ def _check_names(beat: Beat, table: TomlTable, faults: Faults) -> None:
 def _kept(name: str, source: Any, line: int) -> tuple[str, Expression]:
     if not isinstance(source, str) or not name.isidentifier() or name in FUNCTIONS:
         hint = 'Write keep = {before = "next.entropy"}.'
-        raise LessonError(line, f"{name} can't be kept under that name.", hint, "keep")
+        raise LessonError(line, f"{name} can't be the name of a kept value.", hint, "keep")
     return name, expression(source, line)
 
 

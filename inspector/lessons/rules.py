@@ -152,7 +152,7 @@ def _check_tried(values: dict[str, object], line: int) -> None:
     for name, value in values.items():
         if name not in BY_NAME:
             hint = "See inspector generate --help."
-            raise LessonError(line, f"{name} is no setting of the sampler.", hint, "setting")
+            raise LessonError(line, f"{name} is not a setting of the sampler.", hint, "setting")
         try:
             BY_NAME[name].parse(str(value))
         except SettingsError as error:

@@ -58,7 +58,7 @@ from inspector.widgets.actions import (
 if TYPE_CHECKING:
     from engine.models_on_disk.download import DownloadProgress
 
-NO_CANDIDATES = "No candidates were recorded here. Press end for the tip"
+NO_CANDIDATES = "No candidates were recorded here. Press end to go to the tip"
 VIEW_WORDS = {
     OFF: "Plain text",
     BORDERS: "Token borders. {tokens}: ids",
@@ -161,8 +161,8 @@ BRANCHING = Tool(
             lambda own: own.host.panel(CandidatesPanel).move(1), Needs.DISTRIBUTION, hint="candidate",
             worth=5, place=40),
         Action("choose", "Choose",
-            "Take the highlighted candidate at the token that is looked at: a branch of its own, and the "
-            "text goes on from there.", BranchActions.choose, Needs.DISTRIBUTION,
+            "Take the highlighted candidate at the selected token: the text continues with it, on a new branch.",
+            BranchActions.choose, Needs.DISTRIBUTION,
             synonyms="take candidate, pick another token, force token, fork, new branch", hint="choose",
             worth=10, place=50),
         Action("previous_branch", "Branch before", "Go to the branch before at this token.",
@@ -170,19 +170,20 @@ BRANCHING = Tool(
         Action("next_branch", "Next branch", "Go to the next branch at this token.",
             lambda own: own.host.answer(own.controller.navigation.branch(1)), Needs.DISTRIBUTION),
         Action("reroll", "Draw again",
-            "Draw again with the next random number: the token to come, or at an older step a sibling of it.",
+            "Draw again with the next random number: the token to come, or at an older step another token in its "
+            "place.",
             lambda own: own.host.answer(own.controller.navigation.reroll()), Needs.DISTRIBUTION | Needs.ENGINE,
             synonyms="resample, redraw, regenerate, draw again, roll again, another sample",
             hint="draw again", worth=4, place=60),
         Action("undo", "Undo",
-            "Undo the last deletion, mark, token put in by hand, prompt, draw, hold of interventions, change of "
-            "settings or breakpoints; again for the one before.",
+            "Undo the last deletion, mark, inserted token, prompt, draw, hold of interventions, change of settings "
+            "or breakpoints; again for the change before.",
             lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION,
             synonyms="revert, take back a change"),
-        Action("redo", "Redo", "Do again what was undone last.",
+        Action("redo", "Redo", "Redo the change that was undone last.",
             lambda own: own.host.answer(own.controller.history.redo()), Needs.DISTRIBUTION,
             synonyms="undo the undo, again"),
-        Action("verify", "Verify", "Recompute the path from nothing and compare it with the KV cache.",
+        Action("verify", "Verify", "Recompute the path without the cache and compare both.",
             lambda own: own.host.answer(own.controller.navigation.verify()), Needs.DISTRIBUTION | Needs.ENGINE,
             synonyms="check the cache, recompute, correctness, is the cache right", hint="verify", worth=4, place=64),
     ),
@@ -261,17 +262,17 @@ LOOKING = Tool(
             looks=True),
         Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
             LookActions.first, Needs.DISTRIBUTION, looks=True),
-        Action("tip", "Tip", "Follow the tip: the token to come; where a session is followed, what comes next.",
+        Action("tip", "Tip", "Go to the tip, the token to come, and follow it; when you watch another session, "
+            "follow that one.",
             LookActions.tip, Needs.DISTRIBUTION, looks=True),
         Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, looks=True,
             synonyms="go to step, go to token number", hint=replayed("jump"), worth=2, place=70),
         Action("recall", "Recompute logits",
-            "Compute logits again that were dropped, where the sampler's stages need them.",
+            "Compute dropped logits again, if the sampler's stages need them.",
             lambda own: own.host.answer(own.controller.setup.recall()),
             Needs.DISTRIBUTION | Needs.ENGINE, looks=True, hint="recompute", worth=2, place=66),
         Action("metric", "Colour",
-            "Colour the text by the next metric: probability, surprisal, entropy, rank, or by segment, which is whose "
-            "each token is; or off.",
+            "Colour the text by the next metric: probability, surprisal, entropy, rank, segment; or off.",
             lambda own: own.metric(1), looks=True,
             synonyms="colors, colour the text, heat map, highlight, surprisal, entropy, probability colours, rank, "
             "metric", hint="colour", worth=3,
@@ -279,7 +280,7 @@ LOOKING = Tool(
         Action("metric_back", "Colour back", "Colour the text by the metric before.", lambda own: own.metric(-1),
             looks=True),
         Action("tokens", "Tokens",
-            "Draw each token's borders in the text; again with its id under it, with its bytes, and plain text again.",
+            "Show each token's borders in the text; again for ids under the tokens, for bytes, and for plain text.",
             LookActions.view, looks=True,
             synonyms="tokenizer, tokenization, token ids, token bytes, token borders, how is the text cut",
             hint="tokens", worth=2, place=121),
@@ -337,7 +338,7 @@ class Downloads:
         self.spec, self.progress, self.ended = "", None, self.ended + 1
         self.failed = error is not None
         if isinstance(error, Cancelled):
-            self.outcome = f"The download of {name} was stopped; what came is kept, ⏎ goes on with it"
+            self.outcome = f"The download of {name} was stopped; its files are kept, ⏎ resumes it"
             return
         self.outcome = visible(str(error)) if error is not None else f"{name} is on the disk now: ⏎ opens it"
         told = (
@@ -352,7 +353,7 @@ class Downloads:
         """The progress in a sentence; empty where nothing is being downloaded."""
         if not self.spec:
             return ""
-        stop = "⏎ on it stops it, esc leaves it going"
+        stop = "⏎ on it stops it, esc lets it continue"
         return f"Downloading {visible(self.spec)}: {far(self.progress)}. {stop}"
 
 
@@ -441,22 +442,22 @@ class SetupActions(ToolActions):
 
 PROMPT_KEYS = dialog_table(
     "While a prompt is typed",
-    note("up down", "On the first and the last line: the prompt before, the next one. `alt+↑` `alt+↓` on any.",
+    note("up down", "On the first or last line: go to the previous or next prompt. `alt+↑` `alt+↓` on any.",
          "other prompts", 5),
     Action("prompt.read_file", "From a file", "Take the text of a file; `→` completes its path.",
            lambda own: own.read_file(), hint="from a file", worth=2, priority=True),
-    note("ctrl+a", "Select all of it: what is typed then takes its place.", "select all", 4),
+    note("ctrl+a", "Select all of the text: typing replaces it.", "select all", 4),
     note("tab", hint="next field", worth=3),
     applies("Prefill it."),
-    leaves("Leave; what was typed is kept."),
+    leaves("Leave; your text is kept."),
 )  # fmt: skip
 MODEL_KEYS = dialog_table(
     "While a model is chosen",
     note("", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed.",
          written="letters"),
     *picking("Go through the list, `pgup` `pgdn` by pages; its facts are below.", "model", 6, pages=""),
-    taking("Open it. A hub id that is not on the disk, or not whole, is downloaded first while the session goes on: "
-           "`⏎` again stops that, and goes on with it later.", "open"),
+    taking("Open it. A hub model that is missing or incomplete on the disk is downloaded first, while the session "
+        "continues: `⏎` again stops the download, and later resumes it.", "open"),
 )  # fmt: skip
 SETTING_UP = Tool(
     "setup",
@@ -472,7 +473,7 @@ SETTING_UP = Tool(
             lambda own: own.open(), Needs.SESSION,
             synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face",
             hint="open model", worth=4, place=63),
-        Action("facts", "Model facts", "Show what is known of the model.", SetupActions.facts, Needs.MODEL,
+        Action("facts", "Model facts", "Show the facts about the model.", SetupActions.facts, Needs.MODEL,
             synonyms="model info, parameters, model details, config, number of parameters, context length, "
             "about the model", hint="model facts", worth=4, place=62),
     ),
@@ -536,13 +537,13 @@ def _panel(id: str, label: str, help: str, view: str, synonyms: str) -> Action:
 
 SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actions=(
     *(_tab(digit, name) for digit, name in TABS.items()),
-    _panel("candidates", "Candidates", "Show the candidates: the likeliest next tokens.", "candidates",
+    _panel("candidates", "Candidates", "Show the candidates: the most probable next tokens.", "candidates",
            "top candidates, probabilities, distribution, next token probabilities, top tokens"),
     _panel("steps", "Steps", "Show the steps: a row for each token that was generated.", "steps",
            "list of tokens, logprobs, log"),
     _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "memory, cache size, bytes of the cache"),
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds"),
-    _panel("learn", "Start here", "Show what there is to learn from, to save and to set.", "start here",
+    _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start here",
            "getting started, menu, overview"),
     *both(("next_view", "view_before"), ("Next view", "View before"),
           "Show the next answer of this tab, or the one before; where one panel is shown at a time, the text, too.",
@@ -557,7 +558,7 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
     Action("hide", "Hide panel", "Hide the current panel: steps, KV cache or time; {usual_room} shows all again.",
             lambda own: own.host.room.hide({own.host.arrangement.current})),
     Action("left_narrower", "Divider left",
-            "Move the divider between the columns to the left; or drag it. A panel that is left no room is hidden.",
+            "Move the divider between the columns to the left; or drag it. A panel with no room left is hidden.",
             lambda own: own.host.room.resize(-1, 0)),
     Action("left_wider", "Divider right", "Move the divider between the columns to the right.",
             lambda own: own.host.room.resize(1, 0)),

@@ -163,7 +163,7 @@ def beyond_keys(app: App[Any]) -> Iterator[Findable]:
                        synonyms="picture, image, capture, svg, print screen", stays=True,
                        run=partial(save_picture, app))  # fmt: skip
     for name in app.available_themes:
-        yield Findable(f"theme {name}", f"Theme {name}", "Have the screen in these colours.", SCREEN,
+        yield Findable(f"theme {name}", f"Theme {name}", "Show the screen in these colours.", SCREEN,
                        synonyms="colours, color scheme, appearance", stays=True, minor=True,
                        run=partial(setattr, app, "theme", name))  # fmt: skip
 

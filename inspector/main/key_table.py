@@ -25,7 +25,7 @@ MOUSE = ActionTable(
 DIALOGS = ActionTable(
     "In dialogs",
     (),
-    "`tab` goes from field to field, `{dialog.apply}` applies, `{dialog.leave}` leaves. A prompt that was typed is "
+    "`tab` goes from field to field, `{dialog.apply}` applies, `{dialog.leave}` leaves. A prompt that you typed is "
     "kept.",
 )
 OWN = ActionTable(
@@ -33,8 +33,8 @@ OWN = ActionTable(
     (),
     "`keys.toml` in the configuration directory, which `inspector keys --help` names, gives actions other keys: "
     '`step = "n"`, `run = ["r", "f5"]`, `"race.again" = "ctrl+n"`. `inspector keys` lists all actions and their keys. '
-    "Arrows, `⏎`, `esc`, `tab`, `home`, `end` and those for pages keep their meaning beside yours. The file is read at "
-    "the start; what is wrong in it is told then, and the rest holds.",
+    "Arrows, `⏎`, `esc`, `tab`, `home`, `end` and the paging keys always keep their meaning, too. The program reads "
+    "the file at the start, reports the entries that are wrong, and applies the rest.",
 )
 EVERYWHERE = ActionTable(
     "Everywhere",
@@ -275,7 +275,7 @@ def _not_yet(action: Action, timeline: Timeline) -> str:
                 "shows what comes next"
             )
         case Phase.LOADING:
-            return f"The model is still loading: {action.shown} works once the prompt went through it"
+            return f"The model is still loading: {action.shown} works once the prompt has gone through it"
         case Phase.FAILED:
             return f"No model is loaded. Press {key_for('open')} to open one"
         case Phase.EMPTY if timeline.prompts.failure is not None:

@@ -65,7 +65,7 @@ _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The set
 
 def _verified(record: Verified) -> Notice:
     text = (
-        f"{record.tokens:,} tokens recomputed from nothing in {record.ms:,.0f} ms. "
+        f"{record.tokens:,} tokens recomputed without the cache in {record.ms:,.0f} ms. "
         f"Largest difference of a logit: {record.largest_difference:.3g}. "
     )
     if record.largest_difference and record.rounding:  # older recordings don't tell it
@@ -73,4 +73,4 @@ def _verified(record: Verified) -> Notice:
     text += f"The ten most probable tokens come in {'the same' if record.same_order else 'another'} order."
     if record.same_order and record.largest_difference <= (record.rounding or record.largest_difference):
         return Notice("Verified", text, "information")
-    return Notice("Verified, and it differs", text, "warning")
+    return Notice("Verified: the results differ", text, "warning")

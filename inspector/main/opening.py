@@ -54,7 +54,7 @@ def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
     if loading is not None and loading.warning:
         keys = _keys((("open", "opens another model"), ("quit", "quits")))
         lines += [Content.styled(visible_lines(loading.warning), "$text-warning"), Content(), keys, Content()]
-    return [*lines, *_prompt(setup, "The prompt that waits for it:"), Content(), _offers()]
+    return [*lines, *_prompt(setup, "The prompt that waits for the model:"), Content(), _offers()]
 
 
 def _stage(loading: Loading | None) -> str:
@@ -76,7 +76,7 @@ def _empty(setup: Setup) -> list[Content]:
     if setup.prompt.text:
         return [*_prompt(setup, "The prompt:"), Content(), _offers()]
     return [
-        Content.styled("The model is there; a prompt isn't.", "bold"),
+        Content.styled("The model is loaded; there is no prompt yet.", "bold"),
         Content(),
         Content(
             f"Press {key_for('prompt')} to give one: the model reads it (prefill), and then every "

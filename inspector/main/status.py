@@ -35,7 +35,7 @@ def situation(
     if controller.away:
         return controller.away
     if timeline.returning:
-        return f"Going live: {visible(timeline.returning)}. Esc stops it, what was recorded can be looked at"
+        return f"Going live: {visible(timeline.returning)}. Esc stops it; you can look at the recording meanwhile"
     if timeline.recorded and not controller.transport.recorded:
         return picture_words(timeline)
     rests = timeline.recorded and timeline.phase is Phase.READY
@@ -69,9 +69,9 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
     timeline = controller.timeline
     match controller.client.doing:
         case Verify():
-            return "Recomputing the path from nothing to compare. Press esc to stop it"
+            return "Recomputing the path without the cache to compare. Press esc to stop it"
         case Insert():
-            return "Taking what was typed, token by token. Press esc to stop it"
+            return "Taking your text, token by token. Press esc to stop it"
         case MoveTo() | Choose():
             return "Moving the KV cache. Press esc to stop it"
         case Recall():
@@ -79,9 +79,9 @@ def _ready(controller: Controller, panel: str, candidate: Candidate | None, narr
     if narrated:
         return narrated
     if timeline.trial is not None and timeline.recorded:
-        return "Trying other settings on what was recorded. Esc leaves them"
+        return "Trying other settings on the recording. Esc leaves them"
     if timeline.trial is not None:
-        return "Trying other settings. ⏎ goes on with them, esc discards them"
+        return "Trying other settings. ⏎ continues with them, esc discards them"
     if panel:
         return panel
     if not timeline.following:

@@ -213,7 +213,7 @@ class Recorder:
 
     def _failed(self, error: TraceError) -> None:
         self.journal = None
-        self._report(f"{error} The session goes on, and can still be saved elsewhere: {key_for('save_as')}.")
+        self._report(f"{error} The session continues, and you can save it elsewhere: {key_for('save_as')}.")
 
     def close(self) -> None:
         """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""

@@ -94,7 +94,7 @@ class Door:
         except (OSError, OverflowError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise EngineError(
-                f"{host} port {port} can't be listened at: {why}.", "Give another --port."
+                f"The server can't listen at {host} port {port}: {why}.", "Give another --port."
             ) from error
         self._listener.setblocking(False)
         self._task = asyncio.create_task(self._accept(self._listener, server))
@@ -249,7 +249,7 @@ class Admissions:
             raise AdmissionError("No token came with this request.", hint)
         if token not in self._uses:
             hint = "Open the address that it printed last."
-            raise AdmissionError("The token in this address is none of this server's.", hint)
+            raise AdmissionError("The token in this address is not valid on this server.", hint)
         if not self.admits(token):
             hint = "Whoever runs the server gets a fresh one by pressing Enter there."
             raise AdmissionError("This address was used already.", hint)
@@ -277,7 +277,7 @@ def check_host(host: str, local: str, names: Collection[str]) -> None:
     if name and (name in names or _is_local(name, local)):
         return
     raise AdmissionError(
-        "This server doesn't go by the name in the address.",
+        "This server doesn't answer under the host name in the address.",
         "Open the address that it printed, or start it with --name NAME.",
     )
 

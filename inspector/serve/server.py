@@ -216,7 +216,7 @@ class Server:
         share = self.resident // len(self.sessions) if self.sessions else 0
         if self.resident + share > self._limits.memory:
             raise EngineError(
-                "The sessions take all the memory that they may.",
+                "The sessions have reached the server's memory limit.",
                 "Load this page again when somebody has left, or ask whoever runs the server for more: --memory.",
             )
 
@@ -301,7 +301,7 @@ class Server:
         sizes = resident() if self.sessions else {}
         self.resident = sum(sizes.get(session.program.pid, 0) for session in self.sessions)
         if self.resident > self._limits.memory:
-            self.sessions[-1].end("All sessions together took more memory than they may (--memory).")
+            self.sessions[-1].end("All sessions together exceeded the memory limit (--memory).")
 
 
 def _files() -> dict[str, Path]:

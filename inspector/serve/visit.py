@@ -103,7 +103,7 @@ class Visit:
                 kind, *values = json.loads(message.data)
                 await self._do(kind, *values)
             except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
-                self.end("The page sent something that is no message.")
+                self.end("The page sent something that is not a message.")
                 return
 
     async def _do(self, kind: str, value: Any = None) -> None:

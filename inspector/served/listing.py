@@ -102,7 +102,7 @@ def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
     yield f"reply {len(result.steps):,} tokens, {result.source}"
     yield told(result)
     if not result.same_text:
-        yield "its text is another one than these tokens'"
+        yield "its text differs from that of these tokens"
     if (largest := result.largest) is not None:
         yield f"logprobs within {largest:.3f}"
     if result.misnamed:
@@ -174,7 +174,7 @@ def sums(results: Sequence[Rescored], count: int) -> str:
         if number := sum(step.verdict == verdict for each in known for step in each.steps):
             lines.append(f"  {number:>6,}  tokens: {words}")
     if other := sum(not each.same_text for each in known):
-        lines.append(f"  {other:>6,}  replies whose text is another one than these tokens'")
+        lines.append(f"  {other:>6,}  replies whose text differs from that of these tokens")
     largest = max((each.largest for each in known if each.largest is not None), default=None)
     if largest is not None:
         lines.append(f"  {largest:>6.3f}  largest difference of a logprob, in nats")

@@ -55,7 +55,7 @@ def port_taken(port: int, error: Exception) -> EngineError:
             f"Port {port} is taken: another program listens there.", "Choose another: --listen PORT."
         )
     reason = error.strerror if isinstance(error, OSError) else error
-    return EngineError(f"Port {port} can't be had: {reason}.", "Choose another: --listen PORT.")
+    return EngineError(f"Port {port} can't be opened: {reason}.", "Choose another: --listen PORT.")
 
 
 @slotted

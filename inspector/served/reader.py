@@ -310,7 +310,7 @@ class Reader:
         try:
             self._hand(conversation, copy)
         except h11.RemoteProtocolError as error:
-            self._give_up(copy, conversation, "HTTP", f"It is no HTTP/1 that could be read ({error}).")
+            self._give_up(copy, conversation, "HTTP", f"It is not readable as HTTP/1 ({error}).")
         except Exception as error:  # whatever it is: the other connections go on
             self._give_up(
                 copy, conversation, "fault", f"A fault of the program: {type(error).__name__}: {error}."
@@ -336,7 +336,7 @@ class Reader:
         self.given_up += 1
         if kind not in self._said:
             self._said.add(kind)
-            self._complain(f"Connection {copy.connection} passes, and is recorded no more. {why}")
+            self._complain(f"Connection {copy.connection} passes on, and is no longer recorded. {why}")
 
 
 def _connection(role: type[h11.SERVER] | type[h11.CLIENT]) -> h11.Connection:

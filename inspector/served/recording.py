@@ -48,7 +48,7 @@ class RecordingFiles:
         try:
             self._part = self._begun(path)
         except FileExistsError as error:
-            raise PathError(f"{shorter(path)} is there already.", "Choose another name.") from error
+            raise PathError(f"{shorter(path)} already exists.", "Choose another name.") from error
         except OSError as error:
             raise PathError(*message_and_hint(path, error, "written")) from error
 

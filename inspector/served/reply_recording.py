@@ -46,7 +46,7 @@ def recording_of(exchange: Exchange) -> list[Entry]:
         PromptError: There is no reply, the server refused, or it named no tokens.
     """
     if exchange.reply is None:
-        raise PromptError("There is no reply to it.", "Open it with a model: --model MODEL.")
+        raise PromptError("The request has no reply.", "Open it with a model: --model MODEL.")
     reply = read_reply(exchange.reply)
     if reply.error:
         raise PromptError(f"The server refused it: {reply.error}.", "Open it with a model: --model MODEL.")
@@ -71,7 +71,9 @@ def tokens_told(reply: ServedReply) -> tuple[tuple[ServedToken, ...], tuple[str,
         )
     unknown = sum(each.logprob is None for each in found)
     wrong = sum(one.raw != other.raw for one, other in zip(reply.tokens, found, strict=True))
-    said = f"The reply names {wrong:,} of {len(found):,} tokens wrongly; these are told by its text and its lists"
+    said = (
+        f"The reply names {wrong:,} of {len(found):,} tokens wrongly; its text and lists give the right ones"
+    )
     return found, (f"{said}, but {unknown:,} that are in no list." if unknown else f"{said}.",)
 
 

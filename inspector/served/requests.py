@@ -44,7 +44,7 @@ _SAME = (
     "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "xtc_probability",
 )  # fmt: skip
-_LOAD = "is set where the model is loaded: "
+_LOAD = "set it when you load the model: "
 _UNREAD = "mlx_lm.server doesn't read it"
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter("messages", "", "the conversation, through the chat template", told=False),
@@ -53,19 +53,20 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("chat_template_kwargs", "", "the template's variables", told=False),
     Parameter("temperature", "temp"),
     *(Parameter(name, name) for name in _SAME),
-    Parameter("xtc_threshold", "xtc_threshold", "above 0.5 XTC is off: no two tokens have as much", told=False),
+    Parameter("xtc_threshold", "xtc_threshold", "above 0.5 XTC is off: two tokens can't both reach it", told=False),
     *(
         Parameter(f"{name}_context_size", f"{name}_context_size", "0 is the whole context", told=False)
         for name in ("repetition", "presence", "frequency")
     ),
     Parameter("max_tokens", "max_tokens"),
     Parameter("max_completion_tokens", "max_tokens", "goes before max_tokens", told=False),
-    Parameter("stop", "stop", "ends the text wherever tokens cut it; mlx_lm.server stops at its own tokens alone",
+    Parameter("stop", "stop", "ends the text wherever the token borders are; mlx_lm.server stops only at exactly its "
+        "own tokens",
               told=False),
     Parameter("seed", "seed", "of MLX's random numbers, which repeat its reply; a step's own draw is another one",
               told=False),
     Parameter("logit_bias", "logit_bias"),
-    Parameter("response_format", "", "a grammar, where another server than mlx_lm.server answered, which ignores it",
+    Parameter("response_format", "", "a grammar, unless mlx_lm.server answered, which ignores it",
               told=False),
     Parameter("stream", "", "how the reply was sent", told=False),
     Parameter("stream_options", "", "how the reply was sent", told=False),
@@ -74,9 +75,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("model", "", f"{_LOAD}--model", told=False),
     Parameter("adapters", "", f"{_LOAD}--adapter-path"),
     Parameter("draft_model", "", "changes no text; --draft-model drafts here"),
-    Parameter("num_draft_tokens", "", "changes no text; --num-draft-tokens is it here"),
-    Parameter("role_mapping", "", "is read for models without a chat template alone: conversations with those can't "
-              "be opened here"),
+    Parameter("num_draft_tokens", "", "changes no text; --num-draft-tokens sets it here"),
+    Parameter("role_mapping", "", "mlx_lm.server reads it only for models without a chat template, whose "
+        "conversations can't be opened here"),
     Parameter("n", "", f"{_UNREAD}: it answers once"),
     Parameter("best_of", "", f"{_UNREAD}: it answers once"),
     *(
@@ -166,7 +167,7 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
     messages, tools = conversation_of(source, body) if chat else ((), "")
     variables = body.get("chat_template_kwargs")
     if variables is not None and not isinstance(variables, dict):
-        raise PromptError(f"{source}: chat_template_kwargs must be an object.", "Mend it.")
+        raise PromptError(f"{source}: chat_template_kwargs must be an object.", "Correct it.")
     prompt = _raw_prompt(source, body["prompt"]) if not chat else last_of(messages)
     settings, notes = _settings(body, by_mlx_lm)
     seed, model = body.get("seed"), body.get("model")
@@ -220,7 +221,7 @@ def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple
             notes.append(f"{name}: {known.says}.")
     if settings.temp and body.get("seed") is None:
         notes.append(
-            "It has no seed, so that its draws can't be repeated: its tokens are taken as they were sent."
+            "It has no seed, so its draws can't be repeated: its tokens are taken as they were sent."
         )
     return settings, tuple(notes)
 
@@ -410,7 +411,7 @@ def parsed_json(source: str, text: str) -> Any:
         where = "it is nested too deeply"
     except ValueError:
         where = "it has a number of too many digits"
-    raise PromptError(f"{source} is no JSON ({where}).", "Mend it.")
+    raise PromptError(f"{source} is not valid JSON ({where}).", "Correct it.")
 
 
 def _kind(value: Any) -> str:

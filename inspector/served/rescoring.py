@@ -28,7 +28,7 @@ SOURCES: dict[Source, str] = {
 Verdict = Literal["equal", "rounding", "differs", "drawn"]
 VERDICTS: dict[Verdict, str] = {
     "equal": "the same token is taken here",
-    "rounding": "another token is taken here, which is as probable but for rounding",
+    "rounding": "another token is taken here, equally probable up to rounding",
     "differs": "another token is taken here",
     "drawn": "the server drew it; its draw can't be repeated",
 }
@@ -294,7 +294,7 @@ def said_as(
     notes: list[str] = []
     if said and written.startswith(" ") and not said.startswith(" "):
         written = written[1:]
-        notes.append("The server left out the blank that the reply begins with.")
+        notes.append("The server left out the space that the reply begins with.")
     written, more = _without_stops(written, said, settings.stop)
     notes += more
     if said == written:
@@ -316,7 +316,7 @@ def _without_stops(written: str, said: str, stops: Sequence[str]) -> tuple[str, 
                 continue
             written = written.replace(stop, "")
             notes.append(
-                f"The server deleted {stop!r} from the text and went on: it stops at its own tokens alone."
+                f"The server deleted {stop!r} from the text and continued: it stops at its own tokens alone."
             )
     return written, notes
 

@@ -174,7 +174,7 @@ class Secrets:
         return text
 
     def no_json(self, text: str) -> str:
-        """A body that is no JSON: fields for keys are masked wherever they seem to be."""
+        """A body that is not valid JSON: fields for keys are masked wherever they seem to be."""
 
         def masked(found: re.Match[str]) -> str:
             self._learn_value(found[2])

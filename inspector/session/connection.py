@@ -103,7 +103,7 @@ class EngineConnection:
             case "away" if self._lost_at is None:
                 self._lost_at = connection.since
                 lost = f"{where}: {why.rstrip('.')}."
-                text = f"{lost} It is tried again by itself. What ran there pauses. {key_for('connection')} gives up."
+                text = f"{lost} The screen reconnects by itself; runs there pause. {key_for('connection')} gives up."
                 self._host.announce(text, "The engine is away", "warning")
             case "connected" if self._lost_at is not None:
                 seconds, self._lost_at = connection.since - self._lost_at, None
@@ -120,7 +120,9 @@ class EngineConnection:
         said = visible(why)
         try:
             if self._fall_back():
-                said += f" The session is shown as a replay: {key_for('go_live')} goes on live with a fresh engine."
+                said += (
+                    f" The session is shown as a replay: {key_for('go_live')} goes on live with a new engine."
+                )
             elif self._client.timeline.facts is not None and not self._client.timeline.recorded:
                 self._inbox.emit(Failure(Load.kind, why, f"Press {key_for('open')} to load a model again."))
                 return

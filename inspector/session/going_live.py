@@ -183,7 +183,7 @@ class GoingLive:
         else:
             self._refused = self._load
             self._give_up(
-                f"{words}{key_for('go_live')} again goes on with it and compares, {key_for('open')} names another"
+                f"{words}{key_for('go_live')} again continues with it and compares, {key_for('open')} names another"
             )
 
     def _give_up(self, why: str) -> None:

@@ -22,9 +22,7 @@ from inspector.state.timeline import Timeline
 NOTHING = (
     "Nothing to undo: {undo} takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
 )
-NOTHING_AGAIN = (
-    "Nothing to do again: {redo} makes again what {undo} has undone, until something else is changed"
-)
+NOTHING_AGAIN = "Nothing to redo: {redo} redoes what {undo} has undone, until you change something else"
 _LABEL = 24
 """Cells that a token's text gets in an answer."""
 
@@ -243,8 +241,8 @@ class History:
             self._client.receive(protocol.Undone(again))
         problem = self._carry_out(change, again)
         if again:
-            return f"Done again: {words}. {key_for('undo')} undoes it{problem}"
-        return f"Undone: {words}. {key_for('redo')} does it again{problem}"
+            return f"Redone: {words}. {key_for('undo')} undoes it{problem}"
+        return f"Undone: {words}. {key_for('redo')} redoes it{problem}"
 
     def _carry_out(self, change: Change, again: bool) -> str:
         """Have it as it was before a change, or after it; returns what went wrong."""
@@ -320,9 +318,7 @@ class History:
         branches = tree.branches
         ends = change.last in branches and change.first in branches
         count = branches.depth(change.last) - branches.depth(change.first) + 1 if ends else 1
-        return (
-            f"{count:,} tokens put in by hand" if count > 1 else f"going on with {self._label(change.first)}"
-        )
+        return f"{count:,} tokens inserted" if count > 1 else f"going on with {self._label(change.first)}"
 
     def _label(self, node: int) -> str:
         branches = self._client.timeline.tree.branches

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from inspector.session.player import Player
 
 LIVE = "{go_live} goes on live"
-BOUND = "Only to look at here: who leads the session does that"
+BOUND = "You only watch here: whoever leads the session can do that"
 _SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
 """What the main screen doesn't show of an entry, and the key that does."""
 
@@ -162,9 +162,9 @@ class ReplayTransport(Transport):
             return f"Cut off: {visible(str(player.file.failure))}"
         shown, there = player.stop
         if player.file.reading:
-            return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; what is there can be looked at"
+            return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; you can look at what was read"
         if player.file.stopped and player.at_end:
-            return f"The rest was left unread. What is there can be looked at, ← → walk{self._live}"
+            return f"The rest was not read. You can look at the part before: ← → walk{self._live}"
         if not player.settled and not player.playing:
             return f"Going through the recording: {shown:,} of {there:,}"
         if player.playing:

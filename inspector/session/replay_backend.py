@@ -162,7 +162,7 @@ class ReplayBackend:
         return (
             ""
             if self._controller.transport.bound
-            else f" {key_for('go_live')} goes on live, then every way is open"
+            else f" {key_for('go_live')} goes on live, then you can take any token"
         )
 
     def _explain(self, command: protocol.Explain) -> Explained | Failure:
@@ -318,7 +318,7 @@ class RecordedAnswers:
         except EngineError as error:
             self._fail(command, error)
         except Exception as error:  # only a file made to mislead: ids or nodes that its rows haven't
-            message = f"What was recorded doesn't hold together here: {type(error).__name__}."
+            message = f"The recording is inconsistent here: {type(error).__name__}."
             self._fail(command, StepError(message, _EDITED))
         del self._tasks[command.id]
         self._emit(Ended(command.kind, cancelled, request=command.id))

@@ -151,7 +151,7 @@ class LiveTransport(Transport):
             self._runs.begin(over_sure)
             finished = timeline.finished.get(timeline.tip)
             if finished is not None and finished.reason == "eos":
-                return f"The text has ended with {visible(finished.detail)}: the run goes on behind its end"
+                return f"The text has ended with {visible(finished.detail)}: the run continues after its end"
         return ""
 
     def back(self, telling: Telling = ()) -> str:

@@ -97,9 +97,9 @@ def _context(model: DiskModel) -> str:
 
 
 _TOO_LARGE: dict[MemoryOf, str] = {
-    "machine": "the machine would swap, or the program be ended",
-    "metal": "macOS would swap, or the program be ended",
-    "gpu": "loading it would end for want of memory",
+    "machine": "the machine would swap, or end the program",
+    "metal": "macOS would swap, or end the program",
+    "gpu": "loading it would run out of memory",
 }
 
 

@@ -55,7 +55,7 @@ def forced(reading: GrammarReading) -> str:
     if not reading.forced:
         return ""
     label = token_label(reading.forced.decode("utf-8", "replace"), reading.forced)
-    return f"No choice is left: every text goes on with {quoted(label)}."
+    return f"No choice is left: every text continues with {quoted(label)}."
 
 
 def sentences(reading: GrammarReading) -> list[str]:

@@ -21,10 +21,10 @@ SENTENCES: dict[Cause, str] = {
     "thinking": "one of them has the thinking that the other leaves out, as templates do with earlier turns",
     "end of the answer": "the template ends the answer with another token than the model did",
     "date or time": "a date or a time is written into the text",
-    "moved": "the template moves the system prompt or the tools behind later messages, or leaves them out",
+    "moved": "the template moves the system prompt or the tools after later messages, or leaves them out",
     "order of tools": "the same tools stand in another order",
     "tool call": "the template writes the call of a tool in another way than the model did",
-    "white space": "the same text goes on after other white space",
+    "white space": "the same text follows after other white space",
     "other text": "the text is another one",
 }
 THINKING = (

@@ -243,7 +243,7 @@ def heat_style(step: int, dark: bool, colourful: bool) -> Style:
 def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
     """What the heat steps mean, each threshold on its own colour; a short one leaves out what can be guessed."""
     if metric.name == scales.SEGMENT:
-        return Content("segment: whose each token is")
+        return Content("segment that each token belongs to")
     if not metric.steps:
         return Content("m heat")
     word = "" if short else "below " if metric.falling else "from "

@@ -194,7 +194,9 @@ def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -
 )
 def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
     failure, ended = Unthreaded().do(command)
-    assert failure == protocol.Failure(command.kind, "No model is loaded.", "Wait for it, or open one.")
+    assert failure == protocol.Failure(
+        command.kind, "No model is loaded.", "Wait until it is loaded, or open one."
+    )
     assert ended == protocol.Ended(command.kind)
     assert isinstance(failure, protocol.Failure)
     assert isinstance(ended, protocol.Ended)
@@ -289,7 +291,7 @@ def test_a_model_is_freed_before_the_next_one_is_read() -> None:
         gc.enable()
     assert set(alive) == {False}
     assert engine.do(protocol.GoOnBeams())[0] == protocol.Failure(
-        "GoOnBeams", "There is no beam search to go on with.", "Start one."
+        "GoOnBeams", "There is no beam search to continue.", "Start one."
     )
 
 

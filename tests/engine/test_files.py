@@ -108,7 +108,7 @@ def test_a_current_directory_that_was_deleted_is_told(gone: None, tmp_path: Path
 def test_a_file_that_is_there_is_kept_unless_it_is_to_go(tmp_path: Path) -> None:
     place = tmp_path / "a.md"
     place.write_text("mine")
-    with pytest.raises(PathError, match="is there already"):
+    with pytest.raises(PathError, match="already exists"):
         write(place, "new")
     assert place.read_text() == "mine"
     write(place, "new", force=True)
@@ -121,7 +121,7 @@ def test_a_file_that_comes_meanwhile_is_kept(tmp_path: Path) -> None:
     writing = replacing(place, force=False)
     writing.__enter__().write(b"new")
     place.write_text("theirs")
-    with pytest.raises(PathError, match="is there already"):
+    with pytest.raises(PathError, match="already exists"):
         writing.__exit__(None, None, None)
     assert place.read_text() == "theirs"
     assert [each.name for each in tmp_path.iterdir()] == ["a.md"]
@@ -138,7 +138,7 @@ def test_a_file_that_comes_in_the_last_moment_is_kept(
         link(source, target)
 
     monkeypatch.setattr(os, "link", late)
-    with pytest.raises(PathError, match="is there already"):
+    with pytest.raises(PathError, match="already exists"):
         write(place, "new")
     assert place.read_text() == "theirs"
 

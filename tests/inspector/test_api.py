@@ -305,7 +305,7 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.run(0), StepError, "Give a number from 1"),
         (lambda s: s.set(top_p=2), SettingsError, "top-p"),
         (lambda s: run_without(s, "L99 h1"), EngineError, "99"),
-        (lambda s: s.off("no").__enter__(), StepError, "'no' is no unit: write L6 h1, L3 mlp or L4."),
+        (lambda s: s.off("no").__enter__(), StepError, "'no' is not a unit: write L6 h1, L3 mlp or L4."),
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
         (lambda s: open().run(1).wait(), EngineError, ""),

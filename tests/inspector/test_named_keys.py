@@ -105,7 +105,7 @@ def test_no_sentence_names_a_key_as_a_literal() -> None:
     ["P is shown: J shows both models at each token.", "No model. Press o to open another, q to quit",
      "A beam search is here: B shows it", "Space or r goes on past it", "esc, then G", "Draws: # shows them",
      "Go on live with G.",
-     "Loading. Meanwhile: p another prompt, s sampling", "`w` shows why it came", "Undone. U does it again"],
+     "Loading. Meanwhile: p another prompt, s sampling", "`w` shows why it came", "Undone. U redoes it"],
 )  # fmt: skip
 def test_such_a_sentence_is_found(tmp_path: Path, sentence: str) -> None:
     path = tmp_path / "inspector" / "words.py"

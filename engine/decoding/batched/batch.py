@@ -275,7 +275,7 @@ class BatchRun:
         """
         lane = self.lanes[number] if 0 <= number < len(self.lanes) else None
         if lane is None or lane.ended is not None:
-            raise StepError(f"There is no lane {number} under way.", "Choose one that has not ended.")
+            raise StepError(f"Lane {number} is not running.", "Choose one that has not ended.")
         if lane in self._waiting:
             self._waiting.remove(lane)
         return lane.end("removed", "", self.totals.ms)

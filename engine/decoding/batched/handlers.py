@@ -302,7 +302,7 @@ class BatchCommands(Capability):
     def _start(self, command: protocol.StartBatch, task: Task) -> None:
         session = self._context.session
         if not command.prompts:
-            raise StepError("A batch needs a prompt or more.", "Give one.")
+            raise StepError("A batch needs at least one prompt.", "Give one.")
         self._batch = None  # its memory is free before the next one takes more
         lanes = open_lanes(session, command.prompts, 0)
         runner = session.runner.fresh()
@@ -347,7 +347,7 @@ class BatchCommands(Capability):
             StepError: There is none.
         """
         if self._batch is None:
-            raise StepError("There is no batch to go on with.", "Start one.")
+            raise StepError("There is no batch to continue.", "Start one.")
         return self._batch
 
     def _advance(self, command: protocol.AdvanceBatch, task: Task) -> None:

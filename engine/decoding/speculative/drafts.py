@@ -299,7 +299,7 @@ def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Eve
     """The target's files once more, quantized by mlx_lm's own rule for the model."""
     if quantization := target.facts.quantized:
         raise LoadError(
-            f"The model is quantized already ({quantization}): at {BITS} bits it would be no other model.",
+            f"The model is quantized already ({quantization}): at {BITS} bits it would be the same model.",
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
     loaded = _load(_own_cache(target.settings), emit, cancel)
@@ -307,7 +307,7 @@ def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Eve
         quantize(loaded.model, BITS, GROUP_SIZE)
     except LoadError as error:
         raise LoadError(
-            f"This model can't be quantized: no layer of it has a multiple of {GROUP_SIZE} columns.",
+            f"This model can't be quantized: no layer has a multiple of {GROUP_SIZE} columns.",
             "Take the draft lookup.",
         ) from error
     if mx.default_device() == mx.Device(mx.cpu):

@@ -124,7 +124,7 @@ def verifier(session: Session, count: int, *, paused: bool = False) -> Verifier:
     """
     if not session.cached:
         raise StepError(
-            "Speculative decoding takes KV back, and without a KV cache there is none.",
+            "Speculative decoding needs a KV cache, and this model was opened without one.",
             "Open the model without --no-kv-cache.",
         )
     kv = session.kv

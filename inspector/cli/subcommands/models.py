@@ -100,7 +100,7 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     try:
         path = download(spec, tell, lambda: False)
     except KeyboardInterrupt:
-        note("Stopped. What came is kept: the same command goes on with it.")
+        note("Stopped. The files so far are kept: the same command resumes.")
         raise
     finally:
         if shown:

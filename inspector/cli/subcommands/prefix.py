@@ -64,7 +64,7 @@ def run_prefix(args: Namespace) -> int:
     first, second = chats = [_chat(args, name) for name in (args.first, args.second)]
     if first.messages[-1].role == "assistant":
         raise PromptError(
-            f"{shorter(args.first)} ends with an answer, so it is no request.",
+            f"{shorter(args.first)} ends with an answer, so it is not a request.",
             "Leave the answer out, and give what the model generated with --answer FILE.",
         )
     answer, ids = ("", ()) if args.answer is None else _answer(args.answer)

@@ -320,7 +320,9 @@ def upstream_of(url: str) -> tuple[str, int]:
             "ssh -L 9000:127.0.0.1:8080 HOST, then --upstream http://127.0.0.1:9000.",
         )
     if parts.scheme != "http" or host is None:
-        raise EngineError(f"--upstream {url} is no URL of a server.", "Write it as http://127.0.0.1:8000.")
+        raise EngineError(
+            f"--upstream {url} is not the URL of a server.", "Write it as http://127.0.0.1:8000."
+        )
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
         raise EngineError("--upstream takes host and port alone: paths and keys of requests pass as they are.",
                           f"Write --upstream http://{host}:{port}, and give the rest to the client.")  # fmt: skip

@@ -98,7 +98,7 @@ def _lines(found: Parting, requests: list[SentPrompt], timed: SecondRead | None)
     yield f"cost     B computes {found.anew:,} anew; of a KV cache of A {found.lost:,} are of no use to it"
     if timed is not None:
         lost = f", of which the lost ones about {milliseconds(timed.lost_ms)}" if found.lost else ""
-        yield f"time     {count(timed.ran)} tokens of B behind A's prompt took {milliseconds(timed.ms)}{lost}"
+        yield f"time     {count(timed.ran)} tokens of B after A's prompt took {milliseconds(timed.ms)}{lost}"
     if found.cause is None:
         same = f"{'A' if one < other else 'B'} is the beginning of the other"
         same = "A and B are the same prompt" if one == other else same

@@ -275,7 +275,7 @@ GIVES_WAY = ("KV/token", "context", "family", "params", "size", "bits")
 """The columns that are left out where there is no room for the name, the first one first."""
 NAME = 24
 """Cells that the name gets at least."""
-TYPED = "a directory or a hub id; where it is no directory, the hub's cache is asked, then the hub"
+TYPED = "a directory or a hub id; if there is no such directory, the hub's cache, then the hub"
 
 
 def fitting(width: int) -> tuple[str, ...]:

@@ -138,9 +138,7 @@ class PromptDialog(Dialog[Draft]):
         yield Choice(self._modes, id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
         yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder="none")
-        yield Label(
-            "prompt logprobs: what the model thought of each token", classes="field-label", markup=False
-        )
+        yield Label("prompt logprobs: how probable each token was", classes="field-label", markup=False)
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
     def extra(self) -> Iterable[Button]:
@@ -270,14 +268,14 @@ class PromptDialog(Dialog[Draft]):
         """The reason that no tokens are shown."""
         if self._whole and self._too_long:
             return (
-                f"The prompt has {len(self._whole):,} characters, too many to be edited here or shown cut. "
+                f"The prompt has {len(self._whole):,} characters, too many to edit here or to show as tokens. "
                 "Type another one, or prefill it as it is."
             )
         if self._too_long:
-            return "The prompt is too long to be shown cut. It can be prefilled."
+            return "The prompt is too long to show its tokens here. You can prefill it."
         facts = self.facts()
         if facts is None:
-            return "The model is still loading; the prompt is cut, and prefilled, when it is there."
+            return "The model is still loading; the prompt is tokenized and prefilled after that."
         window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
         read = key_for("prompt.read_file")
         return f"Type a prompt; ↑ brings earlier ones, {read} one from a file.{window}{self._bare}"
@@ -315,15 +313,13 @@ def counted(preview: PromptPreview, window: int | None) -> str:
         return f"{count}: too many. The context window holds {window:,}. Shorten the prompt."
     parts = [f"{count}, of a context window of {window:,}." if window is not None else f"{count}."]
     if preview.shared:
-        parts.append(f"The first {preview.shared:,} are those of the path on show.")
+        parts.append(f"The first {preview.shared:,} are those of the current path.")
     return visible(" ".join((*parts, *preview.notes)))
 
 
 # ---- a prompt from a file --------------------------------------------------------------------
 
-FILE_HELP = (
-    "A UTF-8 text file, of 16 MiB at most. It takes the place of the prompt that stands in the dialog."
-)
+FILE_HELP = "A UTF-8 text file, of 16 MiB at most. It replaces the prompt in the dialog."
 _NAMES = 10_000
 """Entries of a directory that are looked through."""
 

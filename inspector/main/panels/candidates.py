@@ -224,18 +224,18 @@ def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
         return why_empty(timeline, "The candidates for the first token appear here.")
     if timeline.slot == 0:
         return (
-            "This is the first token: the model had nothing to expect it from.",
+            "This is the first token: the model had no text to predict it from.",
             "Press → for the next one.",
         )
     if timeline.prompts.opened is not None and not timeline.prompts.opened.echo:
         return (
-            "Prompt logprobs are off, so what the model thought of the prompt is not known.",
+            "Prompt logprobs are off, so the probabilities of the prompt's tokens are not known.",
             "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
         )
     if timeline.slot < timeline.held:
         return (
-            "What the model thought of this token of the prompt is not read yet.",
-            "It is read once nothing else is to be done.",
+            "The logprob of this token of the prompt is not computed yet.",
+            "It is computed once nothing else is to be done.",
         )
     return (
         "This token of the prompt has not gone through the model yet.",
@@ -496,7 +496,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         return line_text(self.ahead.lines(node).get(candidate.id), waited_for)
 
     def _head(self, fit: CandidateColumns, untouched: bool, tried: bool, listed: bool) -> Row:
-        long, short = "token, and what greedy decoding would bring", "token, greedy after it"
+        long, short = "token, and its greedy continuation", "token, greedy after it"
         token = (long if len(long) <= fit.token else short) if fit.joint else "token"
         room, muted = fit.bar + PERCENT, self.ink("muted")
         model = (BOTH if len(BOTH) < room else EITHER) if untouched else "model"
@@ -618,7 +618,7 @@ class CandidatesPanel(Canvas, can_focus=True):
     def _draw_line(self, distribution: Distribution | None, timeline: Timeline, width: int) -> Row:
         muted = self.ink("muted")
         if distribution is None:
-            return [Segment(" " * MARK + "the prompt stands here: nothing was drawn", muted)]
+            return [Segment(" " * MARK + "part of the prompt: nothing was drawn", muted)]
         inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")} | {
             "data": self.data()
         }

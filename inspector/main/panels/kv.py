@@ -113,7 +113,7 @@ def _windows(kv: KVReading) -> Iterator[Fact]:
         if group.limit is None or group.kind == "recurrent":
             continue
         gone = max(0, kv.offset - group.held)
-        fate = f"{count(gone)} fell out" if gone else "nothing fell out yet"
+        fate = f"{count(gone)} dropped" if gone else "none dropped yet"
         yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {fate}"
 
 

@@ -28,7 +28,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (("export",), "Export", "page, text, CSV, picture"),
         (("copy",), "Copy", "a token, the text, a branch"),
         (("save_as",), "Save as", "the session, in a file"),
-        (("sessions",), "Recent sessions", "go on with one of them"),
+        (("sessions",), "Recent sessions", "continue one of them"),
         (("requests",), "Open a request", "of a server, as a session"),
     ),
     "Screen": (

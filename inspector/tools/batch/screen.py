@@ -50,7 +50,7 @@ ABOUT = (
     "Several prompts at once: a lane for each, one forward for all",
     "",
     "Shorter prompts get padding before them (░), which the masks hide.",
-    "A lane that ends makes room for one that waits; in a static batch it runs on for nothing until all have ended.",
+    "A lane that ends makes room for one that waits; in a static batch it keeps its row until all have ended.",
     "",
 )
 PADDING = "░"
@@ -495,7 +495,7 @@ class BatchScreen(ToolScreen[int]):
             add, new = key_for("batch.add"), key_for("batch.new")
             return f"All lanes have ended. {alone}{add} adds prompts, {new} begins another batch"
         step, run = key_for("batch.step"), key_for("batch.run")
-        return f"{len(batch.live)} lanes go on. Press {step} for one step of all, {run} to run"
+        return f"{len(batch.live)} lanes are running. Press {step} for one step of all, {run} to run"
 
     @property
     def low(self) -> bool:
@@ -572,7 +572,7 @@ class BatchScreen(ToolScreen[int]):
         lane = self.lane
         if lane is None or lane.ended is not None:
             self.say(
-                "This lane has ended. Highlight one that goes on with ↑ ↓" if lane else "There is no lane yet"
+                "This lane has ended. Highlight a running one with ↑ ↓" if lane else "There is no lane yet"
             )
         elif not self._replaced():
             self.control.remove(lane.number)

@@ -165,7 +165,7 @@ class BatchActions(ToolActions):
             self.control.open_lane(batch.lanes[number])
         waits = batch is not None and not (batch.over or batch.replaced or self.controller.transport.recorded)
         self.host.answer(
-            f"The batch waits: {key_for('batch')} goes on with it" if waits and number is None else ""
+            f"The batch is paused: {key_for('batch')} continues it" if waits and number is None else ""
         )
 
 
@@ -180,7 +180,7 @@ def _growing(word: str) -> Callable[[Any], str]:
 
 
 def _going(word: Callable[[Any], str]) -> Callable[[Any], str]:
-    """A word for the line of keys while lanes go on."""
+    """A word for the line of keys while lanes are running."""
     return lambda own: (
         word(own) if own.current is not None and not (own.current.over or own.current.replaced) else ""
     )
@@ -188,7 +188,7 @@ def _going(word: Callable[[Any], str]) -> Callable[[Any], str]:
 
 BATCH_SCREEN = screen_table(
     "In a batch",
-    Action("batch.step", "Step", "Let every lane grow by a token; while they run, pause.", lambda own: own.take_step(),
+    Action("batch.step", "Step", "Extend every lane by a token; while they run, pause.", lambda own: own.take_step(),
            Needs.ENGINE, hint=_going(lambda own: "step"), worth=9),
     Action("batch.run", "Run", "Run until all lanes have ended; again to pause.", lambda own: own.run_lanes(),
            Needs.ENGINE, hint=_going(lambda own: "pause" if own.control.running else "run"), worth=8),
@@ -197,9 +197,9 @@ BATCH_SCREEN = screen_table(
           hint=lambda own: "" if own.recorded else _begun("lane")(own), worth=4),
     Action("batch.open", "Open", "Open the highlighted lane in the session, with all the panels.",
            lambda own: own.open_lane(), Needs.ENGINE, hint=_begun("open"), worth=6),
-    Action("batch.add", "Add", "Add prompts while the others go on.", lambda own: own.add(), Needs.ENGINE,
+    Action("batch.add", "Add", "Add prompts while the others continue.", lambda own: own.add(), Needs.ENGINE,
            hint=_growing("add"), worth=6),
-    Action("batch.take_out", "Take out", "Take the highlighted lane out while the others go on.",
+    Action("batch.take_out", "Take out", "Remove the highlighted lane while the others continue.",
            lambda own: own.take_out(), Needs.ENGINE, hint=_growing("take out"), worth=5),
     Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, for equal ids and the time of both.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
@@ -215,7 +215,7 @@ BATCH_SCREEN = screen_table(
           needs=Needs.ENGINE, hint=lambda own: "at once" if own.current is None else "", worth=5),
     Action("batch.turn", "Next panel", "Where there is room for one panel: lanes, lane, or all lanes.",
            lambda own: own.turn(), hint=lambda own: "panel" if own.low else "", worth=8),
-    back("batch.leave", "Go back; the batch pauses, and `{batch}` goes on with it.", worth=9),
+    back("batch.leave", "Go back; the batch pauses, and `{batch}` continues it.", worth=9),
 )  # fmt: skip
 BATCH = Tool(
     "batch",

@@ -210,7 +210,7 @@ def state_phrase(entry: BeamEntry, short: bool = False) -> str:
     """The state of a beam, in a few words."""
     match entry.kind:
         case "fell":
-            return f"out at {entry.fell}" if short else f"fell out at step {entry.fell}"
+            return f"pruned {entry.fell}" if short else f"pruned at step {entry.fell}"
         case "live":
             word = "live"
         case "left":

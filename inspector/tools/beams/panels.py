@@ -258,7 +258,7 @@ class BeamTree(Canvas):
     def put(self, beams: BeamHistory, entries: Sequence[BeamEntry], at: int, place: int) -> None:
         """Show the search after a step, with one beam highlighted."""
         self.beams, self.entries, self.at, self.place = beams, entries, at, place
-        self.title(Content("Tree of the search"), Content("■ end token · ✗ fell out") if entries else None)
+        self.title(Content("Tree of the search"), Content("■ end token · ✗ pruned") if entries else None)
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:

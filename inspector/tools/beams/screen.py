@@ -61,7 +61,7 @@ HELPS = {
     "width": f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding.",
     "max_tokens": "Tokens of a hypothesis at most.",
     "length_penalty": "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps.",
-    "early_stopping": "On: over once as many finished as the width. Off: not while a live beam may be better.",
+    "early_stopping": "On: stop when as many as the width have finished. Off: not while a live beam may win.",
 }
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "width": (int, "a whole number"),
@@ -200,7 +200,7 @@ ABOUT = (
     "Several continuations at once, the best of them kept",
     "",
     "At each step every beam grows by every token.",
-    "As many as the width stay, and the others fall out.",
+    "The search keeps as many as the width says, and prunes the others.",
     "What comes of it is ranked beside greedy decoding.",
     "",
 )

@@ -122,12 +122,12 @@ class BeamActions(ToolActions):
         search, recorded = self.control.search, self.controller.transport.recorded
         waits = search is not None and not search.over and not recorded
         self.host.answer(
-            f"The beam search waits: {key_for('beams')} goes on with it" if waits and node is None else ""
+            f"The beam search is paused: {key_for('beams')} continues it" if waits and node is None else ""
         )
 
 
-_LOOK_BACK = "See the search as it was a step before or after, or ten of them."
-_LOOK_ENDS = "See it after its first step, or as it stands."
+_LOOK_BACK = "See the search one step earlier or later, or ten steps."
+_LOOK_ENDS = "See it after its first step, or as it is now."
 
 
 def _viewing(word: str) -> Callable[[Any], str]:
@@ -137,7 +137,7 @@ def _viewing(word: str) -> Callable[[Any], str]:
 
 BEAM_SCREEN = screen_table(
     "In a beam search",
-    Action("beams.step", "Step", "Let every beam grow by a token; while the search runs, pause.",
+    Action("beams.step", "Step", "Extend every beam by a token; while the search runs, pause.",
            lambda own: own.take_step(), Needs.ENGINE, worth=10,
            hint=lambda own: "" if own.setting else "pause" if own.control.running else "step"),
     Action("beams.run", "Run", "Search to the end; again to pause.", lambda own: own.run_search(), Needs.ENGINE,
@@ -157,7 +157,7 @@ BEAM_SCREEN = screen_table(
     Action("beams.new", "New search", "Set up another search; `{beams.go}` starts it.", lambda own: own.set_up(),
            Needs.ENGINE, hint=_viewing("new"), worth=6, place=1),
     replace(HELP, hint=_viewing("help"), worth=1),
-    back("beams.leave", "Go back; the search waits, and `{beams}` goes on with it."),
+    back("beams.leave", "Go back; the search is kept, and `{beams}` continues it."),
     priority=False,
 )  # fmt: skip
 BEAM_FORM = ActionTable(
@@ -186,8 +186,8 @@ BEAMS = Tool(
     screen=True,
     actions=(
         Action("beams", "Beam search",
-            "Follow several continuations at once from the token that is looked at, step by step or to the end; a "
-            "search that waits goes on.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
+            "Follow several continuations at once from the selected token, step by step or to the end; a paused "
+            "search continues.", BeamActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None, hint="beams", worth=2, place=110,
             synonyms="beams, n best, hypotheses, search for the most probable text", view="beams"),
     ),

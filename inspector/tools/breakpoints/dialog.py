@@ -162,7 +162,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self._fill(replace(Breakpoints(), all_of=bool(self.query_one("#break-all_of", Choice).chosen)))
-        words = "All are off now. Apply keeps it so, esc leaves them as they were."
+        words = "All are off now. Apply keeps them off, esc leaves them as they were."
         self.query_one("#breaks-remark", Remark).say(words)
 
     # ---- leaving ----------------------------------------------------------------------------

@@ -80,8 +80,8 @@ COMPARE = Tool(
     CompareActions,
     actions=(
         Action("compare", "Compare",
-            "Set the current path against another branch, token for token: where they part, where they meet "
-            "again, and what each is worth.", CompareActions.open, Needs.DISTRIBUTION, hint=replayed("compare"),
+            "Compare the current path with another branch, token by token: where they part, where they meet again, "
+            "and the logprob of each.", CompareActions.open, Needs.DISTRIBUTION, hint=replayed("compare"),
             worth=4, place=130,
             synonyms="diff, compare branches, difference of two branches, side by side", view="compare"),
     ),

@@ -20,8 +20,8 @@ from inspector.widgets.dialog import ActionButton, Dialog
 _STAGES = {
     "starting": "is being made",
     "connected": "holds{}",
-    "away": "is lost{}, and tried again by itself. What ran is paused; the session stays with the engine",
-    "gone": "is lost for good. The session is shown as a replay; {go_live} goes on live with a fresh engine",
+    "away": "is lost{}; the screen reconnects by itself. What ran is paused; the session stays with the engine",
+    "gone": "is lost for good. The session is shown as a replay; {go_live} goes on live with a new engine",
 }
 
 

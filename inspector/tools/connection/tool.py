@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector.main.tool import Tool, ToolActions
 from inspector.widgets.actions import Action, dialog_table
 
-HERE = "The engine is here. inspector --connect ADDRESS uses one elsewhere"
+HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
 
 
 class ConnectionActions(ToolActions):
@@ -24,10 +24,10 @@ class ConnectionActions(ToolActions):
 
 CONNECTION_KEYS = dialog_table(
     "With an engine elsewhere",
-    Action("connection.try_now", "Try now", "Try a lost connection now, rather than in some seconds.",
+    Action("connection.try_now", "Try now", "Reconnect now, rather than in some seconds.",
            lambda own: own.try_now(), hint="try now", worth=6, written="`{connection}` then `{connection.try_now}`"),
     Action("connection.give_up", "Give up",
-           "Give it up: the session goes on as a replay, `{go_live}` begins with a fresh engine.",
+           "Give up: the session becomes a replay, and `{go_live}` continues it with a new engine.",
            lambda own: own.give_up(), hint="give up", worth=6, written="`{connection}` then `{connection.give_up}`"),
 )  # fmt: skip
 CONNECTION = Tool(
@@ -36,7 +36,7 @@ CONNECTION = Tool(
     ConnectionActions,
     actions=(
         Action("connection", "Engine",
-            "Show how it stands with an engine elsewhere: try a lost connection again now, or give it up.",
+            "Show the connection to an engine elsewhere: reconnect now, or give it up.",
             ConnectionActions.open,
             synonyms="remote, server, connect, remote engine, network, reconnect"),
     ),

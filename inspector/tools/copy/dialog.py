@@ -18,7 +18,7 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.lists import PickDialog, PickList
 
 WHERE = (
-    "To the clipboard of this terminal (OSC 52), and of a Mac where its Terminal takes none. Where that has no effect, "
+    "To this terminal's clipboard (OSC 52), and to the Mac's if its Terminal has none. If that has no effect, "
     "as in tmux without set-clipboard on, {export} writes files."
 )
 _KEY, _NAME = 3, 29

@@ -87,8 +87,8 @@ DRAWS_SCREEN = screen_table(
     Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
            hint=lambda own: "panel" if own.turns else "", worth=3),
     back("draws.leave", "Go back."),
-    text="`stated` is the sampler's probability, `came` the share of the draws, and 95 % of it Wilson's interval: "
-    "where the stated probability lies outside of it, a `!` says so (one in twenty does by chance). Chi-square tests "
+    text="`stated` is the sampler's probability, `came` the share of the draws, and `95 %` Wilson's interval of that "
+        "share; `!` marks a stated probability outside of it (one in twenty is, by chance). Chi-square tests "
     "all of them at once.",
 )  # fmt: skip
 
@@ -106,7 +106,7 @@ DRAWS = Tool(
     screen=True,
     actions=(
         Action("draws", "What are the odds",
-            "Draw many times after the token that is looked at: how often each came, against what the sampler states.",
+            "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
             DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True,
             synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair",

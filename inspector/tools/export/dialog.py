@@ -95,7 +95,7 @@ class ExportDialog(Dialog[Wanted]):
         unticked = (place for place, name in enumerate(self._looked) if name in self._without)
         with VerticalGroup(id="export-evidence") as group:
             group.display = self._kind.evidence
-            yield Label("what was looked at", classes="field-label", markup=False)
+            yield Label("views that were opened", classes="field-label", markup=False)
             yield Ticks(self._looked, unticked, id="export-ticks") if self._looked else Remark(self._nothing)
         yield Label("file", classes="field-label", markup=False)
         end = _end(self._kind.name)

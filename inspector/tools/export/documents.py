@@ -272,7 +272,7 @@ def _branches(paths: Sequence[TreePath]) -> list[str]:
 def _looked_at(recording: Recording) -> list[str]:
     """What was looked at: the same elements as those of the page, without their drawings."""
     lines = [line for article in evidence(recording) for line in _markdown(article)]
-    return ["## What was looked at", *lines] if lines else []
+    return ["## Views that were opened", *lines] if lines else []
 
 
 _HEADINGS = {"h3": "###", "h4": "####"}
@@ -360,7 +360,7 @@ def _evidence(recording: Recording) -> str:
     articles = evidence(recording)
     if not articles:
         return ""
-    return written(element("section", element("h2", "What was looked at"), *articles, id="evidence"))
+    return written(element("section", element("h2", "Views that were opened"), *articles, id="evidence"))
 
 
 def embedded(value: object) -> str:

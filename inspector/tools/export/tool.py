@@ -150,8 +150,8 @@ EXPORT = Tool(
     ExportActions,
     actions=(
         Action("export", "Export",
-            "Make a document of the session: a web page to share, Markdown, CSV, plain text, or a picture of the "
-            "screen. What was looked at goes along in the first two, as far as it is ticked.",
+            "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
+            "first two include the views that you opened and ticked.",
             ExportActions.open, Needs.DISTRIBUTION,
             synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague", view="export…"),
     ),

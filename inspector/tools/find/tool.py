@@ -132,11 +132,11 @@ FIND_KEYS = dialog_table(
     "While a token is searched",
     *picking("Go through what was found, the most probable first.", "match", 6),
     taking("Take it, as a second click on it does."),
-    Action("find.recall", "Compute logits", "Compute logits that are not kept, as those inside a prompt are not.",
+    Action("find.recall", "Compute logits", "Compute logits that were not kept, such as those inside a prompt.",
            lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
     Action("find.in_text", "In the text instead", "Look for the same in the text instead.", lambda own: own.in_text(),
            hint="in the text instead", worth=3, priority=True),
-    leaves("Leave; what was typed is remembered."),
+    leaves("Leave; your text is kept."),
 )  # fmt: skip
 TEXT_KEYS = dialog_table(
     "While a text is found",
@@ -152,7 +152,7 @@ FIND = Tool(
     FindActions,
     actions=(
         Action("find", "Find a token",
-            "Search the vocabulary at the token that is looked at, by a part of the text, id or bytes, and take what "
+            "Search the vocabulary at the selected token, by a part of the text, id or bytes, and take a token that "
             "is found; {find_in_text} finds in the text.", FindActions.open, Needs.DISTRIBUTION,
             hint="token", worth=3, place=60,
             synonyms="search vocabulary, search token, find token id, look up a token", view="find…"),

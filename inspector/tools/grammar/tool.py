@@ -152,7 +152,7 @@ class GrammarPanel(Canvas, can_focus=True):
 
     def _nothing(self, timeline: Timeline) -> list[tuple[str, Style]]:
         reason = (
-            "No grammar holds here." if self._grammar is None else "The grammar begins behind this token."
+            "No grammar applies here." if self._grammar is None else "The grammar begins after this token."
         )
         advice = (
             f"Press {key_for('grammar')} to give one: digits, a date, JSON."
@@ -210,12 +210,13 @@ GRAMMAR = Tool(
     GrammarActions,
     actions=(
         Action("grammar", "Grammar",
-            "Have the text match a regular expression, a JSON schema, a grammar or one of some texts; again to change "
-            "it or take it off.", GrammarActions.open, Needs.ENGINE,
+            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
+            "change or remove it.", GrammarActions.open, Needs.ENGINE,
             synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
             "constrained generation, lark", view="constrain…"),
         Action("grammar_expects", "What the grammar expects",
-            "Show what the grammar allows at this token, what the model thinks of that, and whether the text may end. "
+            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
+            "end. "
             "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
             synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
     ),

@@ -46,13 +46,13 @@ END = Action(
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
-        Action("presenting.on", "On", "On: the class has predicted, do it, the next beat.", worth=9, place=1,
+        Action("presenting.on", "On", "Go on: end the votes, do the step, show the next beat.", worth=9, place=1,
                hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
         Action("presenting.back", "Beat before", "Go a beat back."),
         Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
                hint=lambda play: "votes" if play is not None and play.options else ""),
-        Action("presenting.hide", "Hide", "Hide probabilities, the candidates, nothing.", hint="hide", worth=4,
-               place=6),
+        Action("presenting.hide", "Hide", "Hide the probabilities, then the candidates, then nothing.", hint="hide",
+               worth=4, place=6),
         Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
                place=5),
         Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",

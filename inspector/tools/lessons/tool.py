@@ -400,7 +400,7 @@ def _explores(own: CardState) -> str:
     return "back to the lesson" if own.exploring else "" if own.over else "explore"
 
 
-_BEATS, _READ = "Go a beat back, or on.", "Read on in a card that is longer than its room."
+_BEATS, _READ = "Go a beat back, or on.", "Scroll a card that is longer than the screen."
 
 
 def _predicts(place: int) -> Action:
@@ -409,7 +409,7 @@ def _predicts(place: int) -> Action:
     def word(own: CardState) -> str:
         return "predict" if own.phase is LessonPhase.ASKING and place < len(own.play.options) else ""
 
-    text = "Predict: keys that would show the answer wait until then."
+    text = "Predict; until then, keys that would show the answer are blocked."
     return Action(f"lesson.predict_{place + 1}", f"Option {place + 1}", text, hint=word, worth=9)
 
 
@@ -422,7 +422,7 @@ LESSON_KEYS = ActionTable(
         *PREDICTS,
         Action("lesson.go_on", "Go on", "Go on, once it is revealed.", worth=9,
                hint=lambda own: {LessonPhase.REVEALED: "next", LessonPhase.ENDED: "end"}.get(own.phase, "")),
-        Action("lesson.help", "Hint", "A hint; then have it done.", hint=_helps, worth=6),
+        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done.", hint=_helps, worth=6),
         Action("lesson.back", "Beat before", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
                worth=2),
         Action("lesson.on", "Next beat", _BEATS, worth=3,

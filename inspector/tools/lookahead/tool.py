@@ -91,10 +91,10 @@ class LookAheadActions(ToolActions):
         return False
 
     def take(self) -> None:
-        """Take the highlighted candidate and the tokens that look-ahead shows behind it."""
+        """Take the highlighted candidate and the tokens that look-ahead shows after it."""
         candidate = self.host.candidate
         if candidate is None:
-            self.host.answer("No candidates were recorded here. Press end for the tip")
+            self.host.answer("No candidates were recorded here. Press end to go to the tip")
         else:
             self.host.answer(self._take(candidate.id))
 
@@ -110,7 +110,7 @@ class LookAheadActions(ToolActions):
             if self.lines.on
             else (
                 f"Look-ahead is off. Press {key_for('look_ahead')} for it, then {key_for('take_ahead')} "
-                "takes the tokens behind a candidate"
+                "takes the tokens after a candidate"
             )
         )
 
@@ -126,12 +126,12 @@ LOOK_AHEAD = Tool(
     LookAheadActions,
     actions=(
         Action("look_ahead", "Look ahead",
-            "Show behind each candidate what greedy decoding would bring after it, and the probability of all of it "
-            "together; again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
+            "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
+            "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.lines.known,
             synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
         Action("take_ahead", "Take look-ahead",
-            "Take the highlighted candidate and the tokens that look-ahead shows behind it.", LookAheadActions.take,
+            "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
             Needs.DISTRIBUTION | Needs.ENGINE),
     ),
 )  # fmt: skip

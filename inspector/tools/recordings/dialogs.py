@@ -169,8 +169,8 @@ class SaveAsDialog(Dialog[str]):
 
 READING = "Reading the list"
 SESSIONS_HELP = (
-    "⏎ shows it as a recording; there {go_live} goes on with it live. What runs "
-    "now is saved and in this list too."
+    "⏎ shows it as a recording; there {go_live} continues it live. The session "
+    "that runs now is saved, and is in this list, too."
 )
 NO_SESSIONS = "No session is saved yet. {save_as} saves this one to a file."
 

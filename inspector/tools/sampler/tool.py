@@ -279,20 +279,20 @@ SAMPLING_KEYS = dialog_table(
           "Look at the token before or after.", lambda own, by: own.look("walk", by), hint="token", worth=3,
           priority=True),
     *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
-          "Look at the step before or after that would differ.", lambda own, by: own.look("differing", by),
+          "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
           hint="difference", worth=2, priority=True),
     Action("sampling.recall", "Recompute", "Compute logits again that were dropped.",
            lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
-    applies("Go on with the settings, from the token that is looked at; not in a replay.",
+    applies("Continue with the settings from the selected token; not in a replay.",
             written="`{dialog.apply}` or `⏎`"),
-    leaves("Discard them; everything is as it was."),
+    leaves("Discard them; nothing has changed."),
 )  # fmt: skip
 TURNING = ActionTable(
     "While it is shown why a token was chosen",
     (
         *both(("sampler.cooler", "sampler.warmer"), ("Cooler", "Warmer"),
-              "Turn the temperature and see at once what it would make of the token on show: nothing is applied. "
-              "While a run goes on they are its pace.", lambda own, by: own.turn(by), hint="temperature", worth=11,
+              "Try another temperature and see at once which token it would pick here; nothing is applied. During a "
+              "run these keys set its pace.", lambda own, by: own.turn(by), hint="temperature", worth=11,
               place=25, needs=Needs.DISTRIBUTION | Needs.SESSION),
     ),
     when=lambda own: own.can_turn,
@@ -300,7 +300,7 @@ TURNING = ActionTable(
 TURNED = ActionTable(
     "While the temperature is turned",
     (
-        Action("sampler.apply", "Apply", "Go on with it, from the token that is looked at; not in a replay.",
+        Action("sampler.apply", "Apply", "Continue with it from the selected token; not in a replay.",
                lambda own: own.apply(), hint=live("apply"), worth=12, place=50,
                needs=Needs.DISTRIBUTION | Needs.SESSION),
         Action("stop", help="Discard it; everything is as it was.", hint="discard", worth=12, place=55),
@@ -319,7 +319,7 @@ SAMPLER = Tool(
             synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
             view="stages"),
         Action("other_model", "Other model",
-            "While there is a second model: show why the other one of the two takes its token, with the same draw.",
+            "With a second model: show why the other model takes its token, with the same draw.",
             lambda own: own.other_model(), Needs.DISTRIBUTION,
             hint=lambda own: own.other_word, worth=8, place=91,
             looks=True, synonyms="second model, other model, why the second model"),

@@ -46,16 +46,17 @@ SEGMENTS_SCREEN = screen_table(
     *both(("segments.above", "segments.below"), ("Segment before", "Next segment"),
           "Look at the first word of the segment before, or of the next one.",
           lambda own, by: own.go(by), hint="segment", worth=8),
-    Action("segments.fold", "Fold", "Fold the segment in the text, or unfold it; copying leaves out what is folded.",
+    Action("segments.fold", "Fold", "Fold the segment in the text, or unfold it; copying leaves out folded segments.",
            lambda own: own.fold(), hint="fold", worth=7),
     Action("segments.wrong", "Where it went wrong",
-           "Look at the token where a tool call that can't be parsed went wrong: of those after this token the first.",
+           "Look at the token where parsing a tool call failed: the first one after this token.",
            lambda own: own.go_wrong(), hint=lambda own: "wrong token" if own.wrong else "", worth=6),
-    back("segments.leave", "Go back; what is folded stays so."),
-    text="Of a prompt the template says whose each token is: it is filled again with marks around every string. Of a "
-    "reply the marks of the model's family do; a token that may belong to one is provisional, a `?` in the margin, "
-    "until the next decides. `{metric}` colours the text by segment; `{breakpoints}` has runs stop where thinking ends "
-    "or a tool call begins. Tool calls are parsed as mlx_lm's server parses them.",
+    back("segments.leave", "Go back; folded segments stay folded."),
+    text="In a prompt the chat template decides which segment each token belongs to: the program fills it again with "
+        "marks around every string. In a reply the marks of the model's family decide; a token that may belong to a "
+        "mark is provisional, with `?` in the margin, until the next token decides. `{metric}` colours the text by "
+        "segment; `{breakpoints}` makes runs stop where thinking ends or a tool call begins. The program parses tool "
+        "calls as mlx_lm's server does.",
 )  # fmt: skip
 
 
@@ -72,8 +73,8 @@ SEGMENTS = Tool(
     screen=True,
     actions=(
         Action("segments", "Segments",
-            "Show whose each token is: system, user, thinking, answer, tool calls and results; with tokens, time and "
-            "surprisal of each, from one to the next, and folded in the text.",
+            "Show the segments: system, user, thinking, answer, tool calls and results, with the tokens, time and "
+            "surprisal of each; go from one to the next, or fold one in the text.",
             SegmentActions.open, Needs.DISTRIBUTION, looks=True,
             synonyms="reasoning, thinking, thoughts, tool calls, function calls, roles, chat template, fold, "
             "cost of thinking, tokens by role, harmony, channels", view="segments"),

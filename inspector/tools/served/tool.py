@@ -146,7 +146,7 @@ SERVED_ID = "served"
 REQUESTS_KEYS = dialog_table(
     "In the list of requests",
     *picking("Choose a request.", "choose"),
-    taking("Read the file that is named, or open the chosen request.", "open"),
+    taking("Read the named file, or open the chosen request.", "open"),
 )
 
 
@@ -163,12 +163,12 @@ def served(first: OpenedRequest | None) -> Tool:
         make,
         actions=(
             Action("served", "Recorded reply",
-                "What a server answered to the request that is open, beside what is computed here: since where they "
-                "differ, which tokens it named wrongly, what it made of the text.", ServedActions.open,
+                "Show a server's reply to the open request beside what the program computes: where they begin to "
+                "differ, which tokens the server named wrongly, how it changed the text.", ServedActions.open,
                 synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
                 view="recorded reply", looks=True, offered=lambda own: own.opened is not None),
             Action("requests", "Recorded requests",
-                "Open a request that a server was sent as a session: from a recording, or a file of its own.",
+                "Open a recorded request to a server as a session: from a recording, or from a file with one request.",
                 ServedActions.requests, Needs.ENGINE,
                 synonyms="open request, request.json, api call, proxy, replay a request, chat completions",
                 view="requests…"),

@@ -169,7 +169,7 @@ def _drafted(draft: DraftToken) -> _Line:
         "drafted": "not verified yet",
         "accepted": "accepted: the draw's token",
         "refused": "refused: not the draw's",
-        "unseen": "not looked at",
+        "unseen": "not checked",
     }[draft.fate]
     if draft.rank is not None:
         words += f" · rank {count(draft.rank)}"

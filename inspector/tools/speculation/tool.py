@@ -118,23 +118,24 @@ SPECULATION_SCREEN = screen_table(
     Action("speculation.run", "Run", "Take rounds until a stop or a breakpoint; again to pause.",
            lambda own: own.take_rounds(), Needs.ENGINE, worth=8, place=3,
            hint=lambda own: "pause" if own.control.job.running else "run"),
-    Action("speculation.draft", "Draft", "Draft by lookup, by the model's own 4 bits, or by the model that was named.",
+    Action("speculation.draft", "Draft", "Draft by lookup, by the model itself in 4 bits, or by the model that you "
+        "named.",
            lambda own: own.change_draft(), Needs.ENGINE, hint="draft", worth=7, place=5),
     Action("speculation.model", "Draft model", "Name a model that drafts; its tokens must be the model's.",
            lambda own: own.ask_model(), Needs.ENGINE, hint="draft model", worth=4, place=7),
     *both(("speculation.fewer", "speculation.more"), ("Fewer", "More"), "Draft fewer tokens for a round, or more.",
           lambda own, by: own.control.change_number(by), needs=Needs.ENGINE, hint="number", worth=5, place=6),
     Action("speculation.verify", "Verify",
-           "Decode the same stretch again by plain steps, in separate caches, and compare.",
+           "Decode the same tokens again by plain steps, in separate caches, and compare.",
            lambda own: own.verify(), Needs.ENGINE, worth=6, place=4,
            hint=lambda own: "verify" if own.control.state.rounds else ""),
-    Action("speculation.anew", "Count anew", "Count rounds from the next one on.", lambda own: own.count_anew(),
+    Action("speculation.anew", "Count anew", "Reset the counts, from the next round on.", lambda own: own.count_anew(),
            Needs.ENGINE, hint="anew", worth=3, place=8),
     back("speculation.leave", "Go back; a run under way pauses.", worth=10),
-    text="A drafted token is accepted where it is the one that the position's own draw takes from the model's "
-    "distribution, so that the text is that of plain steps. `✓` accepted, `✗` refused, `?` behind a refused one: not "
-    "looked at, `→` taken instead. The tokens taken are ordinary steps; refused drafts stand dim behind the text until "
-    "the next one.",
+    text="A drafted token is accepted if the draw of its position takes the same token from the model's "
+        "distribution, so the text is that of plain steps. `✓` accepted, `✗` refused, `?` after a refused one: not "
+        "checked, `→` taken instead. The tokens taken are ordinary steps; refused drafts stand dim after the text "
+        "until the next round.",
 )  # fmt: skip
 SPECULATION = Tool(
     "speculation",

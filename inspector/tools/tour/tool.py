@@ -139,7 +139,7 @@ TOUR = Tool(
         Action(
             "tour",
             "Tour",
-            "Show a stranger around: a stop at each tab.",
+            "Show a newcomer around, with a stop at each tab.",
             TourActions.begin,
             synonyms="guide, introduction, welcome, getting started, show me around",
             view="tour…",

@@ -121,7 +121,7 @@ def beam_note(beam: BeamNode | None) -> tuple[str, bool]:
     if beam.rank is not None:
         return f"rank {beam.rank}" + ", greedy" * beam.greedy, False
     if beam.fell is not None:
-        return f"fell out at step {beam.fell}", True
+        return f"pruned at step {beam.fell}", True
     words = {"live": "live", "finished": "finished", "left": "left when the search ended", "greedy": "greedy"}
     return words.get(beam.state, ""), False
 
@@ -348,7 +348,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def _fallen(self, cursor: bool, width: int) -> Strip:
         """The row of the beams that fell out."""
         count, shown = self.view.tree.fallen, self.view.show_fallen
-        beams = f"{count:,} beam{'s' * (count != 1)} that fell out"
+        beams = f"{count:,} pruned beam{'s' * (count != 1)}"
         words = f"… {beams}, shown above: ← folds them" if shown else f"… {beams}: → shows them"
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if cursor else Style()
         knot = self._colour("muted") + Style.from_meta({"knot": 0})

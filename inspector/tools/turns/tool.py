@@ -92,7 +92,7 @@ TURN_KEYS = dialog_table(
     applies("Send it.", written="`⏎` or `{dialog.apply}`"),
     note("enter", hint="send", worth=6),
     note("ctrl+n", "Begin a new line.", "new line", 5),
-    leaves("Leave; what was typed is kept."),
+    leaves("Leave; your text is kept."),
 )
 TURNS = Tool(
     "turns",
@@ -100,8 +100,9 @@ TURNS = Tool(
     TurnActions,
     actions=(
         Action("reply", "Reply",
-            "Go on with the conversation: the user's next message behind the model's answer, on the same path. Nothing "
-            "runs again.", TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE, hint=live("reply"), worth=1, place=150,
+            "Continue the conversation: add the user's next message after the model's answer, on the same path. "
+            "Nothing runs again.", TurnActions.open, Needs.DISTRIBUTION | Needs.ENGINE, hint=live("reply"), worth=1,
+            place=150,
             synonyms="chat, answer, conversation, next message, turn, multi-turn"),
     ),
     owners=(TURN_KEYS,),

@@ -107,7 +107,7 @@ OWN_TEXT_KEYS = dialog_table(
     applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
     note("enter", hint="insert", worth=6),
     note("ctrl+n", "Begin a new line.", "new line", 5),
-    leaves("Leave; what was typed is kept."),
+    leaves("Leave; your text is kept."),
 )
 TYPED_TEXT = Tool(
     "typed_text",
@@ -115,8 +115,8 @@ TYPED_TEXT = Tool(
     TypedTextActions,
     actions=(
         Action("own_text", "Type your own",
-            "Type a text, special tokens included, in the place of the token that is looked at: a branch of its own, "
-            "and the status line says what the model thought of it.", TypedTextActions.open,
+            "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
+            "line shows its surprisal.", TypedTextActions.open,
             Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
             synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
     ),

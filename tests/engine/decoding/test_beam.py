@@ -574,7 +574,7 @@ def test_a_search_in_parts_is_the_search_in_one(engine: Unthreaded) -> None:
     one, other = whole[-2], rest[-2]
     assert one.ranking == other.ranking
     failed = engine.do(protocol.GoOnBeams())
-    assert failed[0].message == "There is no beam search to go on with."
+    assert failed[0].message == "There is no beam search to continue."
 
 
 def test_a_cancel_takes_effect_between_two_steps_and_can_be_gone_on_from(engine: Unthreaded) -> None:

@@ -318,7 +318,7 @@ def test_what_can_not_be_asked(zoo: Zoo) -> None:
         with pytest.raises(StepError, match="no token number"):
             next(look_ahead(session, node, (300,)))
     for ids, tokens in (((), 8), ((300,), 0)):
-        with pytest.raises(StepError, match="nothing to look ahead to"):
+        with pytest.raises(StepError, match="at least one candidate and one token"):
             next(look_ahead(session, session.node, ids, tokens))
     with pytest.raises(PromptError, match="outside the model's vocabulary"):
         next(look_ahead(session, session.node, (10**6,)))

@@ -209,7 +209,7 @@ def test_another_chat_template_is_compared_behind_it() -> None:
     ):
         failure = two.one(protocol.OpenLockstep(settings, template=wrong), protocol.Failure)
         assert failure.message.startswith("The chat template refuses this prompt")
-        assert failure.hint == "Mend the second model's chat template, or leave it out."
+        assert failure.hint == "Correct the second model's chat template, or leave it out."
 
 
 def test_what_was_read_of_another_tree_is_read_again() -> None:

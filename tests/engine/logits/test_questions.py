@@ -131,7 +131,7 @@ def test_dropped_logits_are_said_and_can_be_recalled(zoo: Zoo) -> None:
     assert len(answer.steps) + len(answer.dropped) == 100
     assert len(answer.dropped) >= 36
     parents = tuple(session.tree[node].parent for node in answer.dropped[:5])
-    with pytest.raises(StepError, match="were dropped to hold the memory bound"):
+    with pytest.raises(StepError, match="were dropped to stay within the memory limit"):
         explain(session, parents[0])
     offset = session.kv.offset
     session.recall(parents)
@@ -414,7 +414,7 @@ def test_what_is_not_kept_is_said_and_can_be_computed(zoo: Zoo) -> None:
         find(session, vocabulary, 3, "the", 10)
     session.recall((3,))
     assert find(session, vocabulary, 3, "time", 10).matches[0].text == " time"
-    with pytest.raises(StepError, match="Nothing is expected of the first token"):
+    with pytest.raises(StepError, match="The model predicts nothing for the first token"):
         find(session, vocabulary, 0, "the", 10)
     with pytest.raises(StepError, match="no token number 77"):
         find(session, vocabulary, 77, "the", 10)
@@ -427,7 +427,7 @@ def test_dropped_logits_are_said_to_be_dropped_but_never_those_at_hand(zoo: Zoo)
     before = session.node
     session.step()
     assert find(session, vocabulary, session.node, "the", 10).total > 0
-    with pytest.raises(StepError, match="dropped to hold the memory bound") as error:
+    with pytest.raises(StepError, match="dropped to stay within the memory limit") as error:
         find(session, vocabulary, before, "the", 10)
     assert error.value.hint.startswith(COMPUTE_AGAIN)
 

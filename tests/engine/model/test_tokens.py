@@ -163,10 +163,10 @@ def test_an_extra_eos_token_may_be_written_as_its_text(byte_level: Tokens, sente
     [
         (
             "no such token",
-            "'no such token' is no token of this model. Use --stop for a text of several tokens.",
+            "'no such token' is not a token of this model. Use --stop for a text of several tokens.",
         ),
-        ("<|im_strat|>", "'<|im_strat|>' is no token of this model. Did you mean <|im_start|>?"),
-        ("4096", "'4096' is no token of this model. Ids go from 0 to 4095."),
+        ("<|im_strat|>", "'<|im_strat|>' is not a token of this model. Did you mean <|im_start|>?"),
+        ("4096", "'4096' is not a token of this model. Ids go from 0 to 4095."),
         ("9" * 5000, "Ids go from 0 to 4095."),
     ],
 )

@@ -264,7 +264,7 @@ def test_without_a_hub_it_says_so(tmp_path: Path) -> None:
         download(SPEC, lambda _: None, lambda: False, {**environ, "HF_HUB_OFFLINE": "1"})
     for name in ("", "../x", "a/b/c", "a--b/c", "-x/y", "a/b\x1b", "http://x"):
         assert not is_hub_id(name)
-        with pytest.raises(LoadError, match="is no hub id"):
+        with pytest.raises(LoadError, match="is not a hub id"):
             download(name, lambda _: None, lambda: False, environ)
 
 

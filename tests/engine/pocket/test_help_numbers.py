@@ -122,7 +122,7 @@ def test_operations_and_where_attention_overtakes_the_mlp(pocket: Loaded) -> Non
     mlp, fixed, a_token, overtakes, share = stated(
         "parts/mlp",
         r"2 for each parameter: # a layer and token, .* Attention has # for its matrices, and # more for "
-        r"each .* context of # tokens\*\*, beyond this model's window of 512, where it comes to # %",
+        r"each .* context of # tokens\*\*\. This model's window ends at 512, where attention costs # %",
     )
     assert (mlp, fixed) == (2 * sizes["mlp"] / facts.layers, 2 * sizes["self_attn"] / facts.layers)
     groups = prefilled(pocket, "Once upon a time")[1].kv.groups
@@ -136,7 +136,7 @@ def test_operations_and_where_attention_overtakes_the_mlp(pocket: Loaded) -> Non
         "parts/mlp", r"whose layer has # and # parameters and # heads of #, it is #"
     )
     assert (ours, theirs, there) == (3 * 4096 * 11008, 4 * 4096**2, (ours - theirs) / (2 * heads * size))
-    assert stated("parts/attention", r"grow with the text: # operations a layer") == [a_token]
+    assert stated("parts/attention", r"grow with the text: # operations in each layer") == [a_token]
     assert stated("parts/differences", r"linearly \| # operations for each token") == [looked]
     first, last, times = stated(
         "parts/differences", r"# million operations at 128 tokens, # million at 512: #"
@@ -161,7 +161,7 @@ def test_positions(pocket: Loaded) -> None:
 def test_rows_of_the_embedding_that_are_near_each_other(pocket: Loaded) -> None:
     table = np.array(pocket.model.model.embed_tokens.weight.astype(mx.float32))
     table /= np.linalg.norm(table, axis=1, keepdims=True)
-    pairs = re.findall(r"“␣(\w+)” (?:is )?“␣(\w+)” \((?:cosine )?([\d.]+)\)", text("parts/embedding"))
+    pairs = re.findall(r"“␣(\w+)” (?:it )?(?:is )?“␣(\w+)” \((?:cosine )?([\d.]+)\)", text("parts/embedding"))
     assert len(pairs) == 3
     for word, nearest, cosine in pairs:
         (id,) = pocket.tokens.encode(f" {word}", bare=True)

@@ -95,7 +95,7 @@ def test_after_a_loss_the_process_has_no_ranks_but_a_model_of_its_own() -> None:
     assert [command for command, failure in failures if failure.startswith(LOST)] == ["MoveTo", "Step"]
     assert ("Load", "This process lost a rank and can't have others.") in failures
     assert ("Load", "") in failures[-4:]
-    assert ("Verify", "There is no prompt to go on from.") in failures
+    assert ("Verify", "There is no prompt to continue from.") in failures
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_addresses(text: str, address: Address, local: bool) -> None:
     ["", "7531", ":7531", "host:", "host:0", "host:65536", "host:x", "host:٣", "unix:", "unix:" + "x" * 101],
 )
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(PathError, match=r"is no address|names no file|is longer than 100 bytes"):
+    with pytest.raises(PathError, match=r"is not an address|names no file|is longer than 100 bytes"):
         parsed(text)
 
 
@@ -123,7 +123,7 @@ def test_no_socket_is_put_where_others_can_reach_it_or_over_a_file(place: Path) 
         parsed("unix:own/s").listen()
     place.chmod(0o700)
     (place / "s").write_text("mine")
-    with pytest.raises(PathError, match=r"own/s is there already, and no socket"):
+    with pytest.raises(PathError, match=r"own/s exists already and is not a socket"):
         parsed("unix:own/s").listen()
     assert (place / "s").read_text() == "mine"
 
@@ -131,9 +131,7 @@ def test_no_socket_is_put_where_others_can_reach_it_or_over_a_file(place: Path) 
 def test_a_port_that_is_taken_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(
-            PathError, match=rf"127\.0\.0\.1:{port} can't be listened at: Address already in use"
-        ):
+        with pytest.raises(PathError, match=rf"can't listen at 127\.0\.0\.1:{port}: Address already in use"):
             parsed(f"127.0.0.1:{port}").listen()
 
 

@@ -126,7 +126,7 @@ def test_a_cancelled_prefill_goes_on(zoo: Zoo) -> None:
     assert isinstance(end, Prefilled)
     assert isinstance(expected, Prefilled)
     assert (end.text, end.tokens, end.next) == (TEXT, expected.tokens, expected.next)
-    with pytest.raises(StepError, match="no prefill to go on with"):
+    with pytest.raises(StepError, match="no prefill to continue"):
         next(session.go_on_prefill())
 
 

@@ -57,11 +57,11 @@ REFUSED = {
         "--from two": "--from: must be a whole number, not 'two'.",
         "--max-tokens 9": "inspector race has no flag --max-tokens. --max-tokens is a flag of",
         "--to 8": "A race can't go from 16 to 8 tokens.",
-        "--to 513": "leaves the model's context window of 512. End at 512 or before.",
+        "--to 513": "exceeds the model's context window of 512. End at 512 or before.",
         "--no-kv-cache --kv-bits 8": "--no-kv-cache: there is no KV cache for --kv-bits to change.",
     },
     "bench": {
-        "--sweeps speed": "--sweeps: there is no sweep 'speed'. Take some of ttft",
+        "--sweeps speed": "--sweeps: there is no sweep 'speed'. Choose from ttft",
         "--rounds 0": "--rounds: must be from 1 to 1,000",
         "--kv-bits 7": "--kv-bits",
     },
@@ -79,7 +79,7 @@ REFUSED = {
         "--alone --against 7": "not allowed with",
         "--off L99": "There is no L99: this model has 8 layers.",
         "--off 'L1 h9'": "there is no h9",
-        "--off h3": "--off: 'h3' is no unit: write L6 h1, L3 mlp or L4",
+        "--off h3": "--off: 'h3' is not a unit: write L6 h1, L3 mlp or L4",
         "--off L0": "layers and heads count from 1",
     },
     "diff": {
@@ -98,7 +98,7 @@ REFUSED = {
     },
     "engine": {
         "--listen 0.0.0.0:7531": "0.0.0.0:7531 is not an address of this machine, and nothing on",
-        "--listen 7531": "'7531' is no address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
+        "--listen 7531": "'7531' is not an address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
         "--idle 0": "must be a number of minutes above 0, not '0'",
     },
     "lesson": {

@@ -89,7 +89,7 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
             'Prompt 2: temperature must be 0, or a number from 0.001 to 100, not "hot".',
         ),
         ('{"prompt": "a", "seed": -1}', "Prompt 2: seed must be"),
-        ('{"prompt": 3}', "Prompt 2: its prompt is no text."),
+        ('{"prompt": 3}', "Prompt 2: its prompt is not a text."),
         ('{"prompt": ""}', "Prompt 2: its prompt is empty."),
     ],
 )

@@ -148,7 +148,7 @@ def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
 
 def test_a_failure_is_told_in_one_line() -> None:
     run = Run()
-    failure = protocol.Failure("SearchBeams", "It broke.", "Mend it.")
+    failure = protocol.Failure("SearchBeams", "It broke.", "Correct it.")
     run.backend.answers[protocol.SearchBeams] = [failure]
     assert run.go() == Outcome(2, failure)
     assert run.out.getvalue() == ""

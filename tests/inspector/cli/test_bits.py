@@ -85,7 +85,7 @@ def test_what_a_family_decides_is_part_of_the_mix(tmp_path: Path, capsys: pytest
         (["-p", TEXT, "--high-bits", "4"], "4 bits are not more than 4. Give more bits"),
         (["-p", TEXT, "--share", "25"], "--share: must be a number from 0 to 1, not '25'"),
         (["-p", TEXT, "--model", "pocket"], "The model was named twice. Leave --model out."),
-        (["-p", TEXT, "-o", "there.json"], "there.json is there already."),
+        (["-p", TEXT, "-o", "there.json"], "there.json already exists."),
         (["-t", "-", "-t", "-"], "Standard input can be read once."),
         (["-p", TEXT, "--bits", "9"], "can't be quantized to 9 bits"),
     ],

@@ -93,8 +93,8 @@ def test_contents_are_those_that_mlx_lm_server_makes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no JSON (line 1, column 1"),
-        (b"[{]", "is no JSON (line 1, column 3"),
+        (b"", "is not valid JSON (line 1, column 1"),
+        (b"[{]", "is not valid JSON (line 1, column 3"),
         (b"\xff\xfe[", "is not UTF-8"),
         (b"[" * 200_000, "nested too deeply"),
         (b"[" + b"9" * 10_000 + b"]", "too many digits"),
@@ -115,7 +115,7 @@ def test_contents_are_those_that_mlx_lm_server_makes(tmp_path: Path) -> None:
         ([{"role": "assistant", "tool_calls": "f"}], "tool_calls must be a list of objects"),
         (
             [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],
-            "the arguments of a tool call is no JSON",
+            "the arguments of a tool call is not valid JSON",
         ),
         ({"messages": ASK, "tools": ["f"]}, "tools must be a list of objects"),
     ],
@@ -172,7 +172,7 @@ def test_flags_that_a_conversation_replaces_are_refused(tmp_path: Path, flags: t
 
 def test_a_conversation_that_ends_with_an_answer_says_what_follows(tmp_path: Path) -> None:
     found = request("--messages", write(tmp_path, [*ASK, {"role": "assistant", "content": "Once"}]))
-    assert "another begins behind it" in found.notes[0]
+    assert "another one would follow it" in found.notes[0]
 
 
 def test_flags_without_effect_say_so() -> None:

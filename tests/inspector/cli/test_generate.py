@@ -181,7 +181,7 @@ def test_a_trace_of_it_has_every_row_where_that_was_asked_for(
     ]
     assert not any(isinstance(entry.value, LogitsRow) for entry in load(plain).entries)
     assert cli.main([*flags, "-o", str(rows)]) == 2
-    assert "rows.jsonl.gz is there already" in capsys.readouterr().err
+    assert "rows.jsonl.gz already exists" in capsys.readouterr().err
 
 
 def test_rows_without_a_trace_are_said_to_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:

@@ -430,7 +430,9 @@ def test_extra_eos_tokens_arrive_however_often_the_flag_is_given() -> None:
 
 
 def test_an_extra_eos_token_that_is_none_is_one_line(complaint: Complaint) -> None:
-    said = "--extra-eos-token: 'no token' is no token of this model. Use --stop for a text of several tokens."
+    said = (
+        "--extra-eos-token: 'no token' is not a token of this model. Use --stop for a text of several tokens."
+    )
     for command in ("generate", "beam"):
         assert complaint(command, "-p", "hi", "--extra-eos-token", "no token") == said
     assert complaint("generate", "-p", "hi", "--extra-eos-token", "").startswith("--extra-eos-token: ")

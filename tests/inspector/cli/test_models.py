@@ -137,7 +137,7 @@ def test_a_model_is_downloaded_and_listed(
         hub.status = 404
         assert complaint("models", "--get", "some/none").startswith("The hub has no model some/none")
     assert "can't be downloaded now" in complaint("models", "--get", "some/none")
-    assert complaint("models", "--get", "../x").startswith("../x is no hub id.")
+    assert complaint("models", "--get", "../x").startswith("../x is not a hub id.")
     assert complaint("models", "--get", "some/x", "dir").startswith("--get downloads into the hub's cache.")
 
 

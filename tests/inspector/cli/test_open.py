@@ -43,7 +43,7 @@ def test_what_can_not_be_opened_is_refused_with_what_to_do(complaint: Complaint,
         said
         == "The request asks for 'gpt-x', which isn't on the disk. Give the model that answered with --model."
     )
-    assert "There is no reply to it." in complaint("open", file(json.dumps(ask)), "--no-model")
+    assert "The request has no reply." in complaint("open", file(json.dumps(ask)), "--no-model")
     assert "needs a terminal" in complaint("open", file(json.dumps(ask)), "--model", "pocket")
     assert "needs a terminal" in complaint("open", file(json.dumps(CHAT)))
 

@@ -162,7 +162,7 @@ def test_the_table(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "has an empty list of messages"),
         ('{"prompt": "x"}', "has no list of messages"),
     ],
@@ -175,7 +175,9 @@ def test_what_is_no_request_is_refused(
     assert told in capsys.readouterr().err
     (tmp_path / "a.json").write_text(json.dumps(body(ASKED, SAID)))
     assert main(["prefix", str(tmp_path / "a.json"), str(tmp_path / "a.json")]) == 2
-    assert "a.json ends with an answer, so it is no request. Leave the answer out" in capsys.readouterr().err
+    assert (
+        "a.json ends with an answer, so it is not a request. Leave the answer out" in capsys.readouterr().err
+    )
     (tmp_path / "a.json").write_text(json.dumps(body(ASKED)))
     for answer, why in (("", "The answer is empty."), ("[99999999]", "Token id 99999999 is outside")):
         (tmp_path / "answer").write_text(answer)

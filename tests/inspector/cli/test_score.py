@@ -290,7 +290,7 @@ def test_a_trace_that_can_not_be_written_is_told_before_the_work(
     file.write_text(TEXT, encoding="utf-8")
     there = tmp_path / "there.jsonl"
     there.write_text("mine")
-    assert "there.jsonl is there already" in complaint("score", str(file), "-o", str(there))
+    assert "there.jsonl already exists" in complaint("score", str(file), "-o", str(there))
     assert "is a directory" in complaint("score", str(file), "-o", str(tmp_path))
     assert "There is no directory" in complaint("score", str(file), "-o", str(tmp_path / "no" / "a"))
     assert "can't go to standard output" in complaint("score", str(file), "-o", "-")

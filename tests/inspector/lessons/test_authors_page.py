@@ -82,7 +82,7 @@ def test_a_new_lesson_is_never_written_over_another(
     assert (lesson.title, faults) == ("My own lesson", [])
     path.write_text("mine", encoding="utf-8")
     assert main(["lesson", "new", str(path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == "mine"
     assert main(["lesson", "new", str(path), "--force"]) == 0
     assert path.read_text(encoding="utf-8") != "mine"

@@ -203,7 +203,7 @@ async def test_enter_stops_a_download_and_goes_on_with_it(
     await rig.press(*"some/new", "enter")
     await rig.until(lambda: fake.specs)
     await rig.press("enter")
-    await rig.until(lambda: "was stopped; what came is kept" in download_line(rig))
+    await rig.until(lambda: "was stopped; its files are kept" in download_line(rig))
     assert fake.ended.is_set()
     fake.fails = LoadError("The hub has no model some/new [b]\x1b.", "Check the name.")
     fake.go_on.set()
@@ -242,9 +242,9 @@ async def test_the_facts_are_in_sight_before_it_is_loaded(rig: Rig, hub: Path, s
 @pytest.mark.parametrize(
     ("of", "free", "fate"),
     [
-        ("machine", "free", "the machine would swap, or the program be ended"),
-        ("metal", "free of what Metal recommends", "macOS would swap, or the program be ended"),
-        ("gpu", "free on the GPU", "loading it would end for want of memory"),
+        ("machine", "free", "the machine would swap, or end the program"),
+        ("metal", "free of what Metal recommends", "macOS would swap, or end the program"),
+        ("gpu", "free on the GPU", "loading it would run out of memory"),
     ],
 )
 async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(

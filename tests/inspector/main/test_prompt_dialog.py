@@ -98,7 +98,7 @@ async def test_the_tokens_are_shown_as_they_will_be_cut(rig: Rig) -> None:
     await rig.press("p")
     await previewed(rig, shared=3)
     assert remark(rig) == (
-        "4 tokens, of a context window of 512. The first 3 are those of the path on show.",
+        "4 tokens, of a context window of 512. The first 3 are those of the current path.",
         False,
     )
     lines = rig.screen_text().split("\n")
@@ -240,7 +240,7 @@ async def test_a_text_beyond_the_bound_is_not_cut_but_prefilled(rig: Rig) -> Non
     await rig.push(rig.session.load())
     await rig.press("p")
     assert not rig.engine.asked
-    assert "too many to be edited here" in remark(rig)[0]
+    assert "too many to edit here" in remark(rig)[0]
     await rig.press("ctrl+s")
     assert len(rig.engine.last(protocol.Prefill).text) > MOST_TYPED
 
@@ -360,7 +360,7 @@ async def test_what_is_shown_is_what_is_prefilled() -> None:
         assert [token.id for token in app.controller.timeline.prompts.opened.tokens] == ids
         await pilot.press("p")
         said = app.screen.query_one("#prompt-remark", Remark)
-        await until(lambda: f"The first {len(ids)} are those of the path on show." in str(said.content))
+        await until(lambda: f"The first {len(ids)} are those of the current path." in str(said.content))
 
 
 # ---- a conversation ---------------------------------------------------------------------------
@@ -511,7 +511,7 @@ async def test_a_prompt_that_is_too_long_to_edit_stays_as_it_is(rig: Rig) -> Non
     assert f"… and {len(LONG) - MOST_SHOWN:,} characters more" in shown
     await rig.press("p")
     assert rig.app.screen.query_one("#prompt-text", TextArea).text == ""
-    assert f"{len(LONG):,} characters, too many to be edited here" in rig.screen_text()
+    assert f"{len(LONG):,} characters, too many to edit here" in rig.screen_text()
     rig.engine.sent.clear()
     await rig.press("ctrl+s")
     sent = rig.engine.last(Prefill)

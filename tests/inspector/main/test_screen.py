@@ -180,7 +180,7 @@ async def test_d_draws_again_and_v_verifies(rig: Rig) -> None:
     assert rig.status.startswith("Recomputing the path")
     await rig.push([Verified(11, 11, 0.0, True, 84.0)])
     await rig.end("Verify")
-    assert "11 tokens recomputed from nothing in 84 ms" in told(rig)
+    assert "11 tokens recomputed without the cache in 84 ms" in told(rig)
 
 
 @pytest.mark.wide(2)
@@ -189,12 +189,12 @@ async def test_d_draws_again_and_v_verifies(rig: Rig) -> None:
     [
         (0.0, True, 4e-5, "Verified:", "logit: 0. The ten most probable tokens come in the same order"),
         (1e-5, True, 4e-5, "Verified:", "logit: 1e-05. Rounding explains up to 4e-05"),
-        (0.5, True, 4e-5, "Verified, and it differs:", "logit: 0.5. Rounding explains up to 4e-05"),
+        (0.5, True, 4e-5, "Verified: the results differ:", "logit: 0.5. Rounding explains up to 4e-05"),
         (
             1e-5,
             False,
             4e-5,
-            "Verified, and it differs:",
+            "Verified: the results differ:",
             "The ten most probable tokens come in another order",
         ),
         (0.1, True, 0.0, "Verified:", "logit: 0.1. The ten most probable tokens"),  # an older recording
@@ -228,7 +228,7 @@ async def test_while_loading_the_prompt_is_there_and_the_keys_that_mean_nothing_
     assert rig.app.screen is rig.app.main
     for key in ("space", "r"):
         await rig.press(key)
-        assert rig.status == f"The model is still loading: {key} works once the prompt went through it"
+        assert rig.status == f"The model is still loading: {key} works once the prompt has gone through it"
 
 
 async def test_a_model_that_will_swap_is_warned_of_while_it_loads(rig: Rig) -> None:
@@ -605,7 +605,7 @@ async def test_a_run_behind_the_end_of_the_text_says_so(rig: Rig) -> None:
     await rig.ready(steps=3)
     await rig.push([rig.session.finish("eos", "<|im_end|>")])
     await rig.press("r")
-    assert rig.status.startswith("The text has ended with <|im_end|>: the run goes on behind its end")
+    assert rig.status.startswith("The text has ended with <|im_end|>: the run continues after its end")
 
 
 async def test_a_run_behind_max_tokens_says_nothing_of_an_end(rig: Rig) -> None:

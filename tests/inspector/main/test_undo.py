@@ -24,7 +24,7 @@ async def test_a_draw_at_the_tip(rig: Rig) -> None:
     await rig.push([Resampled(first), Ended("Reroll")])
     assert "re-roll" not in rig.screen_text()
     await rig.press("U")
-    assert rig.status.startswith("Done again: drawing again after “")
+    assert rig.status.startswith("Redone: drawing again after “")
     assert rig.engine.sent[-1] == protocol.Reroll(1)
 
 
@@ -38,7 +38,7 @@ async def test_breakpoints_set_edited_and_cleared(rig: Rig, config: Path) -> Non
     for said, value in (("runs stop at entropy > 2 now", 2), ("runs stop at entropy > 3 now", 3),
                         ("none is set now", None)):  # fmt: skip
         await rig.press("u")
-        assert rig.status == f"Undone: the change of breakpoints: {said}. U does it again"
+        assert rig.status == f"Undone: the change of breakpoints: {said}. U redoes it"
         assert points.points.entropy_above == value
         assert SavedBreakpoints().read().points == points.points
     await rig.press("U")
@@ -68,6 +68,6 @@ async def test_redo_is_a_key_where_undo_is_one(rig: Rig) -> None:
     for tab in TABS:
         await rig.press(tab)
         await rig.press("u")
-        assert f"{key_for('redo')} does it again" in rig.screen_text()
+        assert f"{key_for('redo')} redoes it" in rig.screen_text()
         await rig.press("U")
         assert rig.app.controller.runs.breakpoints.points.entropy_above == 3, tab

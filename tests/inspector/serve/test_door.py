@@ -258,7 +258,7 @@ def test_our_own_names(host: str, local: str) -> None:
     ],
 )
 def test_names_that_are_not_ours(host: str, local: str) -> None:
-    with pytest.raises(AdmissionError, match="doesn't go by"):
+    with pytest.raises(AdmissionError, match="doesn't answer under"):
         check_host(host, local, {"class.local"})
 
 

@@ -57,7 +57,7 @@ async def test_a_foreign_host_and_a_foreign_origin_are_refused_whoever_asks(path
         own = {"Origin": place.root, **admitted}
         for host in ("evil.example", f"evil.example:{place.server.port}", "localhost.evil.example"):
             status, text = await place.get(path, **{**own, "Host": host, "Origin": f"http://{host}"})
-            assert (status, "doesn't go by the name" in text) == (403, True)
+            assert (status, "doesn't answer under the host name" in text) == (403, True)
         for origin in ("http://evil.example", "null", f"http://localhost:{place.server.port}"):
             status, text = await place.get(path, **{**own, "Origin": origin})
             assert (status, "another site" in text) == (403, True)
@@ -242,7 +242,7 @@ async def test_what_is_no_message_ends_that_session_alone(message: str) -> None:
         await visitor.until("x30")
         await visitor.socket.send_str(message)
         _, reason = await visitor.end()
-        assert reason == "The page sent something that is no message."
+        assert reason == "The page sent something that is not a message."
         await other.send("stdin", "still")
         await other.until("still")
 
@@ -342,9 +342,9 @@ async def test_the_newest_goes_where_all_take_too_much_memory(monkeypatch) -> No
         await first.until("up")
         await newest.until("up")
         place.server.look()
-        assert (await newest.end())[1] == "All sessions together took more memory than they may (--memory)."
+        assert (await newest.end())[1] == "All sessions together exceeded the memory limit (--memory)."
         await eventually(lambda: len(place.server.sessions) == 1)
         place.server.look()
         assert 2**26 < place.server.resident < 2**27
         status, text = await place.get("/", **admitted)
-        assert (status, "all the memory that they may" in text) == (503, True)
+        assert (status, "the server's memory limit" in text) == (503, True)

@@ -192,7 +192,7 @@ def test_what_is_no_http_is_said_once_and_others_are_read(garbage: bytes, tmp_pa
     )
     (complaint,) = made.complaints
     assert complaint.startswith(
-        "Connection 1 passes, and is recorded no more. It is no HTTP/1 that could be read"
+        "Connection 1 passes on, and is no longer recorded. It is not readable as HTTP/1"
     )
     assert made.exchanges() == []
 
@@ -208,7 +208,7 @@ def test_anything_may_pass(pieces: Passed) -> None:
     """What can't be read is no fault of the program, and each exchange has both of its lines at most once."""
     with TemporaryDirectory() as directory:
         made = read(Path(directory) / "r.jsonl", [*pieces, ("over", b"")])
-        assert all("It is no HTTP/1 that could be read" in each for each in made.complaints)
+        assert all("It is not readable as HTTP/1" in each for each in made.complaints)
         lines = [json.loads(line) for line in made.path.read_bytes().splitlines()[1:]]
     counted = Counter((line["event"], line["exchange"]) for line in lines)
     assert set(counted.values()) <= {1}

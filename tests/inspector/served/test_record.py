@@ -213,8 +213,8 @@ def test_what_can_t_be_recorded_is_refused(tmp_path: Path, complaint: Complaint)
     assert "ssh -L 9000:127.0.0.1:8080 HOST" in said
     assert "takes host and port alone" in complaint("record", "--upstream", "http://127.0.0.1:1/v1")
     assert "takes host and port alone" in complaint("record", "--upstream", "http://me:secret@127.0.0.1:1")
-    assert "is no URL of a server" in complaint("record", "--upstream", "127.0.0.1:80")
-    assert "is no URL of a server" in complaint("record", "--upstream", "http://127.0.0.1:808080")
+    assert "is not the URL of a server" in complaint("record", "--upstream", "127.0.0.1:80")
+    assert "is not the URL of a server" in complaint("record", "--upstream", "http://127.0.0.1:808080")
     same = complaint("record", "--upstream", "http://localhost:9999", "--listen", "9999")
     assert same == "The server's own port is 9999. Choose another for clients: --listen PORT."
     assert "--max-size must be 1 MiB or more" in complaint("record", "--max-size", "0", "--", "x")

@@ -113,7 +113,7 @@ def test_a_parameter_becomes_the_setting_that_does_the_same(
         ({"logit_bias": [1]}, "logit_bias was not taken"),
         ({"stop": [1]}, "stop was not taken"),
         ({"repetition_penalty": 1000}, "repetition_penalty was not taken"),
-        ({"adapters": "x"}, "adapters: is set where the model is loaded: --adapter-path."),
+        ({"adapters": "x"}, "adapters: set it when you load the model: --adapter-path."),
         ({"response_format": {"type": "json_object"}}, "mlx_lm.server ignores it"),
         ({"temperature": 1}, "It has no seed"),
         ({"seed": 2**70}, "seed was not taken"),

@@ -80,7 +80,7 @@ def test_tokens_that_it_names_wrongly_are_counted(checked: dict[int, Any]) -> No
 
 
 def test_what_it_made_of_the_text_is_said(checked: dict[int, Any]) -> None:
-    assert any("left out the blank" in note for note in checked[18]["notes"])
+    assert any("left out the space" in note for note in checked[18]["notes"])
     assert any("deleted 'day' from the text" in note for note in checked[9]["notes"])
     assert any("penalties didn't see the 14 tokens" in note for note in checked[33]["notes"])
 
@@ -94,7 +94,7 @@ def reply(text: str, reasoning: str = "", finish: str = "stop", cut: bool = Fals
     [
         ("a b", reply("a b"), (), True, ""),
         ("a b", reply("a c"), (), False, ""),
-        (" a b", reply("a b"), (), True, "left out the blank"),
+        (" a b", reply("a b"), (), True, "left out the space"),
         ("a b. c", reply("a b"), (".",), True, ""),
         ("a stop b stop c", reply("a  b  c"), ("stop",), True, "deleted 'stop'"),
         ("<think>\nhm</think>\n\nyes", reply("yes", "hm"), (), True, ""),

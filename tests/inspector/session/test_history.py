@@ -158,11 +158,11 @@ def test_marks_are_undone_one_after_another_and_done_again(editing):
     for before, what in zip(
         (*changes[-2::-1], Marked(node)), ("note and caption", "name", "bookmark"), strict=True
     ):
-        assert editing.undo() == f"Undone: the {what} at “␣little”. U does it again"
+        assert editing.undo() == f"Undone: the {what} at “␣little”. U redoes it"
         assert editing.timeline.tree.marks.at(node) == before
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo() == "Done again: the bookmark at “␣little”. u undoes it"
-    assert editing.redo().startswith("Done again: the name")
+    assert editing.redo() == "Redone: the bookmark at “␣little”. u undoes it"
+    assert editing.redo().startswith("Redone: the name")
     assert editing.timeline.tree.marks.at(node) == changes[1]
     editing.push([Marked(node, "other")])
     assert editing.redo() == with_keys(NOTHING_AGAIN), "something else was changed"
@@ -171,7 +171,7 @@ def test_marks_are_undone_one_after_another_and_done_again(editing):
 def test_another_panel_for_a_caption_is_undone_by_its_name(editing):
     node = editing.timeline.tip
     editing.push([Marked(node, caption="see"), Marked(node, caption="see", tool="kv")])
-    assert editing.undo() == "Undone: the panel of the caption at “␣little”. U does it again"
+    assert editing.undo() == "Undone: the panel of the caption at “␣little”. U redoes it"
     assert editing.timeline.tree.marks.at(node).tool == ""
 
 
@@ -188,15 +188,11 @@ def test_settings_are_undone_and_the_others_stay(editing):
     editing.push([Marked(editing.timeline.tip, bookmarked=True)])
     editing.undo()
     assert editing.controller.setup.settings.temp == 0.3
-    assert (
-        editing.undo()
-        == "Undone: the change of settings: temperature is 0.8, top-p is 1 now. U does it again"
-    )
+    assert editing.undo() == "Undone: the change of settings: temperature is 0.8, top-p is 1 now. U redoes it"
     assert editing.controller.setup.settings == editing.controller.queries.in_force == MADE
     assert editing.undo() == with_keys(NOTHING)
     assert (
-        editing.redo()
-        == "Done again: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
+        editing.redo() == "Redone: the change of settings: temperature is 0.3, top-p is 0.9 now. u undoes it"
     )
     assert editing.controller.queries.in_force == Settings(temp=0.3, top_p=0.9)
 
@@ -220,9 +216,9 @@ def test_deletions_are_undone_in_their_place_among_other_changes(editing):
     chosen = editing.choose(boundary + 1)
     editing.push([editing.made.move(tip), Ended("MoveTo"), Deleted(chosen), Marked(tip, bookmarked=True)])
     assert editing.undo().startswith("Undone: the bookmark")
-    assert editing.undo() == "Undone: deleting 1 token. U does it again"
+    assert editing.undo() == "Undone: deleting 1 token. U redoes it"
     assert chosen in editing.timeline.tree.branches
-    assert editing.redo() == "Done again: deleting 1 token. u undoes it"
+    assert editing.redo() == "Redone: deleting 1 token. u undoes it"
     editing.undo()
     editing.push([editing.made.move(chosen)])
     assert editing.redo().startswith("Not deleted again: the path runs through it now.")
@@ -279,7 +275,7 @@ def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change(editing):
     assert editing.timeline.tip == tip
     assert editing.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo().startswith("Done again: going on with")
+    assert editing.redo().startswith("Redone: going on with")
     assert (editing.timeline.tip, editing.made.tips[old.parent].reroll) == (drawn, 1)
 
 
@@ -288,16 +284,14 @@ def test_draws_at_the_tip_are_undone_one_after_another(editing):
     editing.draw_again()
     editing.draw_again()
     assert editing.timeline.next.reroll == 2
-    assert editing.undo() == "Undone: drawing again after “␣little”. U does it again"
+    assert editing.undo() == "Undone: drawing again after “␣little”. U redoes it"
     assert editing.engine.sent[-1].count == editing.timeline.next.reroll == 1
     editing.undo()
     assert editing.timeline.next.reroll == 0
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo() == "Done again: drawing again after “␣little”. u undoes it"
+    assert editing.redo() == "Redone: drawing again after “␣little”. u undoes it"
     editing.push(editing.made.steps(2))
-    assert (
-        editing.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U does it again"
-    )
+    assert editing.undo() == "Undone: drawing again after “␣little”; the branch after it stays. U redoes it"
     assert (editing.timeline.tip, editing.timeline.next.reroll) == (tip, 0)
 
 
@@ -315,7 +309,7 @@ def test_a_hold_and_its_release_are_undone(editing):
     assert editing.timeline.under
     editing.hold(editing.timeline.tip)
     assert (editing.timeline.tip, editing.timeline.under) == (node, ())
-    assert editing.undo() == "Undone: going back to the model's own; its branch stays. U does it again"
+    assert editing.undo() == "Undone: going back to the model's own; its branch stays. U redoes it"
     assert editing.timeline.tip == under
     assert editing.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
     assert (editing.timeline.tip, editing.timeline.under) == (tip, ())
@@ -338,7 +332,7 @@ def test_a_prompt_is_undone_by_going_back_to_the_path_before(editing):
     editing.give(["Once", " upon", " a", " hill"])
     end = editing.timeline.tip
     editing.push(editing.made.steps(1))
-    assert editing.undo() == "Undone: giving the prompt “Once upon a hill”; its branch stays. U does it again"
+    assert editing.undo() == "Undone: giving the prompt “Once upon a hill”; its branch stays. U redoes it"
     assert editing.timeline.tip == tip
     editing.redo()
     assert editing.timeline.tree.parent[editing.timeline.tip] == end
@@ -354,12 +348,12 @@ def test_breakpoints_are_undone_and_kept_for_the_next_start():
     editing.undo()
     assert (
         editing.undo()
-        == "Undone: the change of breakpoints: runs stop at p < 5 % now. U does it again. Not remembered: full"
+        == "Undone: the change of breakpoints: runs stop at p < 5 % now. U redoes it. Not remembered: full"
     )
     assert editing.controller.runs.breakpoints.points == kept[-1] == first
     assert editing.undo().startswith("Undone: the change of breakpoints: none is set now.")
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo().startswith("Done again: the change of breakpoints: runs stop at p < 5 % now.")
+    assert editing.redo().startswith("Redone: the change of breakpoints: runs stop at p < 5 % now.")
     assert sum(isinstance(record, Undone) for record in editing.kept) == 1, "breakpoints are in no record"
 
 
@@ -517,7 +511,7 @@ class Changes(RuleBasedStateMachine):
             assert self.editing.redo() == with_keys(NOTHING_AGAIN)
             return
         entry = self.undone.pop()
-        assert self.editing.redo().startswith("Done again: ")
+        assert self.editing.redo().startswith("Redone: ")
         self.done.append(entry)
         now = self.facts()
         assert self.of(entry, now)[:-1] == self.of(entry, entry.after)[:-1]

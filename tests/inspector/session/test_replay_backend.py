@@ -109,7 +109,7 @@ def test_a_file_that_misleads_is_refused_in_one_line(live: Recording, lost: dict
     assert asked.answers.ask(command)
     failure, ended = asked.until_ended(command)
     assert isinstance(failure, Failure)
-    assert failure.message.startswith("What was recorded doesn't hold together here: ")
+    assert failure.message.startswith("The recording is inconsistent here: ")
     assert "\n" not in failure.message + failure.hint
     assert ended == Ended("WhatIf")
     assert isinstance(step, Step)

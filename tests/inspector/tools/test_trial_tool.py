@@ -167,7 +167,7 @@ def test_it_is_grey_and_refused_before_there_is_a_prompt() -> None:
         assert not available(key, rig.app.controller)
         await rig.press(")")
         assert not panel(rig).display
-        assert rig.status == "The model is still loading: ) works once the prompt went through it"
+        assert rig.status == "The model is still loading: ) works once the prompt has gone through it"
         await rig.ready()
         assert available(key, rig.app.controller)
 

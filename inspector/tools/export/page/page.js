@@ -200,7 +200,7 @@ function showLooked() {
     go.row(next === undefined ? (children.get(row) || [row])[0] : next);
   } }, make("b", {}, children.has(row) ? tokens.label[children.get(row)[0]] : `${tokens.label[row]} …`),
   make("span", {}, [...article.querySelectorAll("h4")].map((head) => head.textContent).join(" · "))));
-  return list.length ? section("What was looked at", ...list) : null;
+  return list.length ? section("Views that were opened", ...list) : null;
 }
 
 const parts = { notes: null, branches: make("div"), totals: make("div") };

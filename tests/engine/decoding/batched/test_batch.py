@@ -355,12 +355,12 @@ def test_prompts_come_and_go_while_the_others_run(zoo: Zoo) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (protocol.AdvanceBatch(), "There is no batch to go on with."),
-        (protocol.RemoveLane(0), "There is no batch to go on with."),
-        (protocol.StartBatch(()), "A batch needs a prompt or more."),
+        (protocol.AdvanceBatch(), "There is no batch to continue."),
+        (protocol.RemoveLane(0), "There is no batch to continue."),
+        (protocol.StartBatch(()), "A batch needs at least one prompt."),
         (protocol.StartBatch((LanePrompt(""),)), "The prompt is empty."),
         (protocol.StartBatch((LanePrompt("a"),), size=0), "0 lanes at once are out of range."),
-        (protocol.DrawMany(3), "There is no prompt to go on from."),
+        (protocol.DrawMany(3), "There is no prompt to continue from."),
     ],
 )
 def test_refusals(zoo: Zoo, command: protocol.Command, message: str) -> None:

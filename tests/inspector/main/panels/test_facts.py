@@ -92,7 +92,7 @@ def test_windows_and_states_tell_what_fell_out_and_what_stays():
     )
     timeline.kv = KVReading(200, 5632, 8704, groups)
     told = facts_of(timeline)
-    assert told["window"] == "layers 1-3, 5: the last 128 tokens at most; 72 fell out"
+    assert told["window"] == "layers 1-3, 5: the last 128 tokens at most; 72 dropped"
     assert told["state"] == "layer 4: 512 B each, whatever the length; 512 B in all"
     assert projected(timeline.kv, 10_000) == 4 * 1280 + 512
 

@@ -144,7 +144,7 @@ async def test_esc_pauses_and_goes_back_and_b_goes_on_with_what_waits(rig: Rig) 
     await rig.press("r", "escape")
     assert rig.engine.cancelled(rig.engine.sent[-1])
     assert isinstance(rig.app.screen, MainScreen)
-    assert rig.status == "The beam search waits: B goes on with it"
+    assert rig.status == "The beam search is paused: B continues it"
     await rig.push([search(rig.timeline.tip)[2], Ended("GoOnBeams", True)])
     await rig.press("B")
     assert status(rig).startswith("Step 2 of at most 6")

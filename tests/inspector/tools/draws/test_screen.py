@@ -69,9 +69,9 @@ def test_no_column_of_the_shares_is_cut_where_there_is_no_room_for_the_counts() 
 async def test_a_failure_is_told_and_greedy_explained(rig: Rig) -> None:
     await opened(rig)
     await rig.press("space")
-    await rig.push([Failure("DrawMany", "There is no prompt to go on from.", "Give a prompt first.")])
+    await rig.push([Failure("DrawMany", "There is no prompt to continue from.", "Give a prompt first.")])
     await rig.end("DrawMany")
-    assert "There is no prompt to go on from. Give a prompt first." in rig.screen_text()
+    assert "There is no prompt to continue from. Give a prompt first." in rig.screen_text()
 
 
 def test_outliers_are_marked_where_enough_was_expected():

@@ -140,7 +140,7 @@ async def test_a_file_that_is_there_is_replaced_when_asked_twice(rig: Rig, tmp_p
     path(dialog).value = "mine.html"
     await rig.pilot.pause()
     await rig.press("ctrl+s")
-    assert "mine.html is there already" in remark(dialog)
+    assert "mine.html already exists" in remark(dialog)
     assert place.read_text() == "mine"
     await rig.press("ctrl+s")
     await done(rig)

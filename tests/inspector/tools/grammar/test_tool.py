@@ -81,8 +81,8 @@ async def test_what_is_wrong_is_said_and_not_applied(rig: Rig) -> None:
     await typed(rig, "[0-9")
     await asked(rig)
     why = "The grammar can't be used: column 1: unclosed character class."
-    await rig.push([Failure("ReadGrammar", why, "Change it, or take it off."), Ended("ReadGrammar")])
-    assert remark(rig) == (f"{why} Change it, or take it off.", True)
+    await rig.push([Failure("ReadGrammar", why, "Change it, or remove it."), Ended("ReadGrammar")])
+    assert remark(rig) == (f"{why} Change it, or remove it.", True)
     assert rig.app.screen.query_one("#apply", Button).disabled
     await rig.press("ctrl+s")
     assert isinstance(rig.app.screen, GrammarDialog)
@@ -194,7 +194,7 @@ async def test_a_text_outside_is_marked(rig: Rig) -> None:
     ("reading", "told"),
     [
         (OPEN, "fights the model: it allows 0.02 % of what"),
-        (GrammarReading(3, 0.9, "open", b'"name"'), 'No choice is left: every text goes on with “"name"”.'),
+        (GrammarReading(3, 0.9, "open", b'"name"'), 'No choice is left: every text continues with “"name"”.'),
         (
             GrammarReading(1, 0.9, "accepting"),
             "It allows 1 token; the model gives it 90.00 %. The text may end here",

@@ -626,7 +626,7 @@ def test_escape_leaves_the_rest_of_a_recording_unread(path, monkeypatch, live):
         while not player.settled:
             await rig.pilot.pause(0.01)
         await rig.pilot.pause()
-        assert "The rest was left unread" in rig.status
+        assert "The rest was not read" in rig.status
         assert 0 < len(player.file.entries) < 15
         assert rig.engine.sent == []
 

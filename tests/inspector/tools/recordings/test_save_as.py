@@ -84,7 +84,7 @@ async def test_a_file_that_is_there_is_replaced_only_when_asked_twice(rig: Rig, 
 
     await rig.ready(1)
     await save_to(rig, path)
-    assert "is there already" in remark(rig)
+    assert "already exists" in remark(rig)
     assert path.read_text() == "before"
     await rig.press("ctrl+s")
     await rig.app.workers.wait_for_complete()
@@ -152,7 +152,7 @@ def test_a_pipe_is_never_replaced_and_a_link_to_nowhere_not_followed(tmp_path):
 
     async def test(rig: Rig) -> None:
         await rig.ready(1)
-        for name, told in (("pipe", "is a pipe"), ("link", "is a link to a file that is not there")):
+        for name, told in (("pipe", "is a pipe"), ("link", "is a link to a file that doesn't exist")):
             await save_to(rig, tmp_path / name, "enter", "enter", "enter")
             assert told in remark(rig)
             await rig.press("escape")
@@ -219,7 +219,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
             await rig.pilot.pause(0.02)
         await rig.pilot.pause()
         assert "● RECORDED step 7" in rig.screen_text()
-        await rig.press("G")  # the model is there already: nothing is loaded twice
+        await rig.press("G")  # the model already exists: nothing is loaded twice
         assert rig.engine.names[-1] == "Load" or rig.engine.names[-1] == "Restore"
 
     run(test, save=state)
@@ -368,7 +368,7 @@ def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened
     saved(state, "20260102-000000-old.jsonl", 5)
     assert cli.main(["--resume", *flags]) == 2
     error = capsys.readouterr().err
-    assert "--resume goes on with the session's own prompt and settings, not with" in error
+    assert "--resume continues with the session's own prompt and settings, not with" in error
     assert flags[0].removeprefix("--no-").removeprefix("--") in error
 
 

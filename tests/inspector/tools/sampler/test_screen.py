@@ -671,7 +671,7 @@ async def test_the_temperature_is_turned_where_the_logits_were_recorded(
     assert isinstance(told, protocol.Explained)
     await replay.until(lambda: replay.timeline.tried == told.next)
     await replay.until(lambda: "T 0.90 → 0.85  esc discards  G goes on live" in replay.screen_text())
-    assert replay.status == "Trying other settings on what was recorded. Esc leaves them"
+    assert replay.status == "Trying other settings on the recording. Esc leaves them"
     assert "⏎ apply" not in replay.screen_text()
     await replay.press("enter")
     assert replay.status == with_keys(TRIED)

@@ -81,7 +81,7 @@ async def test_colour_by_segment_is_one_of_the_metrics(rig: Rig) -> None:
     await talking(rig, [*SAID[:3], "</"])
     await rig.press("M", "M", "M")
     assert rig.status == "Colour by segment"
-    assert "segment: whose each token is" in rig.screen_text()
+    assert "segment that each token belongs to" in rig.screen_text()
     found = {text: look for text, *look in colours(rig)}
     assert found["p1"] == [True, False, False], "system"
     assert found["Hm a↵"] == [False, True, False], "thinking"

@@ -227,17 +227,17 @@ async def test_beams_tell_what_became_of_them():
         panel.move(1)
         panel.show(timeline)
         await pilot.pause()
-        assert "… 1 beam that fell out: → shows them" in screen(pilot)
+        assert "… 1 pruned beam: → shows them" in screen(pilot)
         panel.move(9)
         panel.unfold()
         panel.show(timeline)
         await pilot.pause()
-        assert "▶ … 1 beam that fell out, shown above: ← folds them" in screen(pilot)
+        assert "▶ … 1 pruned beam, shown above: ← folds them" in screen(pilot)
         assert "· rank 1, greedy" in rows(pilot)[-2]
-        assert "· fell out at step 2" in rows(pilot)[-1]
+        assert "· pruned at step 2" in rows(pilot)[-1]
         faint = panel._table.ink("faint").color
         assert style_at(pilot, "␣x x").color != faint
-        assert style_at(pilot, "␣x · fell").color == style_at(pilot, "· fell").color == faint
+        assert style_at(pilot, "␣x · pruned").color == style_at(pilot, "· pruned").color == faint
         panel.move(-2)
         panel.show(timeline)
         await pilot.pause()
@@ -246,7 +246,7 @@ async def test_beams_tell_what_became_of_them():
         panel.fold()
         panel.show(timeline)
         await pilot.pause()
-        assert "fell out at step 2" not in screen(pilot)
+        assert "pruned at step 2" not in screen(pilot)
 
 
 # ---- cursor and folds -----------------------------------------------------------------------------

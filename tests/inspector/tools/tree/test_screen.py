@@ -209,10 +209,10 @@ async def test_a_branch_beside_the_path_is_deleted_at_once_and_brought_back(rig:
     assert ends[2] not in rig.timeline.tree.branches
     assert rig.engine.sent == []
     await rig.press("u")
-    assert rig.status == "Undone: deleting 2 tokens. U does it again"
+    assert rig.status == "Undone: deleting 2 tokens. U redoes it"
     assert [branch.nodes for branch in rig.timeline.tree.branches] == before
     await rig.press("U")
-    assert rig.status == "Done again: deleting 2 tokens. u undoes it"
+    assert rig.status == "Redone: deleting 2 tokens. u undoes it"
     assert ends[2] not in rig.timeline.tree.branches
 
 

@@ -169,7 +169,7 @@ async def test_enter_inserts_and_ctrl_n_begins_a_line(rig: Rig) -> None:
 async def test_what_the_model_thought_is_told_when_all_is_taken(rig: Rig) -> None:
     await opened(rig, text=" a dragon")
     await rig.press("ctrl+s")
-    assert rig.status.startswith("Taking what was typed")
+    assert rig.status.startswith("Taking your text")
     steps = [rig.session.step(origin="inserted") for _ in range(2)]
     await rig.push(steps)
     await rig.push([Ended("Insert")])
