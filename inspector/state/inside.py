@@ -16,6 +16,8 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Check,
+    GradientMethod,
+    GradientsRead,
     HeadsSwept,
     Intervened,
     Intervention,
@@ -39,6 +41,7 @@ CHECKS = {
     "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
     "same": "nothing before the difference",
     "restored": "all restored at the end",
+    "derivative": "as finite differences", "swaps": "no gradient, no effect", "complete": "shares complete",
 }  # fmt: skip
 """What each check says."""
 
@@ -134,7 +137,8 @@ class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
+        AttentionRead, LensRead, AttributionRead, GradientsRead, HeadsSwept, Intervened, ActivationsPatched,
+        PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -143,6 +147,8 @@ class InsideViews(CapabilityState):
     """By node."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
     contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
+    gradients: OrderedDict[tuple[int, GradientMethod], GradientsRead] = field(default_factory=OrderedDict)
+    """By node and method."""
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
@@ -150,7 +156,9 @@ class InsideViews(CapabilityState):
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() | LensRead() | AttributionRead() if bool(record.facts.model) != self.SECOND:
+            case AttentionRead() | LensRead() | AttributionRead() | GradientsRead() if (
+                bool(record.facts.model) != self.SECOND
+            ):
                 pass
             case PromptOpened(new_tree=True):
                 self.forget()
@@ -160,6 +168,8 @@ class InsideViews(CapabilityState):
                 _keep(self.lens, record.node, record)
             case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
                 _keep(self.contributions, record.node, record)
+            case GradientsRead(tokens=(_, *_)) if record.facts.failed is None:
+                _keep(self.gradients, (record.node, record.method), record)
             case HeadsSwept() if record.facts.failed is None:
                 before = self.sweeps.get(record.node)
                 _keep(self.sweeps, record.node, record if before is None else joined(before, record))
@@ -180,7 +190,10 @@ class InsideViews(CapabilityState):
 class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
-    TAKES = AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened
+    TAKES = (
+        AttentionRead, LensRead, AttributionRead, GradientsRead, LockstepOpened, LockstepClosed, ModelFacts,
+        PromptOpened,
+    )  # fmt: skip
     SECOND = True
 
     def apply(self, record: Record) -> None:
