@@ -247,7 +247,7 @@ def colour(level: float, dark: bool = True) -> Rgb:
     return viridis(0.42 + 0.55 * level) if dark else viridis(0.52 - 0.50 * level)
 
 
-_BELOW: Rgb = (214, 64, 38)
+_BELOW: Rgb = (232, 84, 56)
 """Vermilion, which no viridis colour is near to, and which differs from them in grey, too."""
 
 

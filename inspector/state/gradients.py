@@ -11,10 +11,13 @@ from inspector.display import quoted, token_label, visible
 from inspector.scales import count, signed
 from inspector.state.session_tree import Item
 
-MEANING = (
-    "A share says how far the token's vector pushes the logit, up (+) or down (−): not what the model would say "
-    "with another word there."
-)
+MEANINGS = {
+    "input": "A share says how fast the logit rises (+) or falls (−) as the token's vector grows: a slope at this "
+    "text, not what another word there would change.",
+    "integrated": "A share says how far the token's vector moves the logit, up (+) or down (−), on the way from the "
+    "baseline to the text: not what another word there would change.",
+}
+"""What a number means."""
 JUMPS = (
     "The model chooses experts: where others are chosen on the way from the baseline, a jump is in no share."
 )
@@ -73,7 +76,7 @@ def baseline_of(text: str) -> tuple[GradientBaseline, str]:
 def asked_words(read: GradientsRead) -> str:
     """The logit, or the difference, that is looked at; printable."""
     names = [quoted(token_label(each.text)) for each in read.tokens]
-    return f"{names[0]} rather than {names[1]}" if len(names) > 1 else "".join(names)
+    return f"{names[0]} against {names[1]}" if len(names) > 1 else "".join(names)
 
 
 def method_words(read: GradientsRead) -> str:

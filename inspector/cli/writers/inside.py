@@ -37,7 +37,7 @@ from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.gradients import (
-    MEANING,
+    MEANINGS,
     asked_words,
     baseline_of,
     complete_words,
@@ -451,7 +451,7 @@ def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
         yield f"{pad(each.label, CELL)}{each.place:>7}{each.share:>+9.1%}{each.value:>+9.2f}"
     yield complete_words(read)
     yield from notes_of(read)
-    yield MEANING
+    yield MEANINGS[read.method]
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:

@@ -12,7 +12,7 @@ from inspector.main.elements import element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
 from inspector.state.gradients import (
-    MEANING,
+    MEANINGS,
     asked_words,
     complete_words,
     largest,
@@ -25,6 +25,8 @@ from inspector.state.session_tree import SessionTree
 
 LISTED = 12
 """Tokens in the table."""
+EDGES = (0.02, 0.05, 0.15, 0.35, 0.65)
+"""Shares from which on a token has the next ground."""
 COLOURED = 512
 """Tokens of the coloured text at most: the last ones."""
 
@@ -51,7 +53,7 @@ def _shown(read: GradientsRead, tree: SessionTree, node: int) -> Iterator[Elemen
                 "span",
                 visible(path[each.place].text),
                 title=f"{signed(each.value)} logits, {signed(100 * each.share, 1)} %",
-                style=_ground(each.share),
+                class_=_ground(each.share) or None,
             )
             for each in shares[-COLOURED:]
         ),
@@ -66,16 +68,16 @@ def _shown(read: GradientsRead, tree: SessionTree, node: int) -> Iterator[Elemen
         )
         for each in largest(shares)[:LISTED]
     ]
-    says = " ".join([complete_words(read), *notes_of(read), MEANING])
+    says = " ".join([complete_words(read), *notes_of(read), MEANINGS[read.method]])
     yield explained(
         says, read.facts, text, table("", ("token", "", "share", "logits"), rows, class_="figured")
     )
 
 
 def _ground(share: float) -> str:
-    """Green for what raises the logit, vermilion for what lowers it, the more the denser."""
-    colour = "34, 140, 120" if share >= 0 else "214, 64, 38"
-    return f"background: rgba({colour}, {min(0.85, abs(share) ** 0.5):.2f})"
+    """The class of a token's ground: `plus` for what raises the logit, `minus` for what lowers it, and how dense."""
+    step = sum(abs(share) >= edge for edge in EDGES)
+    return f"{'plus' if share >= 0 else 'minus'}-{step}" if step else ""
 
 
 GRADIENTS_PART = ExportPart("gradients", _exhibits)

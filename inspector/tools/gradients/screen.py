@@ -18,7 +18,7 @@ from inspector.scales import signed
 from inspector.session.requests import LookReplies
 from inspector.state.contributions import label_of
 from inspector.state.gradients import (
-    MEANING,
+    MEANINGS,
     METHODS,
     TokenShare,
     complete_words,
@@ -36,8 +36,8 @@ FIGURES = 18
 """Cells of a row's numbers."""
 LABEL = 20
 """Cells of a token's label at most."""
-LISTED = 3
-"""Rows of the list that there is always room for."""
+LISTED = 6
+"""Rows of the list at least; the words are below them, and can be scrolled to."""
 
 
 class GradientsScreen(InsideScreen[GradientsRead]):
@@ -111,13 +111,18 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         if not names:
             return "Gradients"
         short = " − ".join(names)
-        what = f"{names[0]} rather than {names[1]}" if len(names) > 1 else names[0]
+        what = f"{names[0]} against {names[1]}" if len(names) > 1 else names[0]
         long = f"What the logit of {what} hangs on: {METHODS[self.choices.method]}"
         return long if cell_len(long) <= self.area.width - TITLED else short
 
     def draw(self, answer: GradientsRead, on: Canvas, width: int, height: int) -> list[Row]:
         rows = largest(shares_of(answer, self.path))
-        said = [method_words(answer).capitalize() + ".", complete_words(answer), *notes_of(answer), MEANING]
+        said = [
+            method_words(answer).capitalize() + ".",
+            complete_words(answer),
+            *notes_of(answer),
+            MEANINGS[answer.method],
+        ]
         words = [line for text in said for line in wrapped(text, width)]
         room = max(LISTED, height - len(words) - 1)
         self.choices.row = max(0, min(len(rows) - 1, self.choices.row))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import get_args
 
 from engine.frozen import slotted
 from engine.protocol import GradientBaseline, GradientMethod, GradientsRead, ReadGradients
 from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import inside_table, walking
+from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies
 from inspector.state.contributions import TokenChoices, compared
@@ -95,6 +96,7 @@ GRADIENTS_SCREEN = inside_table(
            hint=lambda own: ("experts free" if own.choices.held_experts else "hold experts") if own.chooses else "",
            worth=5),
     *walking(),
+    replace(SCROLLS, help="Scroll the page."),
 )  # fmt: skip
 
 
