@@ -39,6 +39,7 @@ from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
+from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.passage import (
     MOST_SHOWN,
     Candidate,
@@ -251,6 +252,19 @@ class _Line:
             self.do(protocol.MoveTo(node))
         return node
 
+    @contextmanager
+    def under(self, held: tuple[Intervention, ...]) -> Iterator[None]:
+        """Compute what is run inside the block under interventions."""
+        with self.lock:
+            self.settle()
+            before, self.held = self.held, held
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.settle()
+                self.held = before
+
     def close(self) -> None:
         """Let the tree go, and the model where no other session has it."""
         if not self.closed:
@@ -330,6 +344,49 @@ class WhatIf:
 
     def __repr__(self) -> str:
         return f"<WhatIf {len(self.differing)} of {len(self.record.steps)} steps would differ>"
+
+
+class Direction:
+    """A direction of the residual stream, to steer by.
+
+    `record` has its numbers (`engine.protocol.Direction`).
+    """
+
+    def __init__(self, record: protocol.Direction) -> None:
+        self.record = record
+
+    @property
+    def vector(self) -> npt.NDArray[np.float32]:
+        """Its numbers, shape (width,)."""
+        import numpy as np
+
+        return np.array(self.record.vector.row(), np.float32)
+
+    def save(self, path: str | Path) -> None:
+        """Save it to a file, which is replaced; `Branch.steer` and `--steer` take that.
+
+        Raises:
+            PathError: It can't be written.
+        """
+        from inspector.config.directions import write_direction
+
+        write_direction(Path(path), self.record, force=True)
+
+    def __repr__(self) -> str:
+        return f"<Direction {self.record.label} of layer {self.record.layer}, #{self.record.digest}>"
+
+
+def _direction(given: Direction | str | Path) -> Direction:
+    """A direction, or what a file holds of one.
+
+    Raises:
+        PathError: It can't be read.
+    """
+    if isinstance(given, Direction):
+        return given
+    from inspector.config.directions import read_direction
+
+    return Direction(read_direction(Path(given)))
 
 
 class Attention:
@@ -414,6 +471,39 @@ class Gradients:
     def __repr__(self) -> str:
         words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
         return f"<Gradients of {asked_words(self.record)}, {method_words(self.record)}: {words}>"
+
+
+class Merges:
+    """How a tokenizer cuts a text: its words, and of each what its tokens came of.
+
+    `record` has what the engine said (`engine.protocol.TakenApart`).
+    """
+
+    def __init__(self, record: protocol.TakenApart) -> None:
+        self.record = record
+
+    @property
+    def words(self) -> list[str]:
+        """The words, as the tokenizer sees them."""
+        return [b"".join(word.symbols).decode("utf-8", "replace") for word in self.record.words]
+
+    def ladder(self, word: int = 0) -> list[tuple[int | float | None, tuple[bytes, ...]]]:
+        """The ladder of a word: the rank of each merge, or the logprob of a unigram's way, and the pieces there.
+
+        Args:
+            word: Its place in `words`.
+
+        Raises:
+            StepError: There is no such word.
+        """
+        if not 0 <= word < len(self.record.words):
+            raise StepError(f"There is no word {word}.", f"The text has {len(self.record.words)}.")
+        of = self.record.words[word]
+        made = (rung(of, place) for place in range(rungs(of)))
+        return [(each.value, each.pieces) for each in made]
+
+    def __repr__(self) -> str:
+        return "\n".join(ladder_lines(self.record)).rstrip()
 
 
 class Comparison:
@@ -565,20 +655,31 @@ class Branch(Passage):
         Raises:
             StepError: One of them is not so written.
         """
-        line = self._line
         try:
             held = protocol.units_from(units)
         except ValueError as error:
             raise StepError(f"{error}.") from None
-        with line.lock:
-            line.settle()
-            before, line.held = line.held, held
-        try:
+        with self._line.under(held):
             yield self
-        finally:
-            with line.lock:
-                line.settle()
-                line.held = before
+
+    @contextmanager
+    def steer(
+        self, direction: Direction | str | Path, strength: float = 1.0, layer: int | None = None
+    ) -> Iterator[Branch]:
+        """Add a direction to the residual stream for what is run inside the block, on every branch of the session.
+
+        Args:
+            direction: As `direction` made it, or a file that it was saved to.
+            strength: What it is multiplied by; 0 changes nothing.
+            layer: After which it is added, from 0; None for the one that it was made after.
+
+        Raises:
+            EngineError: The file can't be read, or holds no direction.
+        """
+        made = _direction(direction)
+        own = made.record.layer if layer is None else layer
+        with self._line.under((Intervention("direction", own, None, strength, made.record),)):
+            yield self
 
     # ---- what is asked ----------------------------------------------------------------------
 
@@ -594,6 +695,48 @@ class Branch(Passage):
         other = _changed(self._line.settings, settings) if settings else None
         node = self.node
         return Sampler(self._line.ask(protocol.Explain(node, other), protocol.Explained, node))
+
+    def direction(self, pairs: Sequence[tuple[str, str]], layer: int, name: str = "") -> Direction:
+        """Make a direction of pairs of texts: the mean stream after a layer at the last token of the first ones, less
+        that of the second ones.
+
+        Args:
+            pairs: A text to go toward, and one to leave.
+            layer: From 0.
+            name: For what is shown of it; without one the words in which the first pair differs.
+
+        Raises:
+            EngineError: The engine refuses.
+        """
+        from inspector.config.directions import name_of
+
+        toward, away = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
+        asked = protocol.MakeDirection(layer, toward, away, name=name or name_of(toward, away))
+        made = self._line.do(asked).answer(protocol.DirectionMade)
+        if (failed := made.facts.failed) is not None:
+            raise StepError(
+                f"No direction can be made of {made.facts.family}: its check `{failed.name}` failed."
+            )
+        return Direction(made.direction)
+
+    def strengths(
+        self, direction: Direction | str | Path, layer: int | None = None, **how: Any
+    ) -> protocol.StrengthsSwept:
+        """Add a direction with one strength after another here, and random ones of the same length beside it.
+
+        Args:
+            direction: As for `steer`.
+            layer: As for `steer`.
+            how: `scope`, `begin`, `token`, `other`, `strengths` of `engine.protocol.SweepStrengths`.
+
+        Raises:
+            EngineError: The engine refuses.
+        """
+        made = _direction(direction).record
+        own = made.layer if layer is None else layer
+        return self._line.do(protocol.SweepStrengths(self.node, made, own, **how)).answer(
+            protocol.StrengthsSwept
+        )
 
     def what_if(self, **settings: Any) -> WhatIf:
         """Tell which steps up to here other settings would have made other ones.
@@ -927,6 +1070,14 @@ class Session(Branch):
         facts = self._line.timeline.facts
         assert facts is not None, "there is no session before its model is loaded"
         return facts
+
+    def merges(self, text: str) -> Merges:
+        """Take apart how the model's tokenizer cuts a text.
+
+        Raises:
+            EngineError: The tokenizer, or the text, can't be taken apart.
+        """
+        return Merges(self._line.do(protocol.TakeApart(text)).answer(protocol.TakenApart))
 
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.

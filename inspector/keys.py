@@ -31,7 +31,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
         "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
+        "tokens": "e", "merges": "E",
+        "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
@@ -41,6 +42,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "4": {
         "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
+        "steering": "S",
         "batch": "Z", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
         "next_mark": "}", "marks": "k", "reply": "R",
     },
@@ -114,6 +116,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape @profile q",
     },
     "ranks": {"measure": "r space", "leave": "escape @ranks q"},
+    "merges": {
+        "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "n",
+        "leave": "escape @merges q",
+    },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
     "sweeps": {
         "go": "space r enter", "ttft": "a", "tpot": "d", "batch": "b", "inspection": "i", "blas": "l",
@@ -146,6 +152,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
         "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
         "release": "x",
+    },
+    "steering": {
+        "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
+        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",

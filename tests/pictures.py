@@ -1,9 +1,9 @@
-"""Takes the pictures of README anew: python -m tests.pictures [NAME ...].
+"""Takes the pictures of README and the help anew: python -m tests.pictures [NAME ...].
 
 Each is a walk of keys through the program on the bundled model, or in a recording, drawn without a terminal once
 nothing moves any more. What is random has a seed; times are those of this machine. Nothing that a person set on it
 counts: no preferences, presets, breakpoints or sessions of theirs. A picture that no longer shows what its caption in
-README says needs another walk.
+its page says needs another walk.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from inspector.session.playback import Opening
 from inspector.tools.export.documents import alone
 from inspector.tools.lessons.notes import NotesApp, follow, presenting
 from inspector.tools.registry import TOOLS, with_lesson, with_request
+from tests.film import film
 from tests.templates import source
 
 PLACE = Path(inspector.__file__).parent / "pictures"
@@ -58,7 +59,14 @@ class Seen:
     words: str
 
 
-Walk = Sequence[str | Seen]
+@frozen
+class Hold:
+    """A film shows the screen as it is then for some seconds."""
+
+    seconds: float
+
+
+Walk = Sequence[str | Seen | Hold]
 """Keys, one after another, each once nothing is under way that the one before began."""
 
 
@@ -145,8 +153,15 @@ PRESENTED: Walk = (
     Seen("Which token did it fall on?"), "v", *typed("12 7 3"), "enter", "pagedown", "pagedown", Seen("✓ boy"),
 )  # fmt: skip
 
+FILMED: Walk = (
+    Hold(1.2), "space", Hold(0.6), "space", Hold(0.6), "space", Hold(0.6), "space", Hold(0.9), "down", Hold(0.7),
+    "enter", Hold(1.2), "2", Hold(2.2), "-", "-", "-", Hold(1.6), "escape", "3", "A", Hold(1.8), "D", Hold(2.0),
+    "escape", "1", "r", Hold(1.8),
+)  # fmt: skip
+
 PICTURES: Mapping[str, Picture] = {
     "screen": Picture(("r",)),
+    "film": Picture(FILMED, settings=Settings(temp=1.0, min_p=0.05, seed=7), size=(110, 32)),
     "lesson": Picture((Seen("Which token did it fall on?"),), lesson=DRAW),
     "lesson-revealed": Picture(REVEALED, lesson=DRAW),
     "presenter": Picture(PRESENTED, lesson=DRAW, presents=True, size=(60, 24)),
@@ -208,7 +223,7 @@ PICTURES: Mapping[str, Picture] = {
     "time": Picture(("r", "5", "t", "f")),
     "time-80x24": Picture(("r", "5", "t", "f"), settings=LONG, size=(80, 24)),
 }
-"""By the name of the file, in the order in which README shows them."""
+"""By the name of the file, in the order in which the pages show them."""
 
 
 class Sitting:
@@ -221,6 +236,8 @@ class Sitting:
 
     def __init__(self, app: App[Any], pilot: Pilot[Any]) -> None:
         self._app, self._pilot = app, pilot
+        self.frames: list[tuple[str, float]] = []
+        """What was held so far, and for how many seconds."""
 
     async def walk(self, walk: Walk) -> None:
         """Press the keys."""
@@ -228,6 +245,8 @@ class Sitting:
         for each in walk:
             if isinstance(each, Seen):
                 await self.until(lambda words=each.words: words in self._text())  # type: ignore[misc]
+            elif isinstance(each, Hold):
+                self.frames.append((alone(self.drawn()), each.seconds))
             else:
                 await self._pilot.press(each)
             await self._still()
@@ -312,6 +331,8 @@ async def take(picture: Picture) -> str:
         if begins:
             await sitting.until(lambda: app.controller.timeline.prompts.prefilled)
         await sitting.walk(picture.walk)
+        if sitting.frames:
+            return film(sitting.frames)
         return alone(await _notes() if picture.notes else sitting.drawn())
 
 

@@ -1,4 +1,4 @@
-"""The tables of figures in README: made of the file that the benchmarks write, whose rows name what measures them."""
+"""The tables of the page of figures: made of the file that the benchmarks write, whose rows name what measures them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LONG = {"dialogs", "start", "race", "matrices", "memory", "peers"}
 """Benchmarks that have no small model, or take long with it, too."""
 
 
-def test_readme_tells_what_the_file_has() -> None:
+def test_the_page_tells_what_the_file_has() -> None:
     """Otherwise: `python -m tests.benchmarks --table`."""
-    text = table.README.read_text(encoding="utf-8")
-    assert text == table.readme(text, table.kept())
+    text = table.PAGE.read_text(encoding="utf-8")
+    assert text == table.page(text, table.kept())
     for row in ROWS:
         if row.what in table.kept():
             assert table.told(row, table.kept()[row.what]["values"]) in text
@@ -64,7 +64,7 @@ def test_a_row_is_written_anew_when_all_of_it_was_found(
     monkeypatch.setattr(table, "ROWS", rows)
     lines = [*table.keep("one", {"x": (0.5, 1), "y": 2113.4}, on="today", machine="new", load="load 1.0")]
     assert lines == ["a | 0.50 to 1.00 of 2,113 s", "b: left as it was, for want of z"]
-    made = table.readme("<!-- figures -->\nx\n<!-- end of figures -->", table.kept())
+    made = table.page("<!-- figures -->\nx\n<!-- end of figures -->", table.kept())
     assert made.splitlines()[1:] == [
         "A: new.",
         "B: old.",

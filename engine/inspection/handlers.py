@@ -9,7 +9,9 @@ from itertools import accumulate
 from engine import protocol
 from engine.context import Capability, EngineContext, Handler
 from engine.errors import Cancelled, PromptError, StepError
+from engine.files import typed
 from engine.logits.questions import Vocabulary, expected, explain, find, kept_row, what_if
+from engine.merges.apart import Apart, opened
 from engine.model.load import load_tokenizer
 from engine.model.prompt_fields import ChatText
 from engine.model.reply_marks import CallError, parse_call
@@ -27,6 +29,7 @@ from engine.protocol import (
 from engine.segments import last_call
 from engine.session.conversation import encoded
 from engine.session.session import Session
+from engine.settings import LoadSettings
 from engine.task import Task
 from engine.tree import ROOT, common_prefix
 
@@ -166,6 +169,8 @@ class InspectionCommands(Capability):
         super().__init__(context)
         self._vocabulary: Vocabulary | None = None
         """The model's, made at the first search."""
+        self._apart: dict[LoadSettings | None, Apart] = {}
+        """The tokenizers that were taken apart last, by what `TakeApart` names; opening one takes up to a second."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -178,14 +183,16 @@ class InspectionCommands(Capability):
             protocol.Tokenize: self._tokenize,
             protocol.PreviewPrompt: self._preview,
             protocol.CutText: self._cut_text,
+            protocol.TakeApart: self._take_apart,
             protocol.CheckToolCall: self._check_call,
             protocol.Insert: self._insert,
         }
 
     def forget(self, model: bool) -> None:
-        """Drop the vocabulary with its model."""
+        """Drop the vocabulary and the tokenizer with their model."""
         if model:
             self._vocabulary = None
+            self._apart.pop(None, None)
 
     def _explain(self, command: protocol.Explain, task: Task) -> None:
         self._context.emit(explain(self._context.session, command.node, command.settings))
@@ -228,6 +235,20 @@ class InspectionCommands(Capability):
         own = [piece.text for piece in cut_text[: len(ids)]]
         segments = made.segments(own) if command.chat else NO_SEGMENTS
         self._context.emit(Tokenized(made.text, cut_text, len(answer), segments))
+
+    def _take_apart(self, command: protocol.TakeApart, task: Task) -> None:
+        settings = command.settings
+        apart = self._apart.pop(settings, None) or self._open_apart(settings, task)
+        self._apart = {**dict([*self._apart.items()][-1:]), settings: apart}
+        self._context.emit(apart.take(command.text, command.begin, command.end, command.node, task.stopped))
+
+    def _open_apart(self, settings: LoadSettings | None, task: Task) -> Apart:
+        """The tokenizer of the loaded model, of another one, or of a file."""
+        if settings is None:
+            return Apart(self._context.session.tokens.backend)
+        if settings.model.endswith(".json"):
+            return opened(typed(settings.model), settings.model)
+        return Apart(load_tokenizer(settings, self._context.emit, task.cancel).backend, settings.model)
 
     def _check_call(self, command: protocol.CheckToolCall, task: Task) -> None:
         self._context.emit(check_call(self._context.session, command.node))

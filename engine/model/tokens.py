@@ -216,6 +216,21 @@ class Tokens:
         self._formats: dict[str, ReplyFormat] = {}
         """Of the last chat template, by its source."""
 
+    @property
+    def backend(self) -> Tokenizer:
+        """The tokenizer as the `tokenizers` library has it; nothing of it is to be changed.
+
+        Raises:
+            LoadError: It isn't that library's.
+        """
+        backend = getattr(self._fast, "backend_tokenizer", None)
+        if not isinstance(backend, Tokenizer):
+            raise LoadError(
+                "This model's tokenizer is code: no file says in which steps it cuts.",
+                "Give the tokenizer.json of a model that has one.",
+            )
+        return backend
+
     @cached_property
     def spared(self) -> tuple[int, ...]:
         """Ids that XTC never cuts, as in mlx_lm.generate: end-of-sequence and newline."""

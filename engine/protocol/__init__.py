@@ -27,6 +27,7 @@ from engine.protocol.lens import *
 from engine.protocol.lockstep import *
 from engine.protocol.marks import *
 from engine.protocol.measuring import *
+from engine.protocol.merges import *
 from engine.protocol.model import *
 from engine.protocol.modules import *
 from engine.protocol.positions import *
@@ -37,6 +38,7 @@ from engine.protocol.segments import *
 from engine.protocol.served import *
 from engine.protocol.session import *
 from engine.protocol.speculation import *
+from engine.protocol.steering import *
 from engine.protocol.steps import *
 from engine.protocol.tokens import *
 

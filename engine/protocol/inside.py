@@ -25,6 +25,9 @@ class Look(Inside):
     """Whether the engine looks into the second model, along the session's path, in place of the session's own."""
 
 
+Scope = Literal["token", "context"]
+"""`token`: this token's forward alone is changed, and the KV before it is the model's own. `context`: the path goes
+through the changed model, all of it or from a position on."""
 CheckName = Literal[
     "forward",
     "session",
@@ -40,6 +43,7 @@ CheckName = Literal[
     "derivative",
     "swaps",
     "complete",
+    "zero",
 ]
 
 
@@ -61,6 +65,7 @@ class Check:
     - `derivative`: the gradient along two directions, and finite differences; as a share of its length.
     - `swaps`: how far another token moves the logit in a place whose gradient is next to 0; relative.
     - `complete`: the sum of integrated gradients, and what lies between baseline and text; relative.
+    - `zero`: the logits with a direction added at strength 0, and those of the model itself.
     """
 
     name: CheckName

@@ -11,32 +11,36 @@ from typing import ClassVar, Literal, cast
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless, Floats
-from engine.protocol.inside import CaptureFacts, Inside
+from engine.protocol.inside import CaptureFacts, Inside, Scope
+from engine.protocol.steering import Direction
 from engine.protocol.steps import Candidate
 
-InterventionKind = Literal["head", "attention", "mlp", "recurrence", "layer"]
+InterventionKind = Literal["head", "attention", "mlp", "recurrence", "layer", "direction"]
 PatchKind = Literal["layer", "attention", "mlp"]
-Scope = Literal["token", "context"]
-"""`token`: this token's forward alone is changed, and the KV before it is the model's own. `context`: the whole path
-goes through the changed model."""
 
 
 @frozen
 class Intervention:
-    """What one unit of the model writes is multiplied by a number."""
+    """What one unit of the model writes is multiplied by a number; or a direction is added to the residual stream."""
 
     kind: InterventionKind
     """`head`: what a head of the attention returns. `attention`, `mlp`, `recurrence`: what the layer's parts of that
-    role return. `layer`: what the layer adds to the residual stream; at scale 0 it is the identity."""
+    role return. `layer`: what the layer adds to the residual stream; at scale 0 it is the identity. `direction`: the
+    stream after the layer, to which a direction is added."""
     layer: int
     head: int | None = None
     """Of a head alone."""
     scale: float = 0.0
-    """0 switches it off, 1 changes nothing."""
+    """0 switches it off, 1 changes nothing. Of a direction its strength: 0 changes nothing."""
+    direction: Direction | None = None
+    """Of the kind `direction` alone."""
 
     @property
     def label(self) -> str:
-        """For a person: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`; with the scale where it isn't 0."""
+        """For a person: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`, with the scale where it isn't 0; of a direction
+        `L4 +happy-sad x2 #e3cfec11`, with the strength and a digest of the vector."""
+        if self.direction is not None:
+            return f"L{self.layer + 1} +{self.direction.label} x{self.scale:g} #{self.direction.digest}"
         words = {
             "head": f" h{self.head + 1}" if self.head is not None else " head",
             "mlp": " MLP",
@@ -115,6 +119,8 @@ class Intervened(Record):
     """Tokens that went through the model for this."""
     note: str
     facts: CaptureFacts
+    begin: int = 0
+    """In the context: the first position that went through the changed model."""
 
 
 @frozen
@@ -251,6 +257,8 @@ class Intervene(Inside):
     scope: Scope = "token"
     top: int = 10
     """The most probable tokens that are listed, of those without and of those with the interventions."""
+    begin: int = 0
+    """In the context: the first position that goes through the changed model; those before it through the model."""
 
 
 @frozen

@@ -353,7 +353,7 @@ class Session(SessionState):
             self.kept_logits.put(node, self.run_path(runner, node, stopped))
 
     def _dropped(self, nodes: tuple[int, ...]) -> list[int]:
-        """Those of some nodes whose rows are not kept; those that are kept are the last to be dropped for them."""
+        """Those of some nodes whose rows are not kept; rows that are kept are dropped for them last."""
         for node in nodes:
             self.check_node(node)
         return [node for node in nodes if self.row_at(node) is None]

@@ -191,7 +191,7 @@ class SessionState:
         self.held = HeldSets(self.runner.model, self.tree)
         self.make_current(ROOT)
         self.kv.clear()
-        self.kept_logits = KeptLogits(self._load.kept_logits_mib * 2**20)
+        self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
         self.mover = Mover(self.kv, self.tree, self._load.kept_kv_mib * 2**20)
         self.pending: dict[int, bytes] = {}
         self.settings_at: dict[int, Settings] = {}

@@ -161,6 +161,8 @@ class Tally:
                 self.prefilled = record
                 self._first_ms = (time.perf_counter() - self._begun) * 1000
                 return self._take_first(record)
+            case protocol.Step() if self._of_prompt(record):
+                self._last = record
             case protocol.Step():
                 self._last = record
                 self._steps += 1
@@ -186,6 +188,11 @@ class Tally:
         self._first = picked
         text = next(candidate.text for candidate in prefilled.next.candidates if candidate.id == picked)
         return self.completion.add(text)
+
+    def _of_prompt(self, step: protocol.Step) -> bool:
+        """Whether it is a token of the prompt, run again under interventions."""
+        tokens = self.prefilled.tokens if self.prefilled is not None else ()
+        return step.origin == "intervened" and bool(tokens) and step.position <= tokens[-1].position
 
     def _ends(self, token: int) -> bool:
         return self.facts is not None and token in self.facts.eos_ids

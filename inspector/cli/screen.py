@@ -32,13 +32,14 @@ from inspector.cli.flags import (
     screens_engine,
 )
 from inspector.cli.inputs import unescaped
-from inspector.cli.subcommands.generate import add_speculation, speculation_from
+from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
     from engine.trace import Entry
     from inspector.app import InspectorApp
+    from inspector.config.directions import Steering
     from inspector.served.opening import OpenedRequest
     from inspector.session.playback import Opening
 
@@ -62,6 +63,7 @@ def add_flags(made: Parser) -> None:
     """The flags of the screen, its version aside."""
     add_generation(made)
     add_speculation(made)
+    add_steer(made)
     instead = "where runs stop, in the place of those that are remembered"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
     roots = (
@@ -131,10 +133,12 @@ def run_screen(args: argparse.Namespace) -> int:
             "--resume goes on with the session's own model, so --against has no first model yet.",
             f"Leave it out; {key_for('lockstep')} compares with the same model in fewer bits.",
         )
+    steer = _steering(args)
     make = application()
     from inspector.recordings import sessions
-    from inspector.tools.registry import TOOLS, with_against
+    from inspector.tools.registry import TOOLS, with_against, with_steering
 
+    tools = TOOLS if against is None else with_against(against)
     app = make(
         load=request.load,
         settings=request.settings,
@@ -150,13 +154,31 @@ def run_screen(args: argparse.Namespace) -> int:
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
         trace=trace,
-        tools=TOOLS if against is None else with_against(against),
+        tools=tools if steer is None else with_steering(tools, steer),
         theme=args.theme or "",
         notes=() if trace else request.notes,
         speculation=speculation_from(args),
         with_plugins=not args.no_plugins,
     )
     return run_app(app)
+
+
+def _steering(args: argparse.Namespace) -> Steering | None:
+    """The direction that the first completion is steered by; None for none.
+
+    Raises:
+        EngineError: It can't be read, or a session is resumed.
+    """
+    if args.steer is None:
+        return None
+    if args.resume is not None:
+        raise EngineError(
+            "--resume goes on with the session's own tokens, so --steer has no prompt to begin after.",
+            f"Leave it out; {key_for('steering')} steers from a token on.",
+        )
+    from inspector.config.directions import steering
+
+    return steering(args.steer)
 
 
 def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedRequest) -> int:

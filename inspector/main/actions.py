@@ -496,8 +496,7 @@ HELP_PAGES = (
         "seven walks key by key: the first minute, temperature, the KV cache, a head switched off, a lesson",
         "first steps, getting started, quick start, walkthrough, new here, key by key",
     ),
-    ("lessons", "Writing lessons", "how a lesson of your own is written", "own lesson, author a lesson"),
-    *((f"parts/{name}", title, told, "explained, what is it") for name, title, told in TOPICS),
+    *((name, title, told, "explained, what is it") for name, title, told in TOPICS),
 )
 """Place, title and what it tells of each page of the help but that of the keys, and what else it is called."""
 

@@ -49,10 +49,15 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Element], **attribut
     return element(
         "table",
         element("caption", caption) if caption else None,
-        element("thead", element("tr", *(element("th", name, scope="col") for name in head))),
+        element("thead", element("tr", *(heading(name) for name in head))),
         element("tbody", *rows),
         **attributes,
     )
+
+
+def heading(name: str) -> Element:
+    """The heading of a column; a plain cell where it has no name, since a screen reader would read out an empty one."""
+    return element("th", name, scope="col") if name else element("td")
 
 
 def row(*cells: Child, **attributes: object) -> Element:

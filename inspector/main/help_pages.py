@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-PAGES: tuple[tuple[str, str], ...] = (
-    ("keys", "Keys"),
-    ("concepts", "What is shown"),
-    ("walks", "Walks"),
-    ("lessons", "Writing lessons"),
-)
-"""File name without its ending, and title."""
+import re
+from importlib import resources
+
+PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"), ("walks", "Walks"))
+"""Those with a tab of their own: file name without its ending, and title."""
 TOPICS: tuple[tuple[str, str, str], ...] = (
-    ("embedding", "Embedding", "from an id to a list of numbers"),
-    ("position", "Position", "RoPE and others: how a model knows where a token stands"),
-    ("attention", "Attention", "how a token gets something from those before it"),
-    ("key-value", "Query, key and value", "what attention compares, and what a cache keeps"),
-    ("head", "Head", "several attentions side by side, and why they share keys"),
-    ("norm", "Norm", "what keeps the numbers at one scale"),
-    ("mlp", "MLP", "the larger part of a layer, and when it isn't"),
-    ("grammar", "Grammar", "text that must match: digits, a date, JSON"),
-    ("elsewhere", "An engine elsewhere", "the model on one machine, the screen on another"),
-    ("servers", "Recorded requests", "of a server: record, open and compare them"),
-    ("browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
-    ("differences", "Where programs and courses differ", "orders, growth, names"),
+    ("sampling", "Sampling", "why this token, other settings, text that must match"),
+    ("branches", "Branches and conversations", "the tree, jumps and breakpoints, tokens, turns, segments"),
+    ("inside", "Inside the model", "attention, lens, contributions, parts switched off or patched"),
+    ("decoding", "Beams, drafts and batches", "beam search, speculative decoding, several prompts"),
+    ("comparing", "Two models, fewer bits", "lockstep, KL, a gate for scripts, which layers need bits"),
+    ("recordings", "Recordings and exports", "replays, pages, Markdown, what goes with them"),
+    ("command-line", "Without a screen", "generate, JSON lines, conversations, all commands"),
+    ("python", "Python", "sessions from a program or a notebook, and plug-ins"),
+    ("models", "Models and machines", "other models, CPUs, GPUs, several processes"),
+    ("parts/elsewhere", "An engine elsewhere", "the model on one machine, the screen on another"),
+    ("parts/servers", "Recorded requests", "of a server: record, open and compare them"),
+    ("parts/browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
+    ("learning", "Learning and teaching", "take a lesson, give one before a class"),
+    ("lessons", "Writing lessons", "the form of a lesson, how to check and record it"),
+    ("parts/tokenizer", "Tokenizer", "how a text becomes tokens, merge by merge"),
+    ("parts/embedding", "Embedding", "from an id to a list of numbers"),
+    ("parts/position", "Position", "RoPE and others: how a model knows where a token stands"),
+    ("parts/attention", "Attention", "how a token gets something from those before it"),
+    ("parts/key-value", "Query, key and value", "what attention compares, and what a cache keeps"),
+    ("parts/head", "Head", "several attentions side by side, and why they share keys"),
+    ("parts/norm", "Norm", "what keeps the numbers at one scale"),
+    ("parts/mlp", "MLP", "the larger part of a layer, and when it isn't"),
+    ("parts/grammar", "Grammar", "text that must match: digits, a date, JSON"),
+    ("parts/differences", "Where programs and courses differ", "orders, growth, names"),
+    ("keys-of-your-own", "Keys of your own", "another key for any action"),
+    ("trace-format", "The trace format", "what a recording holds, line by line"),
+    ("figures", "Measured", "speed and memory, beside mlx_lm and transformers"),
+    ("limits", "Limits", "what the program can't do, and what was not tried"),
+    ("terms", "Terms", "each word with its one meaning"),
 )
-"""File name in `help/parts` without its ending, title, and what the page tells."""
+"""The others: place in `help` without the ending, title, and what the page tells."""
+_PICTURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)
+
+
+def page(name: str) -> str:
+    """The Markdown of one page of the help, by its place in `help` without the ending; without its pictures."""
+    text = (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
+    return _PICTURE.sub("", text)

@@ -23,7 +23,8 @@ def notice(record: Record) -> Notice | None:
     """The notice on a record, None for most."""
     match record:
         case Failure(
-            command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt", expected=True
+            command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt" | "TakeApart",
+            expected=True,
         ):
             return None  # it is said in the place where the answer would stand
         case Failure(command="SearchBeams" | "GoOnBeams", expected=True):

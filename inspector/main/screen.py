@@ -248,7 +248,8 @@ class MainScreen(KeyedScreen[None]):
         self._panel_layout.waiting = no_text(timeline)
         if self._panel_layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
-        self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_mib * 2**20
+        if timeline.facts is not None:
+            self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
         self.panel(TextPanel).show(timeline)
         self.panel(CandidatesPanel).show(timeline)
         self.panel(StepsPanel).ask("learn" not in self._panel_layout.shown)

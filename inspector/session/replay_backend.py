@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
 from engine import protocol, wire
@@ -25,6 +26,7 @@ from engine.token_texts import TokenQuery, read_query
 from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
+from inspector.session.tokenizer_files import taken_apart
 from inspector.session.transport import REFUSED
 from inspector.state.timeline import STATES, Timeline
 
@@ -251,7 +253,7 @@ def _as_asked_now(question: str) -> tuple[str, str]:
 
 
 class RecordedAnswers:
-    """Answers from recorded rows of logits, one question after another.
+    """Answers from recorded rows of logits, and from a tokenizer on the disk, one question after another.
 
     In threads: what a long text would have been takes longer than a frame.
 
@@ -262,6 +264,8 @@ class RecordedAnswers:
     def __init__(self, emit: Callable[[Record], None]) -> None:
         self._emit = emit
         self._logits = RecordedLogits()
+        self._load = LoadSettings()
+        """The model that was recorded."""
         self._tasks: dict[int, Task] = {}
         """Those that have not ended, by the id of their command."""
         self._last: Thread | None = None
@@ -273,14 +277,20 @@ class RecordedAnswers:
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
         """Take in what an entry says."""
+        if isinstance(value, LoadSettings):
+            self._load = value
         self._logits.take(value)
 
     def ask(self, command: Command) -> bool:
-        """Have a command answered where there are rows for it; returns whether there are."""
-        if not self._logits.answers(command):
+        """Have a command answered that is about recorded rows, or about a tokenizer; returns whether it is."""
+        if isinstance(command, protocol.TakeApart):
+            question: _RowsAnswer = partial(taken_apart, command, self._load)
+        elif self._logits.answers(command):
+            question = self._logits.question(command)
+        else:
             return False
         task = self._tasks[command.id] = Task(command)
-        arguments = (task, self._logits.question(command), self._last)
+        arguments = (task, question, self._last)
         self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
         self._last.start()
         return True

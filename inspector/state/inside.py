@@ -16,9 +16,12 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Check,
+    Direction,
+    DirectionMade,
     GradientMethod,
     GradientsRead,
     HeadsSwept,
+    Intervene,
     Intervened,
     Intervention,
     LensRead,
@@ -29,6 +32,8 @@ from engine.protocol import (
     PromptOpened,
     Record,
     Scope,
+    StrengthsSwept,
+    SweepStrengths,
     SweptUnit,
 )
 from inspector.display import visible
@@ -40,7 +45,7 @@ CHECKS = {
     "parts": "parts sum to logits", "session": "as the session computed",
     "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
     "same": "nothing before the difference",
-    "restored": "all restored at the end",
+    "restored": "all restored at the end", "zero": "strength 0 changes nothing",
     "derivative": "as finite differences", "swaps": "no gradient, no effect", "complete": "shares complete",
 }  # fmt: skip
 """What each check says."""
@@ -75,10 +80,17 @@ def checked(facts: CaptureFacts, width: int) -> str:
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:
-    """Units as a person reads them: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`."""
-    off = [each.label for each in interventions if not each.scale]
-    scaled = [each.label for each in interventions if each.scale]
+    """Units as a person reads them: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2 #e3cfec11`; printable."""
+    off = [visible(each.label) for each in interventions if not each.scale and each.direction is None]
+    scaled = [visible(each.label) for each in interventions if each.scale or each.direction is not None]
     return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled)
+
+
+def steered_words(scope: Scope, begin: int) -> str:
+    """How much of a path is changed: `this token`, `whole context`, `from token 9 on`."""
+    if scope == "token":
+        return "this token"
+    return f"from token {begin + 1} on" if begin else "whole context"
 
 
 _LAST = {"head": 0, "layer": 2}
@@ -126,10 +138,29 @@ KEPT = 64
 LARGEST = 2 * 2**20
 """Bytes of packed numbers of one at most: what a trace wouldn't keep either."""
 
-Tried = tuple[int, tuple[Intervention, ...], Scope]
-"""What was tried: after which node, what was changed, and in how much of the path."""
+Tried = tuple[int, tuple[Intervention, ...], Scope, int]
+"""What was tried: after which node, what was changed, in how much of the path, and from which position on."""
+Swept = tuple[int, Direction, int, Scope, int]
+"""What was added with all strengths: after which node, what, after which layer, in how much of the path, and from which
+position on."""
 Patched = tuple[int, int, PatchKind]
 """What was patched: after which node, from the path to which, and which part of the layers."""
+
+
+def tried_key(tried: Intervene | Intervened) -> Tried:
+    """What was tried, of its question as of the answer."""
+    return tried.node, tried.interventions, tried.scope, tried.begin if tried.scope == "context" else 0
+
+
+def swept_key(swept: SweepStrengths | StrengthsSwept) -> Swept:
+    """What was added with all strengths, of its question as of the answer."""
+    begin = swept.begin if swept.scope == "context" else 0
+    return swept.node, swept.direction, swept.layer, swept.scope, begin
+
+
+def is_vector(direction: Direction) -> bool:
+    """Whether a direction that a file brought is one, and none that a trace wouldn't keep."""
+    return direction.vector.fits and len(direction.vector.packed) <= LARGEST
 
 
 @slotted
@@ -137,8 +168,8 @@ class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, GradientsRead, HeadsSwept, Intervened, ActivationsPatched,
-        PromptOpened,
+        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, DirectionMade,
+        StrengthsSwept, GradientsRead, PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -152,6 +183,8 @@ class InsideViews(CapabilityState):
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
+    directions: OrderedDict[Direction, DirectionMade] = field(default_factory=OrderedDict)
+    strengths: OrderedDict[Swept, StrengthsSwept] = field(default_factory=OrderedDict)
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
@@ -174,9 +207,13 @@ class InsideViews(CapabilityState):
                 before = self.sweeps.get(record.node)
                 _keep(self.sweeps, record.node, record if before is None else joined(before, record))
             case Intervened() if record.facts.failed is None:
-                _keep(self.tried, (record.node, record.interventions, record.scope), record)
+                _keep(self.tried, tried_key(record), record)
             case ActivationsPatched() if record.facts.failed is None:
                 _keep(self.patched, (record.node, record.source, record.part), record)
+            case DirectionMade() if record.facts.failed is None and is_vector(record.direction):
+                _keep(self.directions, record.direction, record)
+            case StrengthsSwept() if record.facts.failed is None and is_vector(record.direction):
+                _keep(self.strengths, swept_key(record), record)
             case _:
                 pass
 

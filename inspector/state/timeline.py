@@ -23,6 +23,7 @@ from inspector.state.capability import CapabilityState
 from inspector.state.inside import InsideViews, SecondInside
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.merges import MergesSeen
 from inspector.state.prompts import Prompts
 from inspector.state.segments import PathSegments, Segments
 from inspector.state.session_tree import Item, SessionTree
@@ -37,6 +38,7 @@ STATES: tuple[type[CapabilityState], ...] = (
     Speculation,
     LockstepSoFar,
     Segments,
+    MergesSeen,
 )
 """The states of all capabilities that come with the program."""
 _OF_DIALOGS = (protocol.PromptPreview, protocol.TokensFound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import OpenLockstep
+from inspector.config.directions import Steering
 from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
 from inspector.served.opening import OpenedRequest
@@ -26,6 +27,7 @@ from inspector.tools.lessons.tool import LESSONS, lessons
 from inspector.tools.lockstep.tool import LOCKSTEP, lockstep
 from inspector.tools.lookahead.tool import LOOK_AHEAD
 from inspector.tools.marks.tool import MARKS
+from inspector.tools.merges.tool import MERGES
 from inspector.tools.modules.tool import MODULES
 from inspector.tools.positions.tool import POSITIONS
 from inspector.tools.race.tool import RACE
@@ -35,6 +37,7 @@ from inspector.tools.sampler.tool import SAMPLER
 from inspector.tools.segments.tool import SEGMENTS
 from inspector.tools.served.tool import SERVED, served
 from inspector.tools.speculation.tool import SPECULATION
+from inspector.tools.steering.tool import STEERING, steered
 from inspector.tools.sweeps.tool import SWEEP
 from inspector.tools.tour.tool import TOUR
 from inspector.tools.tree.tool import TREE
@@ -50,6 +53,7 @@ TOOLS: tuple[Tool, ...] = (
     BEAMS,
     LOOK_AHEAD,
     SEGMENTS,
+    MERGES,
     SPECULATION,
     LOCKSTEP,
     RACE,
@@ -63,6 +67,7 @@ TOOLS: tuple[Tool, ...] = (
     ATTRIBUTION,
     GRADIENTS,
     INTERVENTIONS,
+    STEERING,
     POSITIONS,
     MODULES,
     SAMPLER,
@@ -100,6 +105,16 @@ def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
         against: The second model.
     """
     return tuple(lockstep(against) if tool is LOCKSTEP else tool for tool in TOOLS)
+
+
+def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:
+    """The tools of a program whose first completion is steered.
+
+    Args:
+        tools: All of them.
+        how: By what.
+    """
+    return tuple(steered(how) if tool is STEERING else tool for tool in tools)
 
 
 def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:

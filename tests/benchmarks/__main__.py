@@ -1,6 +1,6 @@
-"""Run benchmarks one after another, keep what they find, and make README's tables of it.
+"""Run benchmarks one after another, keep what they find, and make the tables of the page of figures of it.
 
-    python -m tests.benchmarks                  all that README's tables have
+    python -m tests.benchmarks                  all that the tables have
     python -m tests.benchmarks moves trace      some of them
     python -m tests.benchmarks --table          none: the tables are made anew of inspector/help/figures.json
 
@@ -57,7 +57,7 @@ def main() -> int:
             if not what.models and what.count is None:
                 today = datetime.date.today().isoformat()
                 print(*table.keep(name, figures, on=today, machine=machine(), load=load), sep="\n")
-    table.write_readme()
+    table.write_page()
     return int(failed)
 
 

@@ -1,4 +1,4 @@
-"""The tables of figures in README: their rows, and the file in which the figures are kept.
+"""The tables of the page of figures: their rows, and the file in which the figures are kept.
 
 A row is written anew when its benchmark has run and found all that the row tells; otherwise it keeps what it told, with
 the day on which that was measured. A row of which nothing was ever measured isn't in the table.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.vocabularies import Figures, Value
 
 TOP = Path(__file__).parents[2]
-README, FIGURES = TOP / "README.md", TOP / "inspector/help/figures.json"
+PAGE, FIGURES = TOP / "inspector/help/figures.md", TOP / "inspector/help/figures.json"
 HEADS = {
     "figures": "| what | figure | command | measured |\n|---|---|---|---|\n",
     "peers": "| | a step | prefill of 256 | fork | return | measured |\n|---|---|---|---|---|---|\n",
@@ -216,8 +216,8 @@ def told(row: Row, values: Mapping[str, Value]) -> str:
     return f"{row.what} | {row.form}".format(**{name: _Told(value) for name, value in values.items()})
 
 
-def readme(text: str, found: Kept) -> str:
-    """README with its tables made of the file; a machine has a letter, and is named above the first table."""
+def page(text: str, found: Kept) -> str:
+    """The page with its tables made of the file; a machine has a letter, and is named above the first table."""
     machines = list(dict.fromkeys(entry["machine"] for entry in found.values()))
     letters = {machine: chr(ord("A") + place) for place, machine in enumerate(machines)}
     for table, head in HEADS.items():
@@ -238,6 +238,6 @@ def readme(text: str, found: Kept) -> str:
     return text
 
 
-def write_readme() -> None:
+def write_page() -> None:
     """Make the tables anew."""
-    README.write_text(readme(README.read_text(encoding="utf-8"), kept()), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), kept()), encoding="utf-8")

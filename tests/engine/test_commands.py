@@ -47,6 +47,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.TryPosition(1),
     protocol.PreviewPrompt("Once", chat=False),
     protocol.CutText(LoadSettings(), "dog"),
+    protocol.TakeApart("dog"),
     protocol.CheckToolCall(1),
     protocol.FindTokens(1, "dog"),
     protocol.ReadGrammar(1),
@@ -82,6 +83,8 @@ SAMPLES: tuple[Command, ...] = (
     protocol.SweepHeads(1),
     protocol.PatchActivations(1, 2, 3, 4),
     protocol.HoldInterventions(1, (Intervention("mlp", 0),)),
+    protocol.MakeDirection(1, ("Once",), ("Twice",)),
+    protocol.SweepStrengths(1, protocol.Direction("up", 0, protocol.floats((1.0, 2.0), (2,))), 0),
     protocol.LoadDraft(SpeculationSettings()),
     protocol.TakeRound(SpeculationSettings()),
     protocol.RunRounds(SpeculationSettings()),
@@ -113,7 +116,7 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 
 
 def test_facts() -> None:
-    assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText"}
+    assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText", "TakeApart"}
     assert by_kind(lambda cls: cls.aside) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
         "CheckToolCall",

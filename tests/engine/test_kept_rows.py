@@ -21,7 +21,17 @@ from engine.breakpoints import Breakpoints
 from engine.decoding.speculative.handlers import compare_with_plain
 from engine.errors import Cancelled
 from engine.model.load import Loaded
-from engine.protocol import COMMANDS, Command, Grown, Intervention, LanePrompt, Message, Record
+from engine.protocol import (
+    COMMANDS,
+    Command,
+    Direction,
+    Grown,
+    Intervention,
+    LanePrompt,
+    Message,
+    Record,
+    floats,
+)
 from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.session.state import CUT_NOTE, KeptLogits
@@ -225,7 +235,16 @@ def speculation(walk: Walk) -> SpeculationSettings:
 
 
 def intervention(walk: Walk) -> tuple[Intervention, ...]:
-    return (Intervention("mlp", walk.random.randrange(2)),)
+    layer = walk.random.randrange(2)
+    if walk.random.random() < 0.5:
+        return (Intervention("mlp", layer),)
+    return (Intervention("direction", layer, None, walk.random.choice((-2.0, 0.0, 2.0)), steer(walk)),)
+
+
+def steer(walk: Walk) -> Direction:
+    """A random direction of the model's width."""
+    width = walk.loaded.facts.hidden_size or 1
+    return Direction("random", 0, floats([walk.random.gauss(0, 1) for _ in range(width)], (width,)))
 
 
 def finished(walk: Walk, command: Command) -> Command:
@@ -280,6 +299,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "Load": lambda walk: protocol.Load(walk.loaded.settings),
     "LoadDraft": lambda walk: protocol.LoadDraft(speculation(walk)),
     "LookAhead": lambda walk: protocol.LookAhead(walk.node, (walk.token, walk.token), tokens=2),
+    "MakeDirection": lambda walk: protocol.MakeDirection(0, (walk.text(3),), (walk.text(4),)),
     "MeasureLayerBits": lambda walk: protocol.MeasureLayerBits((walk.text(9),), group_size=32, shares=(0.5,)),
     "MeasureRanks": lambda walk: protocol.MeasureRanks(),
     "MeasureRoofline": lambda walk: protocol.MeasureRoofline(),
@@ -313,8 +333,12 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "Step": lambda walk: protocol.TakeStep(),
     "Sweep": lambda walk: protocol.Sweep(SweepSettings(("inspection",), rounds=1, steps=1, longest=32)),
     "SweepHeads": lambda walk: protocol.SweepHeads(walk.node),
+    "SweepStrengths": lambda walk: protocol.SweepStrengths(
+        walk.node, steer(walk), 0, walk.random.choice(("token", "context")), strengths=(1.0,)
+    ),
     "Take": lambda walk: protocol.Take(walk.node, (walk.token, walk.token)),
     "TakeRound": lambda walk: protocol.TakeRound(speculation(walk), inside=walk.random.random() < 0.5),
+    "TakeApart": lambda walk: protocol.TakeApart(walk.text(3)),
     "Tokenize": lambda walk: protocol.Tokenize(" dog"),
     "TryPosition": lambda walk: protocol.TryPosition(walk.node, "path", 3),
     "Verify": lambda walk: protocol.Verify(),

@@ -55,6 +55,13 @@ def test_a_repetition_penalty_and_a_bias_that_would_overflow_are_refused() -> No
         check(Settings(logit_bias=((3, 1e39),)))
 
 
+def test_a_large_vocabulary_has_room_for_its_rows_unless_a_person_says_how_much() -> None:
+    assert LoadSettings().kept_logits_bytes(4_096) == 64 * 2**20
+    assert LoadSettings().kept_logits_bytes(152_000) == 400 * 152_000 * 4
+    assert LoadSettings(kept_logits_mib=0).kept_logits_bytes(152_000) == 0
+    assert LoadSettings(kept_logits_mib=5).kept_logits_bytes(4_096) == 5 * 2**20
+
+
 def test_every_setting_has_a_place_and_every_stage_a_setting() -> None:
     assert {field.group for field in FIELDS} == set(GROUPS)
     assert {field.group for field in LOAD_FIELDS} == {"", *LOAD_GROUPS}

@@ -80,6 +80,32 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
         s.screen()
 
 
+def test_a_direction_is_made_saved_and_steers(tmp_path: Path) -> None:
+    pairs = [("Lily was very happy. She smiled and", "Lily was very sad. She cried and")]
+    with open("pocket", prompt="Lily felt very", temp=0.0) as s:
+        made = s.direction(pairs, 3)
+        assert made.record.name == "happy-sad"
+        assert np.linalg.norm(made.vector) > 1
+        path = tmp_path / "happy.safetensors"
+        made.save(path)
+        swept = s.strengths(path, scope="context")
+        assert swept.direction == made.record
+        assert swept.facts.failed is None
+        plain = s.run(6).text
+        with s.steer(path, 0.0):
+            assert s.at(0).run(6).text.endswith(plain)
+        with s.steer(made, 4.0):
+            steered = s.at(0).run(6)
+        assert steered.text != plain
+        label = s._line.timeline.under[0].label
+        assert label == f"L4 +happy-sad x4 #{made.record.digest}"
+        assert s.at(0).run(1).steps[-1].record.origin == "greedy"
+        with pytest.raises(StepError, match="There is no L100"):
+            s.direction(pairs, 99)
+        with pytest.raises(EngineError, match="No such file"), s.steer(tmp_path / "none"):
+            pass
+
+
 def test_ids_and_readings_are_those_of_the_command_line(
     story: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -361,6 +387,16 @@ def test_the_examples_of_the_help_run(
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "example", "exec"), {})
     assert capsys.readouterr().out.strip()
+
+
+def test_a_text_is_taken_apart_merge_by_merge(story: Session) -> None:
+    merges = story.merges("a cat unhappiness")
+    assert merges.words == ["a", " cat", " unhappiness"]
+    assert merges.ladder(2)[0] == (None, tuple(bytes([each]) for each in b" unhappiness"))
+    assert merges.ladder(2)[-1] == (2511, (b" un", b"h", b"app", b"iness"))
+    assert "2,511  ␣un│h│app│iness" in repr(merges)
+    with pytest.raises(EngineError, match="no word 3"):
+        merges.ladder(3)
 
 
 def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:

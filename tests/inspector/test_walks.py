@@ -20,7 +20,7 @@ from inspector.cli.screen import begin_with_draws, screen_parser
 from inspector.config.preferences import Preferences
 from inspector.keys import textual_name
 from inspector.lessons.catalogue import find
-from inspector.main.dialogs.topics import page
+from inspector.main.help_pages import page
 from inspector.tools.lessons.tool import LessonActions
 from tests.inspector.lessons.playing import LearnerKeys
 

@@ -15,6 +15,7 @@ from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
+from engine.inspection.inside.steering import make_direction, sweep_strengths
 from engine.protocol import Command, Look, Step
 from engine.session.session import Session
 from engine.task import Task
@@ -43,6 +44,8 @@ class InsideCommands(Capability):
             protocol.SweepHeads: self._sweep,
             protocol.PatchActivations: self._patch,
             protocol.HoldInterventions: self._hold,
+            protocol.MakeDirection: self._make_direction,
+            protocol.SweepStrengths: self._sweep_strengths,
         }
 
     def _session(self, command: Look, node: int | None, task: Task) -> Session:
@@ -91,7 +94,8 @@ class InsideCommands(Capability):
 
     def _intervene(self, command: protocol.Intervene, task: Task) -> None:
         session, listed = self._context.session, command.interventions
-        self._context.emit(intervene(session, command.node, listed, command.scope, command.top, task.stopped))
+        how = command.scope, command.top, task.stopped, command.begin
+        self._context.emit(intervene(session, command.node, listed, *how))
 
     def _sweep(self, command: protocol.SweepHeads, task: Task) -> None:
         session, heads = self._context.session, command.heads
@@ -119,3 +123,9 @@ class InsideCommands(Capability):
                 self._context.emit_step(record)
             else:
                 self._context.emit(record)
+
+    def _make_direction(self, command: protocol.MakeDirection, task: Task) -> None:
+        self._context.emit(make_direction(self._context.session, command, task.stopped))
+
+    def _sweep_strengths(self, command: protocol.SweepStrengths, task: Task) -> None:
+        self._context.emit_all(sweep_strengths(self._context.session, command, task.stopped))

@@ -19,9 +19,11 @@ from engine.logits.node_sampler import LN2, entropy_bits
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
+    NAME,
     CandidateChange,
     CaptureFacts,
     Check,
+    Direction,
     Intervened,
     Intervention,
     InterventionKind,
@@ -43,6 +45,9 @@ MOST = 64
 LARGEST = 100.0
 """Of a scale: beyond it float16 has no numbers left for what is scaled."""
 KINDS: tuple[InterventionKind, ...] = ("head", "attention", "mlp", "recurrence", "layer")
+"""What is scaled."""
+WIDEST = 2**20
+"""Numbers of a direction at most."""
 
 
 def edited(model: Any, edits: Edits) -> Taps:
@@ -71,6 +76,8 @@ class Scaling(Edits):
         for row, interventions in enumerate(rows):
             for each in interventions:
                 self._units[each.kind, each.layer].append((row, each))
+        layers = {layer for kind, layer in self._units if kind == "direction"}
+        self._added = {layer: _added(self._units["direction", layer], len(rows)) for layer in layers}
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
         """See `Edits`."""
@@ -92,6 +99,22 @@ class Scaling(Edits):
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
         """See `Edits`; at scale 0 the stream before the layer goes on bit for bit, at 1 the one after it."""
+        scaled = self._scaled(layer, given, result)
+        return self._steered(layer, scaled) if layer in self._added else scaled
+
+    def _steered(self, layer: int, result: Any) -> Any:
+        """The stream with directions added to it; that of a row of strength 0 goes on bit for bit."""
+        state, (vectors, on) = hidden(result), self._added[layer]
+        if state.shape[-1] != vectors.shape[-1]:
+            raise StepError(*_other_width(layer, vectors.shape[-1], state.shape[-1]))
+        if self._rows == 1:  # whatever axes the family's streams have
+            vectors, on = vectors[0], on[0]
+        else:
+            vectors, on = vectors[:, None], on[:, None, None]
+        steered = (state.astype(mx.float32) + vectors).astype(state.dtype)
+        return with_hidden(result, mx.where(on, steered, state))
+
+    def _scaled(self, layer: int, given: mx.array, result: Any) -> Any:
         if not (units := self._units.get(("layer", layer))):
             return result
         state, factors = hidden(result), self._factors(units).astype(given.dtype)
@@ -111,6 +134,23 @@ class Scaling(Edits):
         return mx.array(factors).reshape(-1, 1, 1) if self._rows > 1 else mx.array(factors[0])
 
 
+def _added(units: Sequence[tuple[int, Intervention]], rows: int) -> tuple[mx.array, mx.array]:
+    """What directions after one layer add in each row, in float32, shape (rows, width), and whether they add any."""
+    width = max(vector_of(each.direction).size for _, each in units if each.direction is not None)
+    added, on = np.zeros((rows, width), np.float32), np.zeros(rows, bool)
+    for row, each in units:
+        if each.scale and each.direction is not None:
+            added[row] += np.float32(each.scale) * vector_of(each.direction)
+            on[row] = True
+    return mx.array(added), mx.array(on)
+
+
+def vector_of(direction: Direction) -> Row:
+    """The numbers of a direction, float32, shape (width,)."""
+    kind = np.dtype(f"<f{direction.vector.bits // 8}")
+    return np.frombuffer(direction.vector.packed, kind).astype(np.float32)
+
+
 class Survey(Edits):
     """Changes nothing, and notes what of the model a forward of one token went through.
 
@@ -123,6 +163,7 @@ class Survey(Edits):
         self._depth = len(decoder_layers(model))
         self._heads: dict[int, list[int]] = defaultdict(list)
         self._calls: Counter[tuple[int, str]] = Counter()
+        self._layers: set[int] = set()
         self.rows = True
         """Whether all that was seen has its rows along the first axis, so that each can be changed in its own way."""
         self.width = 0
@@ -144,6 +185,7 @@ class Survey(Edits):
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
         """See `Edits`."""
         self._see(hidden(result))
+        self._layers.add(layer)
         self.width = given.shape[-1]
         return result
 
@@ -195,6 +237,15 @@ class Survey(Edits):
                     raise StepError(
                         f"{place} has {count} heads: there is no h{head + 1}.", f"Choose h1 to h{count}."
                     )
+            elif each.direction is not None:
+                if each.layer not in self._layers:
+                    raise StepError(
+                        f"{place} isn't called as a module of its own in this architecture: nothing can be added "
+                        "after it.",
+                        "Steer another model.",
+                    )
+                if (width := math.prod(each.direction.vector.shape)) != self.width:
+                    raise StepError(*_other_width(each.layer, width, self.width))
             elif each.kind != "layer" and not self.has(each.layer, each.kind):
                 has = [kind for kind in KINDS[1:-1] if self.has(each.layer, kind)]
                 raise StepError(
@@ -217,8 +268,12 @@ def check_interventions(model: Any, interventions: Sequence[Intervention]) -> No
     if not 1 <= len(interventions) <= MOST:
         raise StepError(f"{len(interventions)} interventions were given.", f"Give 1 to {MOST}.")
     for each in interventions:
-        if each.kind not in KINDS:
+        if each.kind not in (*KINDS, "direction"):
             raise StepError(f"There is no kind of unit {each.kind!r}.", f"Choose one of {', '.join(KINDS)}.")
+        if (each.kind == "direction") != (each.direction is not None):
+            raise StepError(
+                "The direction is missing, or there is one for another unit.", "Give one, for itself."
+            )
         if not 0 <= each.layer < depth:
             raise StepError(
                 f"There is no L{each.layer + 1}: this model has {depth} layers.", f"Choose L1 to L{depth}."
@@ -233,6 +288,52 @@ def check_interventions(model: Any, interventions: Sequence[Intervention]) -> No
                 f"The scale {each.scale:g} is out of range.",
                 f"Give -{LARGEST:g} to {LARGEST:g}: 0 switches off, 1 changes nothing.",
             )
+        if each.direction is not None:
+            check_direction(each.direction)
+
+
+def check_direction(direction: Direction, fingerprint: str = "") -> None:
+    """Refuse a direction that is none, or that another model's streams gave.
+
+    Args:
+        direction: As a file gave it.
+        fingerprint: Of the model; empty where it isn't known.
+
+    Raises:
+        StepError: It is refused.
+    """
+    vector = direction.vector
+    if len(vector.shape) != 1 or not 1 <= vector.shape[0] <= WIDEST or not vector.fits:
+        raise StepError("The direction is no vector.", "Make it anew, or give another file.")
+    numbers = vector_of(direction)
+    if not np.isfinite(numbers).all() or not numbers.any():
+        what = "is 0 everywhere" if np.isfinite(numbers).all() else "has numbers that are none"
+        raise StepError(f"The direction {direction.label} {what}.", "Make it of texts that differ.")
+    if fingerprint and direction.fingerprint not in ("", fingerprint):
+        of = "".join(each for each in direction.model[:NAME] if each.isprintable())
+        raise StepError(
+            f"The direction {direction.label} was made with another model{f' ({of})' if of else ''}: its numbers mean "
+            "nothing in this one.",
+            "Make it anew of its texts, or open that model.",
+        )
+
+
+def check_directions(session: Session, interventions: Iterable[Intervention]) -> None:
+    """Refuse directions of another model than the session's.
+
+    Raises:
+        StepError: One is of another.
+    """
+    for each in interventions:
+        if each.direction is not None:
+            check_direction(each.direction, session.facts.fingerprint)
+
+
+def _other_width(layer: int, width: int, own: int) -> tuple[str, str]:
+    return (
+        f"The direction has {width:,} numbers, the stream after L{layer + 1} has {own:,}: it is another model's.",
+        "Make it anew with this model.",
+    )
 
 
 def _named(layers: Sequence[int]) -> str:
@@ -310,16 +411,18 @@ def intervene(
     scope: Scope = "token",
     top: int = 10,
     stopped: Stopped = never,
+    begin: int = 0,
 ) -> Intervened:
     """Run a token again under interventions, and compare what comes after it.
 
     Args:
         session: Has read a prompt; not changed.
         node: The token's.
-        interventions: What is scaled.
-        scope: In this token's forward, or in the whole path's.
+        interventions: What is scaled or added.
+        scope: In this token's forward, or in the path's.
         top: Tokens that are listed of each side.
         stopped: Polled before each chunk and forward.
+        begin: The first position of the path that is changed.
 
     Raises:
         StepError: There is no such node, layer, head or part, a scale is out of range, or the changed model's logits
@@ -327,22 +430,36 @@ def intervene(
         Cancelled: `stopped` returned True.
     """
     check_interventions(session.runner.model, interventions)
+    check_directions(session, interventions)
     at = ground(session, node, stopped)
     at.survey.check(interventions)
-    edits = Scaling(session.runner.model, interventions)
+    begin = first_changed(session, node, scope, begin)
     if scope == "token":
-        row, run = at.row(edits), 1
+        row, run, rounding = at.row(Scaling(session.runner.model, interventions)), 1, 0.0
     else:
-        row, run = _whole_path(session, node, edits, stopped), session.tree[node].depth
-    rounding = 0.0 if scope == "token" else rounding_of(at.plain, session.facts.dtype)
-    return _compared(at, row, tuple(interventions), scope, top, rounding, at.recomputed + GROUND_RUNS + run)
+        tree, compute = session.tree, changed(session.runner.model, interventions)
+        row = session.runner.fresh().forward_path(
+            tree.tokens(node), tree.chunks(node), stopped, (begin, compute)
+        )
+        run, rounding = tree[node].depth, rounding_of(at.plain, session.facts.dtype)
+    whole = at.recomputed + GROUND_RUNS + run
+    return _compared(at, row, tuple(interventions), scope, top, rounding, whole, begin)
 
 
-def _whole_path(session: Session, node: int, edits: Edits, stopped: Stopped) -> Row:
-    """The logits after a path that went through the changed model from its first token on."""
-    tree = session.tree
-    with edited(session.runner.model, edits).set():
-        return session.runner.fresh().forward_path(tree.tokens(node), tree.chunks(node), stopped)
+def first_changed(session: Session, node: int, scope: Scope, begin: int) -> int:
+    """The first position of a node's path that goes through the changed model.
+
+    Raises:
+        StepError: The path has no such position.
+    """
+    last = session.tree[node].depth - 1
+    if scope == "token":
+        return last
+    if not 0 <= begin <= last:
+        raise StepError(
+            f"There is no token {begin + 1} up to here.", f"Begin at one of the tokens 1 to {last + 1}."
+        )
+    return begin
 
 
 def _compared(
@@ -353,6 +470,7 @@ def _compared(
     top: int,
     rounding: float,
     run: int,
+    begin: int,
 ) -> Intervened:
     logprobs, changed = checked_logprobs(at.plain), changed_logprobs(row)
     difference = absolute_difference(at.plain, row)
@@ -372,6 +490,7 @@ def _compared(
         tokens_run=run,
         note=_note(interventions, float(difference[largest]), rounding_of(at.plain, at.session.facts.dtype)),
         facts=at.facts(),
+        begin=begin if scope == "context" else 0,
     )
 
 
@@ -391,7 +510,7 @@ def _candidates(at: Ground, row: Row, logprobs: Row, changed: Row, top: int) -> 
 
 def _note(interventions: tuple[Intervention, ...], change: float, rounding: float) -> str:
     """Why a scale had no effect where an effect was to be expected."""
-    scaled = [each for each in interventions if each.scale != 1]
+    scaled = [each for each in interventions if each.scale != 1 and each.direction is None]
     if not scaled or change > rounding or any(each.scale == 0 for each in scaled):
         return ""
     return (
@@ -408,7 +527,8 @@ def changed_logprobs(row: Row) -> Row:
     """
     if not np.isfinite(row.max()):
         raise StepError(
-            "With this intervention the logits are not numbers.", "Use a scale nearer to 1, or 0."
+            "With this intervention the logits are not numbers.",
+            "Use a scale nearer to 1, or 0; for a direction a smaller strength.",
         )
     return checked_logprobs(row)
 
@@ -484,6 +604,7 @@ def hold(
     session.check_node(node)
     session.held.refuse(node, "a new intervention is")
     check_interventions(session.runner.model, interventions)
+    check_directions(session, interventions)
     token, parent = session.tree[node].token, session.tree[node].parent
     if parent == ROOT:
         raise StepError("The first token has nothing before it to branch from.", "Hold at a later token.")

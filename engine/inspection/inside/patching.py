@@ -109,8 +109,11 @@ def forward_rows(
             with edited(runner.model, each).set():
                 logits = runner.model(mx.array([piece] * count), cache=copied.kv.caches)
                 copied.kv.advance(len(piece), chunk=len(piece) > 1)
-                logits = logits[:, -1].astype(mx.float32)
-                mx.eval(logits, copied.kv.state())
+                mx.eval(
+                    copied.kv.state()
+                )  # the logits of all pieces but the last stay lazy, and cost nothing
+        logits = logits[:, -1].astype(mx.float32)
+        mx.eval(logits)
     except (RuntimeError, MemoryError) as error:
         if "alloc" not in str(error).lower():
             raise

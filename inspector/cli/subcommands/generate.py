@@ -15,6 +15,7 @@ from engine.speculation_settings import DRAFT_KINDS, SpeculationSettings, check_
 from inspector.cli.arguments import CliRequest, given, known, request_from
 from inspector.cli.exit import output
 from inspector.cli.flags import (
+    STEER,
     Parser,
     Subcommand,
     add_extra_eos,
@@ -46,6 +47,7 @@ def generate_parser() -> Parser:
     )
     add_generation(made)
     add_speculation(made)
+    add_steer(made)
     add_jsonl(made, "text")
     add_trace(made)
     return made
@@ -58,13 +60,22 @@ def run_generate(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the trace can't be written.
     """
     from inspector.cli.driver import place, run
-    from inspector.cli.writers.generation import text_writer
+    from inspector.cli.writers.generation import SteeredWriter, text_writer
+    from inspector.config.directions import steering
 
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
-    writer = text_writer(request, output(), sys.stderr)
-    return run(args, request, writer, _generation(speculation_from(args)), trace=path)
+    writer, commands = text_writer(request, output(), sys.stderr), _generation(speculation_from(args))
+    if args.steer is None:
+        return run(args, request, writer, commands, trace=path)
+    if request.settings.grammar is not None:
+        hint = "Leave out the grammar, or --steer."
+        raise EngineError(
+            "--steer runs the prompt's last token again, which a grammar would have to allow.", hint
+        )
+    steered = SteeredWriter(writer, steering(args.steer).intervention)
+    return run(args, request, steered, [], lambda: [steered.hold(), *commands], path)
 
 
 def _generation(speculation: SpeculationSettings | None) -> list[Command]:
@@ -77,6 +88,17 @@ def _generation(speculation: SpeculationSettings | None) -> list[Command]:
 
 
 GENERATE = Subcommand("generate", generate_parser, run_generate, "one completion: its text or JSON lines")
+
+
+# ---- steering --------------------------------------------------------------------------------
+
+
+def add_steer(parser: Parser) -> None:
+    """The flag of a direction that is added from the prompt's last token on."""
+    text = "add a direction from a file to the residual stream, from the prompt's last token on, whose forward " \
+           "predicts the first of the text, and which counts as one of --max-tokens; the tokens before it keep the " \
+           "model's own KV"  # fmt: skip
+    parser.add_argument_group("steering").add_argument("--steer", metavar=STEER, help=text)
 
 
 # ---- the flags of speculative decoding -------------------------------------------------------

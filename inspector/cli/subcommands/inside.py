@@ -8,12 +8,13 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from engine.errors import PromptError
+from engine.errors import EngineError, PromptError
 from engine.settings import FIELDS
 from inspector.cli.arguments import request_from
 from inspector.cli.exit import OK, not_shown, output
 from inspector.cli.flags import (
     EXIT_STATUS,
+    STEER,
     Parser,
     Subcommand,
     add_jsonl,
@@ -27,7 +28,7 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "gradients", "interventions")
+VIEWS = ("attention", "lens", "contributions", "gradients", "interventions", "steering")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -48,6 +49,7 @@ def inside_parser() -> Parser:
     group.add_argument("--show", type=_views, metavar="VIEW,...", help=shown)
     off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
     group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
+    _add_steering(group)
     scope = "change that token's forward alone, or the whole context (default: token)"
     group.add_argument("--scope", choices=("token", "context"), default="token", help=scope)
     place = "the token, counted from 0; negative from the end (default: -1, the last one)"
@@ -68,13 +70,29 @@ def inside_parser() -> Parser:
     return made
 
 
+def _add_steering(group: argparse._ArgumentGroup) -> None:
+    """The flags of a direction that is added to the residual stream."""
+    given = group.add_mutually_exclusive_group()
+    file = "steer by a direction from a file: --show steering; with a strength the candidates with it, too"
+    given.add_argument("--steer", metavar=STEER, help=file)
+    pairs = "steer by a direction that is made of pairs of texts, two on a line with a tab or | between them"
+    given.add_argument("--pairs", metavar="FILE", help=pairs)
+    layer = (
+        "make it of the stream after this layer, from 1, and add it there (default: the one in the middle)"
+    )
+    group.add_argument("--layer", type=_columns, metavar="N", help=layer)
+    group.add_argument("--save-direction", metavar="FILE", help="save the direction that is made of pairs")
+    begin = "in the whole context: change from this token on, counted from 0 (default: 0)"
+    group.add_argument("--from", dest="begin", type=whole, metavar="N", default=0, help=begin)
+
+
 def _add_tokens(group: argparse._ArgumentGroup) -> None:
     """The flags of the tokens whose logits are taken apart."""
-    token = (
-        "contributions to, or gradients of, the logit of this token: id or text (default: the one taken next)"
-    )
+    token = "contributions to the logit of this token, gradients of it, or steering towards it, by its id or text " \
+            "(default: the one taken next)"  # fmt: skip
     group.add_argument("--token", metavar="TOKEN", help=token)
-    against = "the same of the difference from this token's logit (default: the best other candidate)"
+    against = "contributions to the difference from this token's logit, its gradients, or steering's (default: the " \
+              "best other candidate)"  # fmt: skip
     other = group.add_mutually_exclusive_group()
     other.add_argument("--against", metavar="TOKEN", help=against)
     alone = "the same of the one logit, not of a difference"
@@ -141,6 +159,7 @@ def run_inside(args: Namespace) -> int:
     from inspector.cli.driver import run
     from inspector.cli.writers.inside import questions, writer
 
+    args.show = _shown(args)
     request = request_from(args)
     out = writer(request, output(), sys.stderr)
     steps = [TakeStep() for _ in range(args.steps)]
@@ -148,11 +167,10 @@ def run_inside(args: Namespace) -> int:
     def after() -> Iterator[Command]:
         node = _node_at(out.nodes, args.at)
         makers = questions(args, out)
-        usual = () if args.off else USUAL
-        for view in args.show or usual:
+        for view in args.show:
             yield from makers[view](node)
         if args.off:
-            yield Intervene(node, args.off, args.scope)
+            yield Intervene(node, args.off, args.scope, begin=args.begin)
 
     status = run(args, request, out, steps, after)
     if status != OK or not (failed := out.known.failed):
@@ -160,6 +178,33 @@ def run_inside(args: Namespace) -> int:
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
     said = f"Not shown: {', '.join(failed)}, as {checks} failed."
     return not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
+
+
+def _shown(args: Namespace) -> tuple[str, ...]:
+    """The views that are asked for, by name or by what is given for one.
+
+    Raises:
+        EngineError: A flag has no effect, or nothing is given to steer by.
+    """
+    from engine.files import free, typed
+    from inspector.config.directions import read_pairs, steering
+
+    if args.steer is not None:
+        args.steering = steering(args.steer)
+    if args.pairs is not None:
+        args.texts = read_pairs(args.pairs)
+    if args.save_direction is not None:
+        args.saved_as = free(typed(args.save_direction), False)
+    steered = args.steer is not None or args.pairs is not None
+    shown: tuple[str, ...] = args.show or (() if args.off or steered else USUAL)
+    if "steering" in shown and not steered:
+        hint = "Give --pairs FILE, to make one, or --steer FILE."
+        raise EngineError("There is no direction to steer by.", hint)
+    if args.save_direction is not None and args.pairs is None:
+        raise EngineError("--save-direction has no effect without pairs.", "Add --pairs FILE.")
+    if args.layer is not None and args.pairs is None:
+        raise EngineError("--layer has no effect without pairs.", "Give it with the file: --steer FILE:2@4.")
+    return shown if not steered or "steering" in shown else (*shown, "steering")
 
 
 def _node_at(nodes: Sequence[int], place: int) -> int:
@@ -174,5 +219,5 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-PURPOSE = "attention, logit lens, contributions, gradients and switched-off parts of one token"
+PURPOSE = "attention, logit lens, contributions, gradients, switched-off parts and steering of one token"
 INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

@@ -297,6 +297,11 @@ def tokens_parser() -> Parser:
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
     model.add_argument("--trust-remote-code", action="store_true", default=None, help=own_code)
+    apart = made.add_argument_group("taken apart; a MODEL may be a tokenizer.json, too")
+    merges = "how each word came to its tokens: merge by merge with ranks, a unigram's best ways, WordPiece's steps"
+    apart.add_argument("--merges", action="store_true", help=merges)
+    beside = "the tokens of another tokenizer below those of the first"
+    apart.add_argument("--beside", metavar="MODEL", help=beside)
     out = made.add_argument_group("output")
     add_jsonl(out, "table")
     out.add_argument("--summary", action="store_true", help="the counts alone, without the tokens")
@@ -309,12 +314,23 @@ def run_tokens(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    from engine.protocol import CutText
+    from engine.protocol import CutText, TakeApart
+    from engine.thread import EngineThread
     from inspector.cli.driver import drive, exit_status
+    from inspector.cli.writers.merges import merges_writer
     from inspector.cli.writers.tokens import token_writer
+    from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
     asked = tokens_request_from(args)
     cut = CutText(asked.load, asked.prompt, asked.chat, asked.system, asked.messages, asked.options)
+    if args.merges or args.beside is not None:
+        of = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
+        apart = merges_writer(asked, args.merges, args.summary, output(), sys.stderr)
+        filled = [cut] if asked.chat else []  # the chat template's text, which the writer gets
+        taken = lambda: [TakeApart(apart.text, each) for each in of]  # noqa: E731
+        on_disk = not filled and all(needs_no_engine(each.model) for each in of)
+        backend = TokenizerBackend if on_disk else EngineThread
+        return exit_status(drive(asked, apart, filled, backend, loads=False, after=taken))
     made = token_writer(asked, args.summary, output(), sys.stderr)
     return exit_status(drive(asked, made, [cut], loads=False))
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import TextIO
 
 from engine import protocol
+from engine.protocol import Intervention
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.display import visible
@@ -395,3 +396,32 @@ def end(summary: Summary, seed: int) -> Json:
         "generation_tps": number(tpot.tps) if tpot else None,
         **pick(summary.memory, "peak_bytes"),
     }
+
+
+# ---- under steering -----------------------------------------------------------------------------
+
+
+class SteeredWriter:
+    """Hands everything on to another writer, and knows where the prompt ends.
+
+    Args:
+        writer: Receives the records and the summary.
+        how: A direction, with its strength.
+    """
+
+    def __init__(self, writer: PlainText | JsonLines, how: Intervention) -> None:
+        self._writer, self._how, self._end = writer, how, 0
+
+    def take(self, record: protocol.Record, text: str) -> None:
+        """Hand a record on."""
+        if isinstance(record, protocol.PromptOpened):
+            self._end = record.tokens[-1].node
+        self._writer.take(record, text)
+
+    def end(self, summary: Summary) -> None:
+        """Hand the summary on."""
+        self._writer.end(summary)
+
+    def hold(self) -> protocol.Command:
+        """The command that has the prompt's last token, and all after it, steered."""
+        return protocol.HoldInterventions(self._end, (self._how,))

@@ -15,17 +15,25 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Command,
+    Direction,
+    DirectionMade,
     GradientsRead,
     HeadsSwept,
+    Intervene,
     Intervened,
+    Intervention,
     LensRead,
+    MakeDirection,
     Piece,
     PromptToken,
     ReadAttention,
     ReadGradients,
     ReadLens,
+    SteeredStrength,
     Step,
+    StrengthsSwept,
     SweepHeads,
+    SweepStrengths,
     Tokenize,
     Tokenized,
 )
@@ -33,6 +41,7 @@ from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
+from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
@@ -46,7 +55,7 @@ from inspector.state.gradients import (
     notes_of,
     shares_of,
 )
-from inspector.state.inside import interventions_words
+from inspector.state.inside import interventions_words, steered_words
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -58,11 +67,20 @@ CELL = 16
 STRONGEST = 12
 """Units in a table."""
 UNIT_CELL = 14
-View = AttentionRead | LensRead | AttributionRead | GradientsRead | HeadsSwept | Intervened
+View = (
+    AttentionRead
+    | LensRead
+    | AttributionRead
+    | HeadsSwept
+    | Intervened
+    | DirectionMade
+    | StrengthsSwept
+    | GradientsRead
+)
 TITLES: Mapping[type[View], str] = {
     AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
-    GradientsRead: "Gradients",
-    HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
+    HeadsSwept: "Switched off one at a time", Intervened: "Changed", DirectionMade: "Direction",
+    StrengthsSwept: "Steering", GradientsRead: "Gradients",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -75,6 +93,8 @@ class Known:
     timeline: Timeline = field(default_factory=Timeline)
     pieces: Sequence[Piece] = ()
     """Of the text that was cut last."""
+    direction: Direction | None = None
+    """That was made last."""
     failed: list[str] = field(default_factory=list)
     """The views that are not shown, because one of their checks failed."""
 
@@ -85,15 +105,13 @@ class Known:
             case Tokenized():
                 self.pieces = record.pieces
             case (
-                AttentionRead()
-                | LensRead()
-                | AttributionRead()
-                | GradientsRead()
-                | HeadsSwept()
-                | Intervened()
-            ):
+                AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened() | DirectionMade()
+                | StrengthsSwept() | GradientsRead()
+            ):  # fmt: skip
                 if record.facts.failed is not None:
                     self.failed.append(TITLES[type(record)])
+                elif isinstance(record, DirectionMade):
+                    self.direction = record.direction
 
 
 class InsideWriter(Writer, Protocol):
@@ -127,6 +145,7 @@ def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int]
         "contributions": lambda node: _contributions(args, out, node),
         "gradients": lambda node: _gradients(args, out, node),
         "interventions": lambda node: [SweepHeads(node)],
+        "steering": lambda node: _steering(args, out, node),
     }
 
 
@@ -156,6 +175,33 @@ def _compared(args: Namespace, out: InsideWriter, node: int) -> Generator[Comman
     token = yield from _token(out, args.token)
     against = yield from _token(out, args.against)
     return compared(timeline, token, against)[: 1 if args.alone else 2]
+
+
+def _steering(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+    """The commands that make a direction, if there is none yet, and that add it.
+
+    Raises:
+        EngineError: The direction can't be saved, or a token is none.
+    """
+    timeline, strength = out.known.timeline, None
+    if args.pairs is not None:
+        depth = timeline.facts.layers if timeline.facts is not None else 1
+        layer = depth // 2 if args.layer is None else args.layer - 1
+        toward, away = args.texts
+        yield MakeDirection(layer, toward, away, name=name_of(toward, away))
+        if (direction := out.known.direction) is None:  # its check failed
+            return
+        if args.save_direction is not None:
+            write_direction(args.saved_as, direction)
+    else:
+        direction, layer = args.steering.direction, args.steering.layer
+        strength = args.steering.strength if ":" in args.steer else None
+    token = yield from _token(out, args.token)
+    other = yield from _token(out, args.against)
+    yield SweepStrengths(node, direction, layer, args.scope, args.begin, token, other)
+    if strength is not None:
+        unit = Intervention("direction", layer, None, strength, direction)
+        yield Intervene(node, (unit,), args.scope, begin=args.begin)
 
 
 def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
@@ -203,6 +249,10 @@ class InsideLines(JsonLines):
                 self._write("sweep", sweep(record), facts(record.facts))
             case Intervened():
                 self._write("intervened", intervened(record), facts(record.facts))
+            case DirectionMade():
+                self._write("direction", direction_made(record), facts(record.facts))
+            case StrengthsSwept():
+                self._write("steering", steering(record), facts(record.facts))
             case _:
                 super().take(record, text)
 
@@ -282,7 +332,7 @@ def sweep(read: HeadsSwept) -> Json:
     """Every unit switched off alone; none where a check failed."""
     units = [
         {
-            **record_json(unit.intervention),
+            **unit_json(unit.intervention),
             **pick(unit.intervention, "label"),
             **pick(unit, "kl_bits", "logit_change", "prob"),
             "top": {"id": unit.top, "text": unit.top_text, "prob": unit.top_prob},
@@ -295,9 +345,22 @@ def sweep(read: HeadsSwept) -> Json:
     }
 
 
+def unit_json(unit: Intervention) -> Json:
+    """An intervention; of a direction what it is without its numbers."""
+    told = (
+        {"direction": pick(unit.direction, "name", "layer", "digest")} if unit.direction is not None else {}
+    )
+    return record_json(unit, direction=told)
+
+
 def intervened(read: Intervened) -> Json:
     """What several units together change; no candidates where a check failed."""
-    whole = {**pick(read, "node", "scope", "interventions", "tokens_run"), "effect_note": read.note}
+    whole = {
+        **pick(read, "node", "scope", "begin"),
+        "interventions": [unit_json(each) for each in read.interventions],
+        **pick(read, "tokens_run"),
+        "effect_note": read.note,
+    }
     if read.facts.failed is not None:
         return whole
     before_after = [
@@ -317,6 +380,33 @@ def intervened(read: Intervened) -> Json:
         **pick(read, "kl_bits", "entropy_before_bits", "entropy_after_bits", "rounding"),
         "largest_change": {"id": read.largest_change_id, "text": read.largest_change_text, "logit": largest},
         "candidates": before_after,
+    }
+
+
+def direction_made(read: DirectionMade) -> Json:
+    """How a direction was made; its numbers are in the file that it is saved to."""
+    made = read.direction
+    return {**pick(made, "name", "layer", "digest", "model", "fingerprint"),
+            **pick(read, "toward", "away", "norm", "stream_norm", "tokens_run")}  # fmt: skip
+
+
+def steering(read: StrengthsSwept) -> Json:
+    """What each strength does, and the band of the random directions; no strengths where a check failed."""
+    strengths = [
+        {
+            **record_json(each, top={}, top_text={}, top_prob={}),
+            "top": {"id": each.top, "text": each.top_text, "prob": each.top_prob},
+        }
+        for each in _shown(read.facts, read.strengths)
+    ]
+    return {
+        "direction": pick(read.direction, "name", "layer", "digest"),
+        **pick(read, "node", "layer", "scope", "begin", "steered", "token", "text", "other", "other_text"),
+        **pick(
+            read, "difference", "prob", "other_prob", "norm", "stream_norm", "random", "seed", "tokens_run"
+        ),
+        "effect_note": read.note,
+        "strengths": strengths,
     }
 
 
@@ -364,6 +454,10 @@ class InsideTables(PlainText):
                 self._table(record, sweep_table(record))
             case Intervened():
                 self._table(record, intervened_table(record))
+            case DirectionMade():
+                self._table(record, direction_table(record))
+            case StrengthsSwept():
+                self._table(record, strengths_table(record))
             case Step():
                 pass
             case _:
@@ -470,7 +564,7 @@ def sweep_table(read: HeadsSwept) -> Iterator[str]:
 
 def intervened_table(read: Intervened) -> Iterator[str]:
     """The candidates without and with the interventions."""
-    scope = "this token" if read.scope == "token" else "whole context"
+    scope = steered_words(read.scope, read.begin)
     yield (
         f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, model entropy "
         f"{bits(read.entropy_before_bits)} to {bits(read.entropy_after_bits)} bits, "
@@ -484,3 +578,41 @@ def intervened_table(read: Intervened) -> Iterator[str]:
         )
     if read.note:
         yield read.note
+
+
+def direction_table(read: DirectionMade) -> Iterator[str]:
+    """A direction, in two lines."""
+    made = read.direction
+    yield (
+        f"{visible(made.label)} #{made.digest}: the stream after L{made.layer + 1} at the last token, "
+        f"the mean of {len(read.toward)} texts less that of {len(read.away)}"
+    )
+    yield f"length {read.norm:.2f}, {read.norm / read.stream_norm if read.stream_norm else 0:.2f} of the streams'"
+
+
+def strengths_table(read: StrengthsSwept) -> Iterator[str]:
+    """A line a strength: what the direction does, and between what most random directions of its length do."""
+    name, other = (token_label(text) for text in (read.text, read.other_text))
+    unit = Intervention("direction", read.layer, None, 1.0, read.direction)
+    yield (
+        f"{visible(unit.label)}, {steered_words(read.scope, read.begin)} ({read.steered} of the path's positions); "
+        f"length {read.norm:.2f}, {read.share:.2f} of the stream's"
+    )
+    yield f"followed: the logit of {name} ({percent(read.prob)}) less that of {other} ({percent(read.other_prob)})"
+    yield f"{'strength':>8}{'KL bits':>9}{'random':>16}{'logits':>9}{'random':>18}   then first"
+    yield from map(_strength_line, read.strengths)
+    band = f"{read.random} random directions of the same length (seed {read.seed})"
+    yield f"random: the 5th to the 95th percentile of {band}; * where the logits change by more"
+    if read.note:
+        yield visible(read.note)
+
+
+def _strength_line(each: SteeredStrength) -> str:
+    if not each.strength:
+        return f"{'x0':>8}{0:>9.3f}{'':>16}{0:>+9.2f}"
+    kl, change = f"{each.kl_low:.3f}..{each.kl_high:.3f}", f"{each.change_low:+.2f}..{each.change_high:+.2f}"
+    mark = "*" if each.beyond else " "
+    return (
+        f"{f'x{each.strength:g}':>8}{each.kl_bits:>9.3f}{kl:>16}{each.change:>+9.2f}{mark}{change:>17}   "
+        f"{pad(token_label(each.top_text), UNIT_CELL)}{percent(each.top_prob):>8}"
+    )

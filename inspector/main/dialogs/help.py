@@ -1,7 +1,8 @@
-"""The help: the same texts that the README links."""
+"""The help: the same texts that README links."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -16,12 +17,14 @@ from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.actions import HELP_KEYS
-from inspector.main.help_pages import PAGES
+from inspector.main.help_pages import PAGES, TOPICS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.fields import SafeInput
 
 if TYPE_CHECKING:
+    from textual.widgets import Markdown
+
     from inspector.main.dialogs.topics import TopicPages
 
 HEADS = "| key | what it does |"
@@ -29,7 +32,7 @@ COLUMN = 17
 """Cells for the keys, with a blank before and after them."""
 _PIECES = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|([^`*]+)")
 _KEY, _LABEL, _HEADING, _FAINT = "$text-accent", "bold", "bold $text-primary", "$ink-muted"
-TOPIC_TAB = "parts"
+TOPIC_TAB = "topics"
 
 
 # ---- the page of keys ---------------------------------------------------------------------------
@@ -186,7 +189,7 @@ class HelpDialog(Dialog[None]):
                             "help-filter",
                         )
                     yield VerticalScroll(id=f"page-{name}")
-            yield TabPane("Explained", id=f"help-{TOPIC_TAB}")
+            yield TabPane("All pages", id=f"help-{TOPIC_TAB}")
 
     def begin(self) -> None:
         """Begin at the top of the page, which another screen may have opened with its own keys."""
@@ -203,9 +206,8 @@ class HelpDialog(Dialog[None]):
 
     @property
     def _topic(self) -> str:
-        """The page on one thing to begin with, empty for another one."""
-        folder, _, name = self._page.rpartition("/")
-        return name if folder == TOPIC_TAB else ""
+        """The page to begin with of those without a tab, empty for another one."""
+        return self._page if self._page in {name for name, *_ in TOPICS} else ""
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:
@@ -265,6 +267,22 @@ class HelpDialog(Dialog[None]):
             self.query_one(f"#{shown} VerticalScroll").focus()
         elif self._topics is not None and self._topics.is_mounted:  # else it takes the focus when it is
             self._topics.focus_shown()
+
+    def on_markdown_link_clicked(self, message: Markdown.LinkClicked) -> None:
+        """Go to another page; what leads out of the help stays a text."""
+        message.stop()
+        opened = self.query_one(HelpPages).active.removeprefix("help-")
+        if opened == TOPIC_TAB and self._topics is not None:
+            opened = self._topics.shown
+        place = posixpath.join(posixpath.dirname(opened), message.href.partition("#")[0])
+        self._page = posixpath.normpath(place).removesuffix(".md")
+        if self._page in {name for name, _ in PAGES}:
+            self._turn_to(f"help-{self._page}")
+            self.call_after_refresh(self._focus_page)
+        elif self._topic:
+            self._turn_to(f"help-{TOPIC_TAB}")
+            if self._topics is not None:
+                self._topics.open(self._topic)
 
     def show_topics(self) -> None:
         """Show the list of pages, where one of them is open."""

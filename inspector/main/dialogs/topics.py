@@ -1,9 +1,7 @@
-"""The help's pages in Markdown: those on one thing each are a list and the page that was chosen, which is read only
+"""The help's pages in Markdown: those on one subject each are a list and the page that was chosen, which is read only
 then."""
 
 from __future__ import annotations
-
-from importlib import resources
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Button, Markdown
 from textual.widgets.option_list import Option
 
-from inspector.main.help_pages import TOPICS
+from inspector.main.help_pages import TOPICS, page
 from inspector.widgets.lists import SafeOptionList
 
 BACK = "⌫ All pages"
@@ -30,16 +28,11 @@ class MarkdownPage(Markdown):
         super().__init__(page(name), open_links=False)
 
 
-def page(name: str) -> str:
-    """The Markdown of one page of the help, by its place in `help` without the ending."""
-    return (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
-
-
 class TopicPages(Vertical):
     """The list, or one page in its place.
 
     Args:
-        first: File name of the page to begin with; empty for the list.
+        first: Place of the page to begin with; empty for the list.
     """
 
     DEFAULT_CSS = """
@@ -51,7 +44,7 @@ class TopicPages(Vertical):
 
     def __init__(self, first: str = "") -> None:
         super().__init__()
-        self._first = first
+        self._first = self.shown = first
 
     def compose(self) -> ComposeResult:
         options = [
@@ -74,7 +67,7 @@ class TopicPages(Vertical):
         """Show the list, without a change of the focus, or a page.
 
         Args:
-            first: File name of the page; empty for the list.
+            first: Place of the page; empty for the list.
         """
         self._show(False)
         if first:
@@ -89,13 +82,14 @@ class TopicPages(Vertical):
         """Show a page in place of the list, or of another page.
 
         Args:
-            name: Its file name.
+            name: Its place in `help` without the ending.
         """
+        self.shown = name
         place = self.query_one("#topic", VerticalScroll)
         if shown := place.query(MarkdownPage):
-            shown.first().update(page(f"parts/{name}"))
+            shown.first().update(page(name))
         else:
-            place.mount(MarkdownPage(f"parts/{name}"))
+            place.mount(MarkdownPage(name))
         place.scroll_home(animate=False)
         back = Content.assemble((f"{BACK}  ", ""), (TOPICS[_NAMES.index(name)][1], "bold $text-primary"))
         self.query_one("#topic-list", Button).label = back
@@ -121,9 +115,3 @@ class TopicPages(Vertical):
     def _back(self, message: Button.Pressed) -> None:
         message.stop()
         self.close()
-
-    @on(Markdown.LinkClicked)
-    def _link(self, message: Markdown.LinkClicked) -> None:
-        message.stop()
-        if (name := message.href.removesuffix(".md")) in _NAMES:
-            self.open(name)

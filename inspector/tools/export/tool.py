@@ -9,7 +9,7 @@ from engine.errors import EngineError
 from engine.files import replacing, shorter
 from engine.frozen import frozen
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import of_recording
 from inspector.main.evidence import ExportPart, exhibits_of
 from inspector.main.tool import Host, Tool, ToolActions
@@ -17,6 +17,8 @@ from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import Action, Needs
 
+INSIDE, EXAMPLES = "3", 3
+"""The tab, and how many of its views are named where nothing was looked at."""
 Written = tuple[str, bool]
 """An answer for the person, printable, and whether writing failed."""
 
@@ -69,13 +71,14 @@ class ExportActions(ToolActions):
     @property
     def _nothing(self) -> str:
         """What to do where nothing was looked at."""
-        openers = (
+        openers = [
             f"{key_for(tool.opener)} {part.name}"
             for tool in self.host.tools
             for part in tool.exports()[:1]
             if part.exhibits is not None and part.looked and self.host.has(tool.opener)
-        )
-        return f"Nothing yet: look at a token with one of these first: {', '.join(openers)}."
+            if TABS_OF[tool.opener] == INSIDE
+        ]
+        return f"Nothing yet: what you look at in a token goes along, with {', '.join(openers[:EXAMPLES])} and others."
 
     @property
     def _lesson(self) -> Path | None:

@@ -14,7 +14,7 @@ from inspector.display import quoted, token_label, token_text
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, percent, signed
-from inspector.state.inside import InsideViews, interventions_words
+from inspector.state.inside import InsideViews, interventions_words, steered_words
 from inspector.state.session_tree import Item
 
 NAMES: dict[PatchKind, str] = {
@@ -47,7 +47,7 @@ def _switched(of: Exported) -> Iterator[Exhibit]:
         heading = "What each part is worth: switched off alone"
         yield Exhibit("sweep", heading, partial(_sweep, swept), node)
     places: Counter[int] = Counter()
-    for (node, _, _), tried in seen.tried.items():
+    for (node, *_), tried in seen.tried.items():
         heading = f"With {interventions_words(tried.interventions)}"
         yield Exhibit(f"tried-{places[node]}", heading, partial(_effect, tried), node)
         places[node] += 1
@@ -136,7 +136,7 @@ def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
 
 def _effect(tried: Intervened) -> Iterator[Element]:
     """The candidates without and with what was switched off together."""
-    scope = "in the whole context" if tried.scope == "context" else "in this token's forward"
+    scope = steered_words(tried.scope, tried.begin)
     rows = [
         row(token_span(each.before), percent(each.before.prob), percent(each.after.prob),
             signed(each.logit_change))

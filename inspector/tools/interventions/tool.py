@@ -24,7 +24,7 @@ from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
-from inspector.state.inside import joined, layer_of_heads
+from inspector.state.inside import joined, layer_of_heads, tried_key
 from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, note
 
 
@@ -76,9 +76,7 @@ class SwitchControl:
         self.sweeps = Replies(client, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer)))
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
-        self.tried = Replies(
-            client, Intervened, lambda answer: (answer.node, tuple(answer.interventions), answer.scope)
-        )
+        self.tried = Replies(client, Intervened, tried_key)
         self.patched = Replies(
             client, ActivationsPatched, lambda answer: (answer.node, answer.source, answer.part)
         )
@@ -183,8 +181,8 @@ class SwitchControl:
 
     def question(self, node: int, swept: HeadsSwept) -> tuple[Hashable, Intervene]:
         """The question about the chosen units, and its key."""
-        listed = self.interventions(swept)
-        return (node, listed, self.scope), Intervene(node, listed, self.scope)
+        question = Intervene(node, self.interventions(swept), self.scope)
+        return tried_key(question), question
 
 
 def column_of(unit: Intervention) -> Column:
@@ -338,7 +336,7 @@ INTERVENTIONS = Tool(
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
             InterventionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.sweeps.any,
             looks=True,
-            synonyms="ablation, ablate, knock-out, steering, disable a head, zero a head, remove a layer, "
+            synonyms="ablation, ablate, knock-out, disable a head, zero a head, remove a layer, "
             "intervene, scale a head", view="switch off"),
         Action("patching", "Activation patching",
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",

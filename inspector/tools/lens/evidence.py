@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from engine.protocol import LensCell, LensColumn, LensRead, Record
 from inspector.display import token_label
 from inspector.lessons.lesson import Beat
-from inspector.main.elements import element, explained, row, table
+from inspector.main.elements import element, explained, heading, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import percent
 from inspector.state.inside import InsideViews
@@ -35,7 +35,7 @@ def _table(read: LensRead, of: Exported) -> Iterator[Element]:
         element("tr", element("th", str(layer or "emb"), scope="row"), *(_lens_cell(c, layer) for c in read.columns))
         for layer in reversed(range(depth))
     ]  # fmt: skip
-    names = (element("th", token_label(text) if text else "", scope="col") for text in heads)
+    names = (heading(token_label(text) if text else "") for text in heads)
     shown = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
     says = (
         "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."

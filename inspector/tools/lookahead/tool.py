@@ -91,7 +91,7 @@ class LookAheadActions(ToolActions):
         return False
 
     def take(self) -> None:
-        """Take the highlighted candidate and what stands behind it."""
+        """Take the highlighted candidate and the tokens that look-ahead shows behind it."""
         candidate = self.host.candidate
         if candidate is None:
             self.host.answer("No candidates were recorded here. Press end for the tip")
@@ -110,7 +110,7 @@ class LookAheadActions(ToolActions):
             if self.lines.on
             else (
                 f"Look-ahead is off. Press {key_for('look_ahead')} for it, then {key_for('take_ahead')} "
-                "takes what stands at a candidate"
+                "takes the tokens behind a candidate"
             )
         )
 

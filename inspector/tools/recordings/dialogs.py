@@ -27,7 +27,7 @@ from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import SafeOptionList
 
-LOGITS = ("without logits", "with those that are kept")
+LOGITS = ("without logits", "with the kept logits")
 LOGITS_HELP = (
     "With a step's logits a replay tries other settings, shows raw logits and searches the whole vocabulary"
 )

@@ -351,6 +351,24 @@ def test_the_command_needs_no_model_and_leaves_a_loaded_one_as_it_is() -> None:
     assert isinstance(failure, protocol.Failure)
 
 
+def test_a_tokenizer_is_taken_apart_without_its_model() -> None:
+    engine = Unthreaded()
+    file = str(pocket.directory() / "tokenizer.json")
+    for settings in (LoadSettings(), LoadSettings(model=file)):
+        taken = engine.one(protocol.TakeApart("unhappiness", settings), protocol.TakenApart)
+        assert (taken.name, taken.words[0].pieces()[-1]) == (settings.model, b"iness")
+    failure, _ = engine.do(protocol.TakeApart("x"))
+    assert isinstance(failure, protocol.Failure)
+    assert "No model is loaded" in failure.message
+    engine.do(protocol.Load(LoadSettings()))
+    mine = engine.one(protocol.TakeApart("unhappiness", node=3), protocol.TakenApart)
+    assert (mine.name, mine.node) == ("", 3)
+    for name in ("/nowhere/tokenizer.json", str(pocket.directory() / "config.json")):
+        failure, _ = engine.do(protocol.TakeApart("x", LoadSettings(model=name)))
+        assert isinstance(failure, protocol.Failure)
+        assert failure.expected
+
+
 # ---- where models are --------------------------------------------------------------------------
 
 LORA = {

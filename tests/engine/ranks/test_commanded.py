@@ -17,7 +17,7 @@ REFUSED = {
     "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft", "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
     "ExplainSecond", "PartWays", "Sweep", "Profile",
-    "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal",
+    "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal", "MakeDirection", "SweepStrengths",
 }  # fmt: skip
 """They look into the arrays of one process, or make caches of their own of it."""
 WALKED = {
@@ -27,7 +27,7 @@ WALKED = {
 """They go through `Runner` and `KV` alone: the walks and the program of these tests run them or the same methods."""
 NO_FORWARD = {
     "Cancel", "CheckToolCall", "Tokenize", "PreviewPrompt", "CutText", "FindTokens", "ReadGrammar", "ReadLogits",
-    "Explain", "WhatIf",
+    "Explain", "WhatIf", "TakeApart",
 }  # fmt: skip
 """They need no model, or answer from kept logits."""
 

@@ -36,7 +36,11 @@ def test_keys_of_the_main_screen_and_of_a_tool_s_own(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_readme_and_help_hold(tmp_path: Path) -> None:
-    [example] = re.findall(r"```toml\n(step.*?)```", Path("README.md").read_text(encoding="utf-8"), re.DOTALL)
+    [example] = re.findall(
+        r"```toml\n(step.*?)```",
+        Path("inspector/help/keys-of-your-own.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     own = reading(tmp_path / "keys.toml", example)
     assert own.problems == ()
     assert len(own.keys) == 3

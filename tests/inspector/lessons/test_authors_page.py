@@ -14,7 +14,7 @@ from inspector.cli.main import main
 from inspector.lessons.check import read_checked
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import BEAT, HEAD, read
-from inspector.main.dialogs.topics import page
+from inspector.main.help_pages import page
 from tests.inspector.lessons.reference import current
 
 FIVE = Path(__file__).with_name("five-beats.md")

@@ -10,7 +10,7 @@ from __future__ import annotations
 QUERIES: tuple[tuple[str, str], ...] = (
     # what happens inside the model
     ("ablation", "interventions"), ("knock out", "interventions"), ("knockout head", "interventions"),
-    ("steering", "interventions"), ("logit lens", "lens"), ("saliency", "attribution"),
+    ("steering", "steering"), ("logit lens", "lens"), ("saliency", "attribution"),
     ("integrated gradients", "gradients"), ("gradient x input", "gradients"),
     ("feature attribution", "attribution"), ("direct logit attribution", "attribution"),
     ("attention head", "attention"), ("attention map", "attention"), ("activation patching", "patching"),
@@ -38,6 +38,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("dark mode", "theme"),
     # whose each token is
     ("thinking", "segments"), ("tool calls", "segments"), ("reasoning", "segments"), ("roles", "segments"),
+    # how a tokenizer cuts
+    ("merges", "merges"), ("byte pair encoding", "merges"), ("bpe", "merges"), ("unigram", "merges"),
     # one letter wrong
     ("temprature", "setting temp"), ("attension", "attention"), ("contribtuions", "attribution"),
     ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar"),

@@ -251,7 +251,7 @@ def test_a_class_sees_a_step_within_a_second_and_changes_nothing(serve, tmp_path
                 page.until("RECORDED step 2")
             took = time.monotonic() - began
             print(f"a step took {took:.2f} s to both watchers, as far as the page was looked at")
-            assert took < 10  # on a machine that others use; the figure is in CHANGELOG.md
+            assert took < 10  # on a machine that others use
             pages[0].save("serve-watch.png")
             before = session.read_bytes()
             for key in (*"prRdbaxosGEJSKVN*", "Enter", "Delete"):

@@ -134,11 +134,26 @@ function remember() {
   }
 }
 
+/** The row of a step: of the first path that has it. */
+function rowOfStep(step) {
+  for (const path of data.paths) {
+    const row = rowsTo(path.tip).find((each) => tokens.step[each] === step);
+    if (row !== undefined) return row;
+  }
+  return -1;
+}
+
+/** What a link asks for: a token by its step or its node, views that are unfolded, and a colour. */
 function recall() {
   const told = new URLSearchParams(location.hash.slice(1));
   const metric = METRICS.find((each) => each.name === told.get("colour"));
   if (metric) state.metric = metric;
-  const row = told.has("node") ? tokens.node.indexOf(Number(told.get("node"))) : data.chosen;
+  for (const kind of told.getAll("tool")) {
+    looked.kinds.add(kind);
+    looked.open = looked.open || kind === "attention";
+  }
+  const step = Number(told.get("step"));
+  const row = told.has("node") ? tokens.node.indexOf(Number(told.get("node"))) : step ? rowOfStep(step) : data.chosen;
   const begins = tokens.step.findIndex((step) => step > 0);
   return row >= 0 ? row : begins >= 0 ? begins : data.paths[0].tip;
 }
@@ -283,5 +298,10 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey || !KEYS[event.key]) return;
   event.preventDefault();
   KEYS[event.key]();
+});
+window.addEventListener("hashchange", () => {
+  const row = recall();
+  showMetric(state.metric);
+  if (row < tokens.node.length) go.row(row);
 });
 begin();

@@ -35,6 +35,12 @@ function tokenPanel(row, at, length, go) {
   ].filter(Boolean);
 }
 
+/** The address of a token, with the views that are unfolded: it opens the page there. */
+function linkOf(row) {
+  const kinds = [...looked.kinds, ...looked.open ? ["attention"] : []].map((kind) => `&tool=${kind}`);
+  return `#node=${tokens.node[row]}${kinds.join("")}`;
+}
+
 function heading(row, at, length, go) {
   const made = data.made[tokens.made[row]];
   const where = tokens.step[row] ? `step ${tokens.step[row]}` : "prompt";
@@ -45,7 +51,9 @@ function heading(row, at, length, go) {
       make("div", { class: "token" }, tokens.label[row]),
       make("div", { class: "where" }, `${where} · token ${at + 1} of ${length} · ${made} · id ${tokens.id[row]}`),
       tokens.with[row] ? make("div", { class: "with" }, `made with ${data.conditions[tokens.with[row]]}`) : null),
-    make("div", { class: "steps" }, by("Token before", at - 1, "←"), by("Token after", at + 1, "→")));
+    make("div", { class: "steps" },
+      make("a", { href: linkOf(row), title: "Link to this token", "aria-label": "Link to this token" }, "#"),
+      by("Token before", at - 1, "←"), by("Token after", at + 1, "→")));
 }
 
 function remarks(row) {
@@ -106,7 +114,7 @@ function candidateTable(row, found, go) {
     body.append(make("tr", { class: "others" }, make("td"), make("td", {}, `${count(found.others)} others`),
       make("td"), make("td", {}, percent(found.mass)), make("td")));
   }
-  const head = ["", "candidate", "", "model", prompt ? "" : "sampler"].map((each) => make("th", {}, each));
+  const head = ["", "candidate", "", "model", prompt ? "" : "sampler"].map((each) => make(each ? "th" : "td", {}, each));
   return make("table", { class: "candidates" }, make("thead", {}, make("tr", {}, ...head)), body);
 }
 

@@ -22,7 +22,7 @@ from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.interventions import hold, intervene
 from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
-from engine.protocol import Grown, Intervened, Intervention
+from engine.protocol import Direction, Grown, Intervened, Intervention, floats
 from engine.sampling.ranking import Row, log_softmax
 from engine.session.session import Session, run_at
 from engine.session.uncached import UncachedSession
@@ -328,11 +328,13 @@ def test_the_commands_are_answered_by_their_records() -> None:
 
 OFF = (Intervention("layer", 0),)
 OTHER = (Intervention("layer", 0, scale=0.5),)
+VECTOR = np.random.default_rng(3).normal(size=64).astype(np.float32)
+STEERED = (Intervention("direction", 0, None, 2.0, Direction("up", 0, floats(VECTOR, VECTOR.shape))),)
 
 
 def reference(session: Session, node: int) -> Row:
-    """The logits after a node, by a model whose first layer is really scaled from the token on where the node's
-    branch began; computed with no cache."""
+    """The logits after a node, by a model whose first layer is really scaled, or steered, from the token on where the
+    node's branch began; computed with no cache."""
     ids, model = session.tree.tokens(node), session.runner.model
     held = session.held.at(node)
     begin = session.tree[session.held.first(node)].depth - 1 if held else len(ids)
@@ -340,7 +342,9 @@ def reference(session: Session, node: int) -> Row:
     def scale(given: Any, result: Any) -> Any:
         state, factor = stream_of(result), held[0].scale if held else 1.0
         late = (mx.arange(len(ids)) >= begin)[None, :, None]
-        return with_stream(result, mx.where(late, given + factor * (state - given), state))
+        steered = held == STEERED
+        changed = state + factor * mx.array(VECTOR) if steered else given + factor * (state - given)
+        return with_stream(result, mx.where(late, changed, state))
 
     with swapped(decoder_layers(model)[0], scale):
         return logits(model, ids)
@@ -363,13 +367,16 @@ def held(session: Session, interventions: tuple[Intervention, ...] = OFF) -> int
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_token_of_a_branch_is_that_of_a_changed_model(zoo: Zoo, name: str) -> None:
+@pytest.mark.parametrize("change", [OFF, STEERED], ids=["off", "steered"])
+def test_every_token_of_a_branch_is_that_of_a_changed_model(
+    zoo: Zoo, name: str, change: tuple[Intervention, ...]
+) -> None:
     session = opened(zoo, name)
     own = session.logits.copy()
     for _ in range(3):
         session.step()
-    expected = intervene(session, session.node, OFF, top=100)
-    held(session)
+    expected = intervene(session, session.node, change, top=100)
+    held(session, change)
     assert {each.after.id: each.logit_after for each in expected.candidates} == {
         each.after.id: float(session.logits[each.after.id]) for each in expected.candidates
     }
@@ -378,7 +385,7 @@ def test_every_token_of_a_branch_is_that_of_a_changed_model(zoo: Zoo, name: str)
         assert session.step().origin == "intervened"
     assert_right(session)
     verified = session.verify()
-    assert verified.interventions == OFF
+    assert verified.interventions == change
     assert verified.largest_difference <= verified.rounding
     plain = session.runner.fresh().forward_path(session.tree.tokens(session.node), ())
     assert np.abs(session.logits - plain).max() > 1e-3
@@ -412,7 +419,7 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
             list(session.move_and_step(chance.choice(nodes)))
         elif act == "hold":
             node = chance.choice([node for node in nodes if not session.tree[node].held])
-            list(hold(session, node, chance.choice([OFF, OTHER])))
+            list(hold(session, node, chance.choice([OFF, OTHER, STEERED])))
         elif act == "turn":
             list(session.prefill("", [chance.randrange(20, 60) for _ in range(4)], parent=session.node))
         else:
@@ -544,10 +551,11 @@ def test_a_prompt_on_a_branch_whose_kv_is_gone_is_prefilled_as_its_path_was_comp
     assert_right(session)
 
 
-def test_a_run_under_interventions_takes_the_same_steps(zoo: Zoo) -> None:
+@pytest.mark.parametrize("change", [OFF, STEERED], ids=["off", "steered"])
+def test_a_run_under_interventions_takes_the_same_steps(zoo: Zoo, change: tuple[Intervention, ...]) -> None:
     session = opened(zoo, "llama")
     session.step()
-    first = held(session)
+    first = held(session, change)
     stepped = [session.step().id for _ in range(6)]
     session.move(first)
     steps = run(session, lambda: False)

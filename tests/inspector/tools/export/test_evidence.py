@@ -25,6 +25,7 @@ from engine.protocol import (
     RaceStep,
     ReadGradients,
     Step,
+    SweepStrengths,
 )
 from engine.trace import Entry, save_as
 from inspector.state.inside import InsideViews
@@ -42,6 +43,7 @@ from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.gradients.reads import read as gradients
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
+from tests.inspector.tools.steering.sweeps import UP, strengths
 
 Q = "pocket, 4-bit"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
@@ -53,6 +55,7 @@ BY_PART = {
     "gradients": "hangs on: integrated gradients",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
+    "steering": "Steered by L2 +up-down x1",
     "second model": "Beside a second model",
     "race": "With the KV cache and without",
 }
@@ -81,6 +84,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
             sweep(node, **own),
             effect(Intervene(node, (STRONGEST,)), **own),
             patched(PatchActivations(node, 2, 7, 9, "layer"), **own),
+            strengths(SweepStrengths(node, UP, 1), **own),
         ]
 
 
@@ -256,7 +260,8 @@ def test_the_panel_folds_them_under_the_token_that_they_predicted(browser: Brows
     steps = [item for item in recording.items if isinstance(item, Step)]
     assert node == steps[3].node
     names = browser.value("[...document.querySelectorAll('#panel summary')].map((each) => each.textContent)")
-    assert [name for name in NAMES[:-1] if not any(name in each for each in names)] == []
+    of_tokens = [heading for part, heading in BY_PART.items() if part not in ("second model", "race")]
+    assert [name for name in of_tokens if not any(name in each for each in names)] == []
     assert browser.value("document.querySelector('#panel .map').getBoundingClientRect().height") > 0
     browser.press("ArrowLeft")
     names = browser.value("[...document.querySelectorAll('#panel summary')].map((each) => each.textContent)")

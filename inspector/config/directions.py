@@ -1,0 +1,197 @@
+"""Directions for steering in files, and the pairs of texts that they are made of.
+
+A file is of the safetensors format, so that other programs read it: one tensor, `direction`, of one axis, and what it
+is as metadata. Of what somebody else made no more is read than a direction can have, and nothing in it is trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import EngineError, PathError, PromptError
+from engine.files import message_and_hint, read_regular, replacing, shorter, typed
+from engine.frozen import frozen
+from engine.protocol import NAME, Direction, Floats, Intervention
+from engine.trace.values import Misfit, parse
+from inspector.texts import decoded, read_text_file
+
+END = ".safetensors"
+_HEADER, _FILE = 2**16, 2**23
+"""Bytes of a header and of a file at most: a million numbers."""
+_TENSOR = "direction"
+_HINT = "Give one that this program saved, or a safetensors file with one tensor `direction` of one axis."
+_NUMBERS: Mapping[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
+"""Bytes of each, by the type's name in the file."""
+_ASKED = re.compile(r"(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1,5}))?)?", re.DOTALL)
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def read_direction(path: Path) -> Direction:
+    """The direction in a file.
+
+    Args:
+        path: As `typed` gave it.
+
+    Raises:
+        PathError: It can't be read, or holds none.
+    """
+    try:
+        content = read_regular(path, _FILE)
+    except OSError as error:
+        raise PathError(*message_and_hint(path, error)) from error
+    try:
+        return _direction(content, path.stem)
+    except (Misfit, ValueError, struct.error) as error:
+        raise PathError(f"{shorter(path)} is no direction: {error}.", _HINT) from None
+
+
+def _direction(content: bytes, stem: str) -> Direction:
+    """What the bytes of a file hold.
+
+    Raises:
+        Misfit: They hold no direction.
+        ValueError: The same.
+        struct.error: The same.
+    """
+    (length,) = struct.unpack_from("<Q", content)
+    if not 2 <= length <= min(_HEADER, len(content) - 8):
+        raise ValueError("it doesn't begin as a safetensors file")
+    header, data = parse(content[8 : 8 + length].rstrip(b" ")), content[8 + length :]
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    said = header.pop("__metadata__", None) or {}  # MLX writes null for none
+    if len(header) != 1:
+        raise ValueError(f"it has {len(header)} tensors")
+    if not all(isinstance(each, dict) for each in (said, *header.values())):
+        raise ValueError("its header doesn't tell what it holds")
+    metadata = {name: text for name, text in said.items() if isinstance(text, str)}
+    layer = metadata.get("layer", "1")
+    if not re.fullmatch(r"[1-9]\d{0,4}", layer):
+        raise ValueError("its layer is no number from 1")
+    return Direction(
+        name=metadata.get("name", stem)[:NAME],
+        layer=int(layer) - 1,
+        vector=_vector(next(iter(header.values())), data),
+        model=metadata.get("model", "")[:200],
+        fingerprint=metadata.get("fingerprint", "")[:200],
+    )
+
+
+def _vector(told: Mapping[str, Any], data: bytes) -> Floats:
+    kind, shape, place = (told.get(name) for name in ("dtype", "shape", "data_offsets"))
+    if not isinstance(kind, str) or kind not in _NUMBERS:
+        raise ValueError(f"its numbers are not of a type that is read ({', '.join(_NUMBERS)})")
+    if not (isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and shape[0] > 0):
+        raise ValueError("its tensor has not one axis")
+    if place != [0, len(data)] or len(data) != shape[0] * _NUMBERS[kind]:
+        raise ValueError("its header and its length don't agree")
+    if kind == "BF16":  # the upper half of a float32
+        data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
+    return Floats((shape[0],), data, 16 if kind == "F16" else 32)
+
+
+def write_direction(path: Path, direction: Direction, force: bool = False) -> None:
+    """Save a direction.
+
+    Args:
+        path: As `typed` gave it.
+        direction: With its model.
+        force: Whether a file that is there may be replaced.
+
+    Raises:
+        PathError: It can't be written.
+    """
+    metadata = {
+        "format": "mlx-inspector direction",
+        "name": direction.name,
+        "layer": str(direction.layer + 1),
+        "model": direction.model,
+        "fingerprint": direction.fingerprint,
+    }
+    packed = direction.vector.packed
+    tensor = {
+        "dtype": f"F{direction.vector.bits}",
+        "shape": list(direction.vector.shape),
+        "data_offsets": [0, len(packed)],
+    }
+    header = json.dumps({"__metadata__": metadata, _TENSOR: tensor}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    with replacing(path, force) as file:
+        file.write(struct.pack("<Q", len(header)) + header + packed)
+
+
+# ---- what a flag asks for -----------------------------------------------------------------------
+
+
+@frozen
+class Steering:
+    """A direction from a file, and how it is to be added."""
+
+    direction: Direction
+    strength: float
+    layer: int
+
+    @property
+    def intervention(self) -> Intervention:
+        """As the engine takes it."""
+        return Intervention("direction", self.layer, None, self.strength, self.direction)
+
+
+def steering(text: str) -> Steering:
+    """What `FILE[:STRENGTH[@LAYER]]` asks for: without a strength 1, without a layer the file's.
+
+    Raises:
+        PathError: The file can't be read, or holds no direction.
+        EngineError: The layer is 0.
+    """
+    found = _ASKED.fullmatch(text)
+    if found is None:
+        raise PathError("No file of a direction was named.", "Give FILE, FILE:2 or FILE:2@L4.")
+    direction = read_direction(typed(found["file"]))
+    layer = direction.layer if found["layer"] is None else int(found["layer"]) - 1
+    if layer < 0:
+        raise EngineError("There is no L0: layers count from 1.", "Give FILE:STRENGTH@LAYER, as in x:2@4.")
+    return Steering(direction, float(found["strength"] or 1), layer)
+
+
+# ---- pairs of texts -----------------------------------------------------------------------------
+
+
+def read_pairs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The texts of a file with a pair on each line, a tab or ` | ` between them: those to go toward, those to leave.
+
+    Args:
+        name: As it was typed.
+
+    Raises:
+        PromptError: It can't be read, is no text, or a line of it holds no pair.
+    """
+    content = read_text_file(name, "file of pairs", "Check its name.", "Give a text file.")
+    path, pairs = shorter(name), []
+    for number, line in enumerate(decoded(content, path).splitlines(), 1):
+        parts = [part.strip() for part in line.split("\t" if "\t" in line else "|")]
+        if line.strip() and (len(parts) != 2 or not all(parts)):
+            raise PromptError(
+                f"Line {number} of {path} is no pair of texts.", "Write two, with a tab or | between them."
+            )
+        pairs += [parts] if line.strip() else []
+    if not pairs:
+        raise PromptError(f"{path} has no pairs.", "Write two texts a line, with a tab or | between them.")
+    return tuple(each for each, _ in pairs), tuple(each for _, each in pairs)
+
+
+def name_of(toward: tuple[str, ...], away: tuple[str, ...]) -> str:
+    """A name for the direction from some texts to others: the first words in which two of a pair differ."""
+    for one, other in zip(toward, away, strict=False):
+        words = (re.findall(r"\w+", side) for side in (one, other))
+        for first, second in zip(*words, strict=False):
+            if first != second:
+                return f"{first}-{second}"[:NAME]
+    return "direction"

@@ -1,0 +1,327 @@
+"""Tokenizers taken apart, for screen, command line and exports: ladders as rows, two tokenizers over one text."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from itertools import pairwise
+from typing import ClassVar
+
+from rich.cells import cell_len
+
+from engine.frozen import frozen, slotted
+from engine.protocol import PromptOpened, Record, TakenApart, TokenizerKind, WordApart
+from engine.token_texts import decode
+from inspector.display import pad, token_label, truncate, visible
+from inspector.state.capability import CapabilityState
+from inspector.state.session_tree import Item
+
+NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
+BORDER = "│"
+"""Between two pieces."""
+TOLD = 40
+"""Rungs of a word that are told at most where all are listed; of a longer ladder the first and the last ones."""
+KEPT = 64
+"""Words that were looked at, of a session; the first ones go first."""
+
+
+# ---- one word ------------------------------------------------------------------------------------
+
+
+@frozen
+class Rung:
+    """A word on its way to its tokens."""
+
+    value: int | float | None
+    """What led here: the rank of a merge, a way's score, a WordPiece's step; None for the beginning."""
+    pieces: tuple[bytes, ...]
+    new: int | None = None
+    """The piece that is new; None where none is more than others."""
+
+    @property
+    def of(self) -> str:
+        """The same as a person reads it."""
+        return (
+            ""
+            if self.value is None
+            else f"{self.value:,}"
+            if isinstance(self.value, int)
+            else f"{self.value:.2f}"
+        )
+
+
+def rungs(word: WordApart) -> int:
+    """How many rungs there are: the beginning and one for each merge, or one for each way or step."""
+    if word.ways:
+        return len(word.ways[0].lengths) if word.ways[0].score is None else len(word.ways)
+    return len(word.borders) + 1
+
+
+def final(word: WordApart) -> int:
+    """The rung that has its tokens: the last one, but the first of a unigram's ways."""
+    return 0 if word.ways and word.ways[0].score is not None else rungs(word) - 1
+
+
+def rung(word: WordApart, place: int) -> Rung:
+    """One of the rungs, from 0."""
+    if word.ways and (score := word.ways[min(place, len(word.ways) - 1)].score) is not None:
+        return Rung(score, word.joined(word.ways[place].lengths))
+    if word.ways:
+        lengths = word.ways[0].lengths
+        rest = sum(lengths[place + 1 :])
+        pieces = word.joined((*lengths[: place + 1], rest) if rest else lengths)
+        return Rung(place + 1, pieces, place)
+    if not place:
+        return Rung(None, word.pieces(0))
+    fallen = {*word.borders[: place - 1]}
+    border = word.borders[place - 1]
+    begin = sum(1 for each in range(1, border) if each not in fallen)
+    return Rung(word.ranks[place - 1], word.pieces(place), begin)
+
+
+def told_rungs(word: WordApart) -> Iterator[int | None]:
+    """The places of the rungs that are told; None where some are left out."""
+    count = rungs(word)
+    if count <= TOLD:
+        yield from range(count)
+        return
+    yield from range(TOLD // 2)
+    yield None
+    yield from range(count - TOLD // 2, count)
+
+
+def labels(pieces: Sequence[bytes]) -> list[str]:
+    """Each piece as a person reads it; printable. Bytes of a character that a later piece ends are `‹E2 82›`."""
+    made, pending = [], b""
+    for raw in pieces:
+        text, pending = decode(pending, raw)
+        made.append(token_label(text, raw, pending if text else b""))
+    return made
+
+
+def word_label(word: WordApart) -> str:
+    """A word in one piece; printable."""
+    return labels([b"".join(word.symbols)])[0] if word.symbols else ""
+
+
+def head(algorithm: TokenizerKind) -> str:
+    """What stands over the first column of a ladder."""
+    return {"bpe": "rank", "unigram": "logprob", "wordpiece": "step"}[algorithm]
+
+
+def unknown(taken: TakenApart, word: WordApart) -> bool:
+    """Tell whether a word has something that no piece stands for."""
+    return not word.added and taken.unknown is not None and taken.unknown in word.ids
+
+
+def summed(taken: TakenApart) -> str:
+    """A text's figures: tokens, characters a token, and what cut it."""
+    each = f", {taken.characters / taken.tokens:.2f} characters a token" if taken.tokens else ""
+    rules = f", {taken.merges:,} merges" if taken.merges else ""
+    tokens = f"{taken.tokens:,} token{'s' * (taken.tokens != 1)}{each}"
+    return f"{tokens} · {NAMES[taken.algorithm]}, {taken.vocabulary:,} in the vocabulary{rules}"
+
+
+# ---- as lines ----
+
+WIDTH = 100
+"""Cells of a line at most, where it goes to a file or a terminal."""
+
+
+def ladder_lines(taken: TakenApart) -> Iterator[str]:
+    """The ladder of each word, each word once; printable."""
+    yield f"{visible(taken.name)}: {summed(taken)}" if taken.name else summed(taken)
+    yield ""
+    told: set[tuple[bytes, ...]] = set()
+    for word in taken.words:
+        if word.symbols in told:
+            continue
+        told.add(word.symbols)
+        count = len(word.ids)
+        tokens = f"{count} token{'s' * (count != 1)}" if not word.added else "an added token, cut out first"
+        tokens += ", with what no piece stands for" if unknown(taken, word) else ""
+        yield f"{truncate(word_label(word), WIDTH // 2)}   {tokens}"
+        yield from () if word.added else _rows(taken, word)
+        yield ""
+
+
+def _rows(taken: TakenApart, word: WordApart) -> Iterator[str]:
+    yield f"{head(taken.algorithm):>9}  pieces"
+    for place in told_rungs(word):
+        if place is None:
+            yield f"{'…':>9}  {rungs(word) - TOLD:,} more"
+            continue
+        made = rung(word, place)
+        yield truncate(f"{pad(made.of, 9, right=True)}  {BORDER.join(labels(made.pieces))}", WIDTH)
+
+
+# ---- two tokenizers over one text ----------------------------------------------------------------
+
+
+@frozen
+class Column:
+    """A part of a text between two borders that both tokenizers have."""
+
+    first: tuple[str, ...]
+    """Tokens of the first one; printable."""
+    second: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """Cells that it takes, without the border behind it."""
+        return max(cell_len(BORDER.join(each)) for each in (self.first, self.second))
+
+
+def columns(first: TakenApart, second: TakenApart) -> list[Column]:
+    """One text cut by two tokenizers, where their tokens begin and end together."""
+    cuts = [_cut(first), _cut(second)]
+    common = sorted({end for end, _ in cuts[0]} & {end for end, _ in cuts[1]})
+    made, places = [], [0, 0]
+    for end in common:
+        sides = []
+        for side, cut in enumerate(cuts):
+            begin = places[side]
+            while places[side] < len(cut) and cut[places[side]][0] <= end:
+                places[side] += 1
+            sides.append(tuple(label for _, label in cut[begin : places[side]]))
+        made.append(Column(*sides))
+    rest = [tuple(label for _, label in cut[place:]) for cut, place in zip(cuts, places, strict=True)]
+    return [*made, Column(*rest)] if any(rest) else made
+
+
+def _cut(taken: TakenApart) -> list[tuple[int, str]]:
+    """Each token with the character behind it; several of one character end with it."""
+    return [
+        (end, label) for word in taken.words for end, label in zip(word.ends, token_labels(word), strict=True)
+    ]
+
+
+def token_labels(word: WordApart) -> list[str]:
+    """The tokens of a word; printable."""
+    pieces = word.pieces()
+    if len(pieces) == len(word.ids):
+        return labels(pieces)
+    if len(word.ids) == 1:  # unknown characters that are one token
+        return [word_label(word)]
+    return labels([bytes([byte]) for byte in b"".join(word.symbols)][: len(word.ids)]) + [
+        "?" for _ in range(len(word.ids) - len(b"".join(word.symbols)))
+    ]
+
+
+def faced(made: Sequence[Column], width: int) -> Iterator[tuple[str, str]]:
+    """Columns as pairs of lines, the first tokenizer's above the second's, of so many cells at most."""
+    lines, used = ["", ""], 0
+    for column in made:
+        room = column.width + 1
+        if used and used + room > width:
+            yield lines[0], lines[1]
+            lines, used = ["", ""], 0
+        for side, tokens in enumerate((column.first, column.second)):
+            lines[side] += pad(BORDER.join(tokens), column.width) + BORDER
+        used += room
+    if used:
+        yield lines[0], lines[1]
+
+
+# ---- the text around a token ---------------------------------------------------------------------
+
+BEFORE, AFTER = 60, 40
+"""Tokens of the text around one that are read at most."""
+
+
+@frozen
+class Around:
+    """The text around a token, without the special tokens beside it, and which of its characters are the token's."""
+
+    first: int
+    """Slot of the first token."""
+    tokens: tuple[Item, ...]
+    text: str
+    begin: int
+    end: int
+
+    def own(self, word: WordApart) -> tuple[int, ...]:
+        """Slots of the tokens that have characters of a word."""
+        ends = [0, *self._ends()]
+        return tuple(
+            self.first + place
+            for place, (begin, end) in enumerate(pairwise(ends))
+            if max(begin + 1, end) > word.begin and begin < word.end
+        )
+
+    def _ends(self) -> Iterator[int]:
+        """The character behind each token; of one that begins a character and doesn't end it the one before that."""
+        pending, end = b"", 0
+        for token in self.tokens:
+            text, pending = decode(pending, token.raw)
+            end += len(text)
+            yield end
+
+
+def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = AFTER) -> Around | None:
+    """The text around the token in a slot, or around the last one; None where there is no token.
+
+    Args:
+        items: The path.
+        slot: Of the token; the one behind the last is the token to come.
+        before: Tokens before it that are read at most; then from the beginning of a word on.
+        after: And after it.
+    """
+    slot = min(slot, len(items) - 1)
+    if slot < 0:
+        return None
+    first = last = slot
+    if not items[slot].special:
+        while first and slot - first < before and not items[first - 1].special:
+            first -= 1
+        whole = not first or items[first - 1].special
+        while not whole and first < slot and items[first].raw[:1] not in (b" ", b"\n"):
+            first += 1
+        while last + 1 < len(items) and last - slot < after and not items[last + 1].special:
+            last += 1
+    raw = b"".join(item.raw for item in items[first : last + 1])
+    ahead = b"".join(item.raw for item in items[first:slot])
+    begin = len(decode(b"", ahead)[0])
+    end = max(begin + 1, len((ahead + items[slot].raw).decode("utf-8", "replace")))
+    return Around(first, tuple(items[first : last + 1]), raw.decode("utf-8", "replace"), begin, end)
+
+
+# ---- what was looked at --------------------------------------------------------------------------
+
+
+@slotted
+class MergesSeen(CapabilityState):
+    """The words of a session whose ladders were looked at."""
+
+    TAKES: ClassVar[tuple[type[Record], ...]] = (TakenApart, PromptOpened)
+
+    ladders: OrderedDict[int, TakenApart] = field(default_factory=OrderedDict)
+    """By the node that was looked at."""
+
+    def apply(self, record: Record) -> None:
+        """Take in one record."""
+        match record:
+            case PromptOpened(new_tree=True):
+                self.ladders.clear()
+            case TakenApart(node=int(node), words=(_, *_)) if not record.name:
+                self.ladders[node] = record
+                self.ladders.move_to_end(node)
+                while len(self.ladders) > KEPT:
+                    self.ladders.popitem(last=False)
+            case _:
+                pass
+
+    @classmethod
+    def sound(cls, record: Record) -> bool:
+        """Tell whether a ladder leads from its symbols to its tokens."""
+        return not isinstance(record, TakenApart) or all(map(_whole, record.words))
+
+
+def _whole(word: WordApart) -> bool:
+    count = len(word.symbols)
+    if len(word.ranks) != len(word.borders) or len(word.ends) != len(word.ids):
+        return False
+    if len({*word.borders}) != len(word.borders) or not all(0 < border < count for border in word.borders):
+        return False
+    return all(min(way.lengths, default=1) > 0 and sum(way.lengths) == count for way in word.ways)

@@ -1,0 +1,45 @@
+"""The ladders that were looked at, with an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from xml.etree.ElementTree import Element
+
+from engine.protocol import TakenApart, WordApart
+from inspector.display import quoted
+from inspector.main.elements import hint, row, table
+from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.state.merges import (
+    BORDER,
+    MergesSeen,
+    head,
+    labels,
+    rung,
+    rungs,
+    summed,
+    told_rungs,
+    word_label,
+)
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    for node, taken in of.timeline.of(MergesSeen).ladders.items():
+        if node in of.places:
+            title = f"How {quoted(word_label(taken.words[0]))} came to its tokens"
+            yield Exhibit("merges", title, partial(_table, taken, taken.words[0]), node)
+
+
+def _table(taken: TakenApart, word: WordApart) -> Iterator[Element]:
+    rows = []
+    for place in told_rungs(word):
+        if place is None:
+            rows.append(row("…", f"{rungs(word):,} in all"))
+            continue
+        made = rung(word, place)
+        rows.append(row(made.of, BORDER.join(labels(made.pieces))))
+    yield table("", (head(taken.algorithm), "pieces"), rows, class_="plain")
+    yield hint(f"{summed(taken)}.")
+
+
+MERGES_PART = ExportPart("merges", _exhibits)

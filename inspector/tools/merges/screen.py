@@ -1,0 +1,409 @@
+"""The screen of a tokenizer taken apart: a word's ladder, two tokenizers over the text, one that is trained now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import getters
+from textual.app import ComposeResult
+from textual.content import Content
+
+from engine.protocol import Failure, TakenApart, WordApart
+from inspector.display import pad, quoted, truncate, truncate_middle, visible
+from inspector.keys import key_for
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
+from inspector.scales import count
+from inspector.state.merges import (
+    BORDER,
+    NAMES,
+    Around,
+    Rung,
+    columns,
+    faced,
+    head,
+    labels,
+    rung,
+    rungs,
+    summed,
+    unknown,
+    word_label,
+)
+from inspector.tools.merges.tool import MERGES_SCREEN, VIEWS, MergesControl, View
+from inspector.widgets.actions import ActionTable
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
+from inspector.widgets.charts import bar
+from inspector.widgets.inks import panel_css
+
+TITLES: dict[View, str] = {
+    "ladder": "Tokenizer", "beside": "Two tokenizers", "trained": "A tokenizer of your own",
+}  # fmt: skip
+RANK = 9
+"""Cells of the first column."""
+SMALL = 512
+"""Tokens of a vocabulary below which a longer text is worth naming."""
+ROOMY = 12
+"""Rows from which on there is room for what a view means."""
+
+
+class MergesPanel(Canvas):
+    """Draws one of the views.
+
+    Args:
+        control: What is looked at.
+    """
+
+    DEFAULT_CSS = panel_css("MergesPanel") + "MergesPanel { height: 1fr; }"
+
+    def __init__(self, control: MergesControl) -> None:
+        super().__init__(id="merges-panel")
+        self.control = control
+        self.view: View = VIEWS[0]
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        views: dict[View, Callable[[int, int], list[Row]]] = {
+            "ladder": self._ladder, "beside": self._beside, "trained": self._trained,
+        }  # fmt: skip
+        return views[self.view](width, height)
+
+    def _note(self, *lines: str) -> list[Row]:
+        width, height = self.size
+        texts = [each for line in lines for each in (wrapped(line, max(8, width - 2)) or [""])]
+        return centred([(text, self.ink("muted")) for text in texts], width, height)
+
+    def _refused(self, failure: Failure) -> list[Row]:
+        return self._note(visible(failure.message), visible(failure.hint))
+
+    def _muted(self, text: str, width: int) -> list[Row]:
+        return [[Segment(line, self.ink("muted"))] for line in wrapped(text, width)]
+
+    # ---- the ladder of a word ---------------------------------------------------------------
+
+    def _ladder(self, width: int, height: int) -> list[Row]:
+        place = self.control.place
+        if place is None:
+            return self._note("There is no token yet.")
+        found = self.control.ladder(place)
+        if isinstance(found, Failure):
+            return self._refused(found)
+        if found is None:
+            return self._note("Taking the word apart")
+        if not found.words:
+            return self._note("The tokenizer makes no token of this.")
+        word = found.words[0]
+        below = self._below(found, word, place, width) if height >= ROOMY else []
+        below = below[: max(0, height - 8)]
+        room = max(1, height - 2 - len(below))
+        last = rungs(word) - 1
+        at = self.control.at(word)
+        top = max(0, min(at - room // 2, last + 1 - room))
+        rows: list[Row] = [
+            [Segment(f"{pad(head(found.algorithm), RANK, right=True)}  pieces", self.ink("muted"))]
+        ]
+        rows += [self._rung(word, each, each == at, width) for each in range(top, min(last + 1, top + room))]
+        return [*rows, *below]
+
+    def _rung(self, word: WordApart, place: int, here: bool, width: int) -> Row:
+        made = rung(word, place)
+        base = self.ink("row") if here else self.rich_style
+        row: Row = [Segment(f"{'›' if here else ' '}{pad(made.of, RANK - 1, right=True)}  ", base)]
+        return [*row, *self._pieces(made, base, width - RANK - 2)]
+
+    def _pieces(self, made: Rung, base: Style, width: int) -> Iterator[Segment]:
+        """The pieces of a rung, in sight the one that is new."""
+        names = labels(made.pieces)
+        begin = 0
+        if made.new is not None:
+            ends = [*accumulate(cell_len(name) + 1 for name in names)]
+            while (
+                begin < made.new
+                and ends[min(made.new, len(ends) - 1)] - (ends[begin - 1] if begin else 0) > width
+            ):
+                begin += 1
+        if begin:
+            yield Segment("…", self.ink("muted"))
+            width -= 1
+        for place, name in enumerate(names[begin:], begin):
+            border = BORDER if place + 1 < len(names) else ""
+            shown = truncate(name, max(0, width))
+            yield Segment(shown, base + self.ink("accent") if place == made.new else base)
+            width -= cell_len(shown) + len(border)
+            if width <= 0:
+                return
+            yield Segment(border, self.ink("muted"))
+
+    def _below(self, taken: TakenApart, word: WordApart, place: Around, width: int) -> list[Row]:
+        """What the rung that is looked at says, and whether the text has the same tokens."""
+        rows: list[Row] = [[], *self._says(taken, word, self.control.at(word), width)]
+        written = [place.tokens[slot - place.first].raw for slot in place.own(word)]
+        if tuple(written) != word.pieces() and b"".join(word.symbols) in b"".join(written):
+            own = BORDER.join(labels(written))
+            rows += self._muted(f"The text has it as {own}, which the tokenizer would not cut so.", width)
+        if unknown(taken, word):
+            rows += self._muted("For some of it there is no piece: that is the unknown token.", width)
+        return [*rows, [], *self._muted(f"{ABOUT[taken.algorithm]}", width)]
+
+    def _says(self, taken: TakenApart, word: WordApart, at: int, width: int) -> list[Row]:
+        made = rung(word, at)
+        pieces = len(made.pieces)
+        if word.added:
+            said = "A token beside the vocabulary: it is cut out of the text before all others."
+        elif taken.algorithm == "bpe" and made.new is not None and isinstance(made.value, int):
+            before = rung(word, at - 1).pieces
+            left, right = labels(before[made.new : made.new + 2])[:2]
+            of = f"rank {made.value:,} of {taken.merges:,}"
+            said = f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}: {_counted(pieces)}."
+        elif taken.algorithm == "unigram":
+            said = (
+                "The likeliest way: the tokens." if not at else f"The {at + 1}. best way, which is not taken."
+            )
+        elif taken.algorithm == "wordpiece":
+            said = f"{quoted(labels(made.pieces)[at])} is the longest piece that the rest begins with."
+        else:
+            said = (
+                f"{pieces:,} pieces to begin with." if pieces > 1 else "One piece: nothing is to be merged."
+            )
+        return [[Segment(line, self.ink("accent"))] for line in wrapped(said, width)]
+
+    # ---- two tokenizers ---------------------------------------------------------------------
+
+    def _beside(self, width: int, height: int) -> list[Row]:
+        if not self.control.other:
+            return self._note(
+                f"{key_for('merges.open')} names a second tokenizer: a model, or a tokenizer.json.",
+                "Both then cut the text around the token that is looked at.",
+            )
+        both = self.control.both
+        for each in both:
+            if isinstance(each, Failure):
+                return self._refused(each)
+        first, second = both
+        if not (isinstance(first, TakenApart) and isinstance(second, TakenApart)):
+            return self._note("Cutting the text twice")
+        rows: list[Row] = []
+        for name, taken, ink in (("this model", first, "primary"), (second.name, second, "warn")):
+            words = truncate_middle(visible(name), max(8, width // 3))
+            rows.append([Segment(truncate(f"{words}: {summed(taken)}", width), self.ink(ink))])
+        rows.append([])
+        pairs = [*faced(columns(first, second), width)]
+        room = max(1, (height - len(rows)) // 3)
+        self.control.top = max(0, min(self.control.top, len(pairs) - room))
+        for above, under in pairs[self.control.top : self.control.top + room]:
+            rows += [[Segment(truncate(above, width), self.ink("primary"))],
+                     [Segment(truncate(under, width), self.ink("warn"))], []]  # fmt: skip
+        return rows
+
+    # ---- one of one's own -------------------------------------------------------------------
+
+    def _trained(self, width: int, height: int) -> list[Row]:
+        control, size = self.control, self.control.size
+        if control.fault:
+            return self._note(visible(control.fault))
+        if control.trained is None or size is None:
+            return self._note("Training")
+        sizes, characters = control.trained.sizes, len(control.trained.text)
+        place = sizes.index(size)
+        track = max(8, min(width - 24, 4 * len(sizes)))
+        knob = round(place / max(1, len(sizes) - 1) * (track - 1))
+        slider: Row = [
+            Segment(f"{sizes[0].vocabulary:,} ", self.ink("muted")),
+            Segment("─" * knob, self.ink("muted")), Segment("●", self.ink("accent")),
+            Segment("─" * (track - 1 - knob), self.ink("muted")),
+            Segment(f" {sizes[-1].vocabulary:,}", self.ink("muted")),
+        ]  # fmt: skip
+        each = f"{characters / size.tokens:.2f} characters a token"
+        said = f"Vocabulary {size.vocabulary:,}: {size.tokens:,} tokens, {each}"
+        rows: list[Row] = [slider, [Segment(truncate(said, width), self.ink("strong"))], []]
+        chart = self._sizes(width, max(0, min(len(sizes), height - 10)), place)
+        rows += [*chart, []] if chart else []
+        pieces = [piece for word in control.shown_words for piece in control.trained.pieces(word, size)]
+        lines = _flowed(labels(pieces), width, limit=max(0, height - len(rows)) + control.top)
+        control.top = max(0, min(control.top, len(lines) - 1))
+        return [*rows, *([Segment(line, self.rich_style)] for line in lines[control.top :])]
+
+    def _sizes(self, width: int, room: int, place: int) -> list[Row]:
+        """A bar for each size of the vocabulary, as many as there is room for around the one that is looked at."""
+        assert self.control.trained is not None
+        sizes = self.control.trained.sizes
+        if room < 3:
+            return []
+        top = max(0, min(place - room // 2, len(sizes) - room))
+        rows: list[Row] = []
+        for at, each in enumerate(sizes[top : top + room], top):
+            figures = f"{'›' if at == place else ' '}{each.vocabulary:>6,} {each.tokens:>9,}  "
+            ink = self.ink("row") if at == place else self.rich_style
+            drawn = bar(each.tokens / max(1, sizes[0].tokens), max(1, min(50, width - len(figures))))
+            rows.append([Segment(figures, ink), Segment(drawn, self.data(0.6))])
+        return rows
+
+
+ABOUT = {
+    "bpe": "Of all pairs beside each other the one of the lowest rank is merged; then again, until none is in the "
+    "list. Ranks are the order in which training found them: the most frequent first.",
+    "unigram": "Each piece has a probability of its own. The way to cut the word whose product is largest is taken; "
+    "the next best ones are below it.",
+    "wordpiece": "From the left the longest piece of the vocabulary is cut off, then that of the rest.",
+}
+
+
+def _counted(pieces: int) -> str:
+    return f"{pieces:,} piece" + "s" * (pieces != 1)
+
+
+def _flowed(names: Sequence[str], width: int, limit: int) -> list[str]:
+    """Pieces with borders between them, in lines of so many cells; so many lines at most."""
+    lines, line, used = [], "", 0
+    for name in names:
+        name = truncate(name, max(1, width - 1)) + BORDER
+        if used + cell_len(name) > width:
+            lines.append(line)
+            line, used = "", 0
+            if len(lines) >= limit:
+                return lines
+        line, used = line + name, used + cell_len(name)
+    return [*lines, line] if line else lines
+
+
+class MergesScreen(ToolScreen[None]):
+    """Goes from word to word and from merge to merge.
+
+    Args:
+        host: The main screen.
+        control: What is looked at.
+    """
+
+    TOOL: ClassVar[str] = "merges"
+    ACTIONS: ClassVar[ActionTable] = MERGES_SCREEN
+    AUTO_FOCUS = ""
+
+    panel = getters.query_one("#merges-panel", MergesPanel)
+
+    def __init__(self, host: Host, control: MergesControl) -> None:
+        super().__init__(host)
+        self.control = control
+
+    def body(self) -> ComposeResult:
+        yield MergesPanel(self.control)
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """The one on show."""
+        return self.panel.view
+
+    def show(self) -> None:
+        """Show everything, now."""
+        self.panel.title(Content(TITLES[self.view]), Content(self._subtitle()))
+        self.panel.redraw()
+        self.write()
+
+    def _subtitle(self) -> str:
+        control = self.control
+        match self.view:
+            case "ladder":
+                place = control.place
+                found = control.ladder(place) if place is not None else None
+                if not isinstance(found, TakenApart) or not found.words:
+                    return ""
+                word = found.words[0]
+                label = truncate(word_label(word), max(8, self.area.width // 3))
+                return f"{label} · {count(len(word.ids))} token{'s' * (len(word.ids) != 1)} · {NAMES[found.algorithm]}"
+            case "beside":
+                return truncate_middle(visible(control.other), max(8, self.area.width // 2))
+            case _:
+                text = visible(control.source) if control.source else "the session's text"
+                words = truncate_middle(text, max(8, self.area.width // 3))
+                characters = len(control.trained.text) if control.trained is not None else 0
+                return f"{words} · {count(characters)} characters" if characters else words
+
+    def situation(self) -> str:
+        """What is looked at, and what to do."""
+        turn = key_for("merges.turn")
+        match self.view:
+            case "ladder":
+                return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
+            case "beside":
+                return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} trains one of your own"
+            case _:
+                if self._short:
+                    other = key_for("merges.open")
+                    return f"In a short text soon nothing is left to merge: {other} names a longer one"
+                return (
+                    f"← → change the vocabulary, {key_for('merges.open')} names a text; {turn} for the ladder"
+                )
+
+    @property
+    def _short(self) -> bool:
+        """Whether the session's text gives a small vocabulary alone."""
+        trained = self.control.trained
+        return trained is not None and not self.control.source and trained.sizes[-1].vocabulary < SMALL
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> str:
+        """What up and down do."""
+        return "merge" if self.view == "ladder" else "line"
+
+    @property
+    def sides(self) -> str:
+        """What left and right do."""
+        return {"ladder": "word", "beside": "", "trained": "size"}[self.view]
+
+    @property
+    def opens(self) -> str:
+        """What can be named."""
+        return {"ladder": "", "beside": "tokenizer", "trained": "text"}[self.view]
+
+    def climb(self, by: int) -> None:
+        """Look at the rung before, or at the next one; scroll in the other views."""
+        if self.view == "ladder":
+            self.control.climb(by)
+        else:
+            self.control.top = max(0, self.control.top + by)
+
+    def go(self, by: int) -> None:
+        """Look at the word before, or at the next one; at another size of the vocabulary."""
+        if self.view == "trained":
+            self.control.resize(by)
+        else:
+            self.control.go(by)
+
+    def turn(self) -> None:
+        """Show the next view."""
+        self.panel.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
+        self.control.top = 0
+        if self.view == "trained" and not (self.control.source and self.control.trained):
+            self._train()
+
+    def _train(self) -> None:
+        self.control.train(self.changed)
+
+    def open(self) -> None:
+        """Name the second tokenizer, or the text to train on."""
+        from inspector.tools.merges.dialog import NameDialog
+
+        if self.view == "trained":
+            remark = "A UTF-8 text; empty for the session's text."
+            self.host.open(NameDialog(self.control.source, remark), self._named)
+            return
+        self.panel.view = "beside"
+        remark = "pocket, a model's directory, a hub id, or a tokenizer.json."
+        self.host.open(NameDialog(self.control.other, remark), self._named)
+
+    def _named(self, name: str | None) -> None:
+        if name is None:
+            return
+        self.control.top = 0
+        if self.view == "trained":
+            self.control.source = name
+            self._train()
+        else:
+            self.control.other = name
+        self.changed()

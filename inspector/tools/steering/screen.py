@@ -1,0 +1,475 @@
+"""The screen of steering: what each strength does beside random directions, and the candidates with the present one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.errors import PathError
+from engine.frozen import frozen
+from engine.protocol import (
+    CandidateChange,
+    Command,
+    Direction,
+    Failure,
+    HoldInterventions,
+    Intervened,
+    Intervention,
+    SteeredStrength,
+    Step,
+    StrengthsSwept,
+)
+from inspector.config.directions import write_direction
+from inspector.display import pad, quoted, token_label, token_text, truncate, truncate_start, visible
+from inspector.keys import key_for
+from inspector.main.inside.screen import InsideScreen, refused, under_way, waiting
+from inspector.main.tool import Host
+from inspector.scales import bits, percent
+from inspector.state.inside import interventions_words, steered_words
+from inspector.state.session_tree import Item
+from inspector.tools.steering.tool import (
+    REACHES,
+    STEERING_SCREEN,
+    Contrast,
+    Source,
+    SteeringControl,
+    other_ends,
+)
+from inspector.widgets.actions import ActionTable
+from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.charts import bar
+
+MOST_ENDS = 6
+"""Branches that are offered to make a direction of."""
+
+
+class SteeringScreen(InsideScreen[StrengthsSwept]):
+    """A direction added with one strength after another.
+
+    Args:
+        host: The main screen.
+        control: The direction, how it is added, and what is known.
+    """
+
+    TOOL: ClassVar[str] = "steering"
+    OF_BOTH: ClassVar[bool] = False
+    ACTIONS: ClassVar[ActionTable] = STEERING_SCREEN
+
+    def __init__(self, host: Host, control: SteeringControl) -> None:
+        super().__init__(host, control.swept)
+        self.control = control
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    @property
+    def _recorded(self) -> StrengthsSwept | None:
+        """What a recording has of this token."""
+        return self.control.recorded(self.node) if self.host.controller.transport.recorded else None
+
+    @property
+    def direction(self) -> Direction | None:
+        """What is added: in a recording what was."""
+        recorded = self._recorded
+        return recorded.direction if recorded is not None else self.control.direction
+
+    @property
+    def _path(self) -> tuple[Item, ...]:
+        return tuple(self.path)
+
+    def question(self) -> tuple[Hashable, Command]:
+        direction = self.control.direction
+        assert direction is not None  # without one nothing is asked
+        return self.control.sweeping(self.node, self._path, direction)
+
+    @property
+    def answer(self) -> StrengthsSwept | None:
+        """The sweep of the present token."""
+        if (recorded := self._recorded) is not None:
+            return recorded
+        return super().answer if self.control.direction is not None else None
+
+    @property
+    def _failure(self) -> Failure | None:
+        if self.control.direction is not None:
+            return super()._failure
+        making = self.control.making
+        return self.control.made.failure(making[0]) if making is not None else None
+
+    @property
+    def _tried(self) -> Intervened | None:
+        if (recorded := self._recorded) is not None:
+            unit = Intervention("direction", recorded.layer, None, self.control.strength, recorded.direction)
+            begin = recorded.begin if recorded.scope == "context" else 0
+            return self.control.tried.get((recorded.node, (unit,), recorded.scope, begin))
+        direction = self.control.direction
+        return (
+            self.control.tried.get(self.control.trying(self.node, self._path, direction)[0])
+            if direction
+            else None
+        )
+
+    def ask(self) -> None:
+        """See `InsideScreen`: the direction, then the candidates with the present strength, then all strengths."""
+        control, direction = self.control, self.control.direction
+        if direction is None:
+            if (making := control.making) is not None:
+                control.made.want(*making)
+            return
+        key, asked = control.trying(self.node, self._path, direction)
+        if control.tried.get(key) is None and control.tried.failure(key) is None:
+            control.swept.drop()  # a strength is turned live: what takes longer waits
+            control.tried.want(key, asked)
+        else:
+            super().ask()
+
+    def drop(self) -> None:
+        self.control.drop()
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: StrengthsSwept | None) -> str:
+        return "Steering, beside random directions"
+
+    def situation(self) -> str:
+        control = self.control
+        if control.made.waiting or control.tried.waiting:
+            return "Computing"
+        if control.swept.waiting and self.answer is None:
+            return under_way(control.swept.progress)
+        return super().situation() if self.direction is not None else ""
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        direction, answer = self.direction, self.answer
+        if direction is None or self._failure is not None or (answer is not None and self._failed(answer)):
+            return super()._draw(on, width, height)
+        tried = self._tried
+        page = SteeringPage(
+            self._unit(direction), self._reach_words(answer), answer, tried, self._why(on, tried)
+        )
+        return page.rows(on, width, height)
+
+    def draw(self, answer: StrengthsSwept, on: Canvas, width: int, height: int) -> list[Row]:
+        return self._draw(on, width, height)
+
+    def _unit(self, direction: Direction) -> Intervention:
+        recorded = self._recorded
+        layer = recorded.layer if recorded is not None else self.control.layer_now
+        return Intervention("direction", layer, None, self.control.strength, direction)
+
+    def _reach_words(self, answer: StrengthsSwept | None) -> str:
+        if answer is not None:
+            return steered_words(answer.scope, answer.begin)
+        return steered_words(*self.control.span(self._path))
+
+    def _why(self, on: Canvas, tried: Intervened | None) -> list[tuple[str, Style]]:
+        """Why there are no candidates."""
+        if tried is not None:
+            return (
+                refused(on, tried.facts.failed, tried.facts.family) if tried.facts.failed is not None else []
+            )
+        if self.host.controller.transport.recorded:
+            return [("The candidates with this strength were not recorded.", on.ink("muted"))]
+        direction = self.control.direction
+        key = self.control.trying(self.node, self._path, direction)[0] if direction is not None else None
+        if (failure := self.control.tried.failure(key)) is not None:
+            return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return [("The candidates are being computed.", on.ink("muted"))]
+
+    def _instead(self, on: Canvas, answer: StrengthsSwept | None) -> list[tuple[str, Style]]:
+        last = self.path[-1] if self.path else None
+        if isinstance(last, Step) and last.origin == "intervened":
+            return [
+                (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+                ("Steering is tried at the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
+                (f"{key_for('steering.release')} releases: it goes back to the model's own token that the branch was "
+                 "made from.", on.ink("muted")),
+            ]  # fmt: skip
+        if self._failure is None and self.path and self.direction is None:
+            if self.host.controller.transport.recorded:
+                return waiting(on, True)
+            if self.control.making is not None:
+                return [("The direction is being made.", on.rich_style)]
+            return [
+                ("There is no direction yet.", on.rich_style),
+                (f"{key_for('steering.make')} makes one: of texts that say one thing and texts that say another,",
+                 on.ink("muted")),
+                ("of two branches, or from a file. An example is filled in.", on.ink("muted")),
+            ]  # fmt: skip
+        return super()._instead(on, answer)
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    @property
+    def reach(self) -> str:
+        """How much of the path is steered, in a word or two."""
+        return REACHES[self.control.reach] if self.control.direction is not None else ""
+
+    def turn_layer(self, by: int) -> None:
+        """Add it after another layer."""
+        self.control.turn_layer(by)
+
+    def turn_strength(self, by: int) -> None:
+        """Add it with another strength."""
+        self.control.turn_strength(by)
+
+    def make(self) -> None:
+        """Ask what a direction is made of."""
+        from inspector.tools.steering.dialog import DirectionDialog
+
+        if self.host.controller.transport.recorded:
+            self.say(f"A recording computes nothing: {key_for('go_live')} goes on live")
+            return
+        tree = self.timeline.tree
+        ends = list(other_ends(self.timeline, self._path))[-MOST_ENDS:]
+        named = [(node, _ending(tree.path(node))) for node in ends]
+        self.host.open(DirectionDialog(self.control.source, self.node, named), self._made)
+
+    def _made(self, source: Source | None) -> None:
+        if source is None:
+            return
+        self.drop()
+        self.control.use(source)
+        if isinstance(source, Contrast) and (making := self.control.making) is not None:
+            self.control.made.again(*making)
+        self.changed()
+
+    def hold(self) -> None:
+        """Go on with it, in a branch that begins with this token."""
+        if self.direction is not None:
+            self._send(HoldInterventions(self.node, (self._unit(self.direction),)))
+
+    def release(self) -> None:
+        """Go back to the model's own."""
+        if self.timeline.under:
+            self._send(HoldInterventions(self.timeline.tip))
+
+    def _send(self, command: HoldInterventions) -> None:
+        """Leave this screen, and have the session go on from the tip of what comes."""
+        host, recorded = self.host, self.host.controller.transport.recorded
+        self.leave()
+        if recorded:
+            host.answer(
+                f"A recording computes nothing: {key_for('go_live')} goes on live, then {key_for('steering')} and "
+                f"{key_for('steering.hold')} hold it"
+            )
+            return
+        host.controller.timeline.select(None)
+        host.controller.client.do(command)
+        host.answer()
+
+    def save(self) -> None:
+        """Ask for a file, and save the direction to it."""
+        from inspector.tools.steering.dialog import SavingDialog
+
+        if (direction := self.direction) is None:
+            return
+
+        def saved(wanted: tuple[Path, bool] | None) -> None:
+            if wanted is None:
+                return
+            try:
+                write_direction(wanted[0], direction, wanted[1])
+            except PathError as error:
+                self.say(visible(str(error)))
+            else:
+                self.say(f"Saved to {visible(str(wanted[0]))}")
+
+        self.host.open(SavingDialog(direction.label), saved)
+
+
+def _ending(path: Sequence[Item], cells: int = 28) -> str:
+    """The end of a path's text; printable."""
+    text = "".join(token_text(item.text, item.raw) for item in path[-12:])
+    return truncate_start(text, cells)
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+NAME, NUMBER = 6, 7
+"""Cells of a strength, and of a number."""
+SIDE_BY_SIDE, WIDE = 116, 74
+"""Cells from which on the candidates stand beside the curve, and from which on it has the leading token."""
+TOP = 14
+DOT, BAND, NONE, AXIS = "●", "░", " ", "┊"
+_HEADS = ("KL bits", "logits")
+
+
+@frozen
+class SteeringPage:
+    """The page, ready to be drawn.
+
+    Args:
+        unit: The direction as it is added now.
+        reach: How much of the path is steered.
+        swept: What all strengths do; None while that isn't known.
+        tried: The candidates with the present one.
+        why: Why there are none.
+    """
+
+    unit: Intervention
+    reach: str
+    swept: StrengthsSwept | None
+    tried: Intervened | None
+    why: list[tuple[str, Style]]
+
+    def rows(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """All of it, as far as there is room."""
+        head = self._head(on, width)
+        beside = width >= SIDE_BY_SIDE
+        left = width * 3 // 5 if beside else width
+        room = height - len(head)
+        curve = self._curve(on, left - (2 if beside else 0), room if beside else max(5, min(14, room - 5)))
+        if not beside:
+            gap: list[Row] = [[]] if room - len(curve) > 6 else []
+            return [*head, *curve, *gap, *self._candidates(on, width, room - len(curve) - len(gap))]
+        right = self._candidates(on, width - left, room)
+        lines = max(len(curve), len(right))
+        both = zip(
+            [*curve, *[[]] * (lines - len(curve))], [*right, *[[]] * (lines - len(right))], strict=True
+        )
+        return [*head, *([*_filled(one, left), *other] for one, other in both)]
+
+    def _head(self, on: Canvas, width: int) -> list[Row]:
+        label = visible(self.unit.label)
+        swept = self.swept
+        says = f"{label}, {self.reach}"
+        if swept is None:
+            return [[Segment(truncate(says, width), on.ink("accent"))]]
+        long = f"{says} · {swept.share:.2f} of the stream's length"
+        first = long if cell_len(long) <= width else says
+        token, other = (quoted(token_label(text)) for text in (swept.text, swept.other_text))
+        probs = percent(swept.prob), percent(swept.other_prob)
+        forms = (
+            f"Followed: the logit of {token} ({probs[0]}) less that of {other} ({probs[1]})",
+            f"Followed: logit of {token} less that of {other}",
+            f"{token} - {other}",
+        )
+        second = next((form for form in forms if cell_len(form) <= width), forms[-1])
+        return [
+            [Segment(truncate(first, width), on.ink("accent"))],
+            [Segment(truncate(second, width), on.ink("muted"))],
+        ]
+
+    # ---- the curve --------------------------------------------------------------------------------
+
+    def _curve(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """A row for each strength: what the direction does, as a dot on the band of random ones."""
+        swept = self.swept
+        if swept is None:
+            return [[Segment("All strengths are tried next, with random directions.", on.ink("muted"))]]
+        legend = self._legend(on, width, swept)
+        shown = self._shown(swept, max(3, height - 1 - len(legend)))
+        leads = width >= WIDE
+        cells = max(4, (width - NAME - 2 * NUMBER - 4 - (TOP if leads else 0)) // 2)
+        kl, change = _Scale.of(swept, "kl"), _Scale.of(swept, "change")
+        first, second = (f"{name:>{NUMBER}}  {'':{cells}}" for name in _HEADS)
+        rows: list[Row] = [
+            [Segment(f"{'':{NAME}}{first}{second}{'leads' if leads else ''}", on.ink("muted"))]
+        ]
+        for each in shown:
+            here = each.strength == self.unit.scale
+            name = Segment(f"x{each.strength:g}".rjust(NAME), on.ink("cursor" if here else "base"))
+            top = [Segment(truncate(f" {token_label(each.top_text)}", TOP), on.ink("base"))] if leads else []
+            rows.append([
+                name,
+                Segment(f"{each.kl_bits:>{NUMBER}.2f}  ", on.ink("base")),
+                *kl.drawn(on, cells, each.kl_bits, each.kl_low, each.kl_high),
+                Segment(f"{each.change:>+{NUMBER}.2f}  ", on.ink("base")),
+                *change.drawn(on, cells, each.change, each.change_low, each.change_high),
+                *top,
+            ])  # fmt: skip
+        return [*rows, *legend]
+
+    def _shown(self, swept: StrengthsSwept, room: int) -> Sequence[SteeredStrength]:
+        """As many strengths as fit, around the present one."""
+        every = swept.strengths
+        if len(every) <= room:
+            return every
+        at = min(range(len(every)), key=lambda place: abs(every[place].strength - self.unit.scale))
+        first = max(0, min(at - room // 2, len(every) - room))
+        return every[first : first + room]
+
+    def _legend(self, on: Canvas, width: int, swept: StrengthsSwept) -> list[Row]:
+        forms = (
+            f"{DOT} this direction   {BAND * 2} 90 % of {swept.random} random ones of the same length: "
+            "outside of it, it is no chance",
+            f"{DOT} this direction   {BAND * 2} 90 % of {swept.random} random ones as long",
+            f"{DOT} this   {BAND * 2} random ones",
+        )
+        return [
+            [Segment(next((form for form in forms if cell_len(form) <= width), forms[-1]), on.ink("muted"))]
+        ]
+
+    # ---- the candidates ---------------------------------------------------------------------------
+
+    def _candidates(self, on: Canvas, width: int, height: int) -> list[Row]:
+        if self.tried is None or self.tried.facts.failed is not None:
+            return [[Segment(line, style)] for text, style in self.why for line in wrapped(text, width)]
+        said = f"With x{self.unit.scale:g}: KL {bits(self.tried.kl_bits)} bits"
+        label = min(16, max(8, width - 38))
+        listed = self.tried.candidates[: max(1, height - 2)]
+        head = f"{pad(said, label + 2) if cell_len(said) <= label + 1 else ''}"
+        rows: list[Row] = [] if head else [[Segment(truncate(said, width), on.ink("accent"))]]
+        columns = f"{pad('', label)}{'without':>9}{'with':>10}"
+        rows.append([Segment(truncate(columns, width), on.ink("muted"))])
+        return [*rows, *(self._candidate(on, each, label, width) for each in listed)][: max(2, height)]
+
+    def _candidate(self, on: Canvas, each: CandidateChange, label: int, width: int) -> Row:
+        arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
+        row: Row = [
+            Segment(pad(truncate(token_label(each.before.text, each.before.raw), label), label)),
+            Segment(f"{percent(each.before.prob):>9}", on.ink("muted")),
+            Segment(f"{percent(each.after.prob):>9}"),
+            Segment(f"{arrow} ", on.ink("accent")),
+        ]
+        if (room := min(24, width - label - 20)) >= 4:
+            row.append(Segment(bar(each.after.prob, room), on.data(each.after.prob)))
+        return row
+
+
+def _filled(row: Row, width: int) -> Row:
+    """A row of so many cells."""
+    return [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
+
+
+@frozen
+class _Scale:
+    """From numbers to the cells of a row."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, swept: StrengthsSwept, name: str) -> _Scale:
+        """The scale that all strengths have room on; 0 is on it."""
+        values = [0.0]
+        for each in swept.strengths:
+            three = (
+                (each.kl_bits, each.kl_low, each.kl_high)
+                if name == "kl"
+                else (each.change, each.change_low, each.change_high)
+            )
+            values += filter(math.isfinite, three)
+        return cls(min(values), max(values))
+
+    def drawn(self, on: Canvas, cells: int, value: float, low: float, high: float) -> list[Segment]:
+        """A value as a dot on the band between two others."""
+        first, last, zero = self._at(low, cells), self._at(high, cells), self._at(0.0, cells)
+        beyond = not low <= value <= high
+        drawn = [Segment(BAND if first <= at <= last else AXIS if at == zero else NONE, on.ink("faint"))
+                 for at in range(cells)]  # fmt: skip
+        if math.isfinite(value):
+            drawn[self._at(value, cells)] = Segment(DOT, on.ink("accent" if beyond else "base"))
+        return drawn
+
+    def _at(self, value: float, cells: int) -> int:
+        span = self.high - self.low
+        if not math.isfinite(value) or not span:
+            return 0 if value <= 0 or not span else cells - 1
+        return max(0, min(cells - 1, round((value - self.low) / span * (cells - 1))))

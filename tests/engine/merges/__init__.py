@@ -1,0 +1,1 @@
+"""Tokenizers taken apart and trained: against the library, and against plain references."""

@@ -1,0 +1,106 @@
+"""`inspector tokens --merges` and `--beside`: ladders, tokens that face each other, JSON lines, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from engine import protocol
+from engine.merges.apart import Apart, on_disk
+from engine.settings import LoadSettings, Settings
+from inspector.cli.arguments import CliRequest
+from inspector.cli.driver import Outcome, drive
+from inspector.cli.flags import parsed
+from inspector.cli.subcommands.texts import run_tokens, tokens_parser
+from inspector.cli.writers.merges import merges_writer
+from tests.inspector.cli.scripted import ScriptedBackend, Terminal
+
+POCKET = on_disk("pocket", "pocket")
+LETTERS = Apart(Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "ab": 2, "<x>": 3}, merges=[("a", "b")], unk_token="<x>")),
+                "\x1b[31mletters")  # fmt: skip
+
+
+def written(
+    *taken: protocol.TakenApart, jsonl: bool = False, ladders: bool = True, summary: bool = False
+) -> str:
+    """What the writer makes of tokenizers."""
+    request = CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+    out = io.StringIO()
+    answers: Sequence[protocol.Record] = taken
+    backend = ScriptedBackend({protocol.TakeApart: answers})
+
+    def make(emit):  # type: ignore[no-untyped-def]
+        backend.emit = emit
+        return backend
+
+    writer = merges_writer(request, ladders, summary, out, Terminal())
+    assert drive(request, writer, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
+    return out.getvalue()
+
+
+def test_a_ladder_has_each_merge_with_its_rank_and_each_word_once() -> None:
+    lines = written(POCKET.take("the unhappiness unhappiness")).splitlines()
+    assert lines[0].startswith("pocket: 10 tokens, 2.70 characters a token · BPE, 4,096 in the vocabulary")
+    begin = lines.index("␣unhappiness   4 tokens")
+    assert lines[begin + 1].split() == ["rank", "pieces"]
+    assert lines[begin + 2].split() == ["␣│u│n│h│a│p│p│i│n│e│s│s"]
+    assert lines[begin + 3].split() == ["11", "␣│u│n│h│a│p│p│in│e│s│s"]
+    assert lines[begin + 10].split() == ["2,511", "␣un│h│app│iness"]
+    assert sum("unhappiness   " in line for line in lines) == 1
+
+
+def test_two_tokenizers_face_each_other_and_nothing_of_theirs_is_run() -> None:
+    text = written(POCKET.take("abba"), LETTERS.take("abba"), ladders=False)
+    first, second, *_ = text.splitlines()
+    assert (first, second) == ("a│bb│a│", "ab│b│a│")
+    assert "\x1b" not in text
+
+
+def test_a_long_ladder_is_told_by_its_beginning_and_its_end() -> None:
+    lines = written(POCKET.take(" " + "unhappiness" * 20)).splitlines()
+    assert len(lines) < 60
+    assert any("more" in line for line in lines)
+    assert all(len(line) <= 100 for line in lines)
+
+
+def test_json_lines_have_all_of_it() -> None:
+    told = [json.loads(line) for line in written(POCKET.take("unhappiness"), jsonl=True).splitlines()]
+    assert [each["event"] for each in told] == ["tokenizer", "word"]
+    assert told[0]["merges"] == POCKET.take("x").merges
+    word = told[1]
+    assert (word["ids"], word["ends"]) == ([362, 74, 1919, 2770], [2, 3, 6, 11])
+    assert word["ladder"][1] == {
+        "rung": 1,
+        "rank": 11,
+        "pieces": ["u", "n", "h", "a", "p", "p", "in", "e", "s", "s"],
+    }
+    assert word["tokens"] == ["un", "h", "app", "iness"]
+    plain = [json.loads(line) for line in written(POCKET.take("a b"), jsonl=True, ladders=False).splitlines()]
+    assert "ladder" not in plain[1]
+    assert len(written(POCKET.take("a b"), jsonl=True, summary=True).splitlines()) == 1
+
+
+def test_a_conversation_is_taken_apart_with_the_marks_of_its_template(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_tokens(parsed(tokens_parser(), ["-p", "unhappiness", "--chat", "--merges"])) == 0
+    out = capsys.readouterr().out
+    assert "<|im_start|>   an added token, cut out first" in out
+    assert "    2,511  un│h│app│iness" in out
+
+
+def test_the_command_takes_a_model_and_a_file_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tokenizer.json"
+    Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "ab": 2}, merges=[("a", "b")])).save(str(file))
+    argv = ["-p", "abba", "--merges", "--beside", str(file)]
+    assert run_tokens(parsed(tokens_parser(), argv)) == 0
+    out = capsys.readouterr().out
+    assert "pocket: " in out
+    assert "        0  ab│b│a" in out

@@ -1,0 +1,107 @@
+"""Steering without a screen: a direction made of pairs, saved, and added for a view or for a completion."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.trace import load
+from inspector.cli import main as cli
+from inspector.config.directions import read_direction, write_direction
+from inspector.state.timeline import Timeline
+from tests.inspector.cli.scripted import Complaint, Events
+
+PROMPT = ("--ignore-chat-template", "-p", "Once upon a time there was a girl named Lily. She felt very")
+PAIRS = """Lily was very happy. She smiled and | Lily was very sad. She cried and
+Tom was so happy that he laughed and | Tom was so sad that he wept and
+They were happy and glad. They | They were sad and upset. They
+"""
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.txt"
+    path.write_text(PAIRS, "utf-8")
+    return path
+
+
+@pytest.fixture
+def saved(events: Events, pairs: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "happy.safetensors"
+    events("inside", "--jsonl", *PROMPT, "--pairs", str(pairs), "--layer", "4", "--save-direction", str(path))
+    return path
+
+
+def test_a_direction_of_pairs_has_its_curve_with_the_band(events: Events, pairs: Path, saved: Path) -> None:
+    inside = partial(events, "inside", "--jsonl", *PROMPT)
+    lines = inside(
+        "--pairs", str(pairs), "--layer", "4", "--token", " happy", "--against", " sad", "--scope", "context"
+    )
+    made, swept = lines[-2:]
+    assert (made["event"], made["name"], made["layer"]) == ("direction", "happy-sad", 3)
+    assert (swept["event"], swept["text"], swept["other_text"]) == ("steering", " happy", " sad")
+    two = next(each for each in swept["strengths"] if each["strength"] == 2)
+    assert two["change"] == pytest.approx(8.65, abs=0.05)
+    assert two["kl_bits"] == pytest.approx(5.52, abs=0.05)
+    assert (two["change_low"], two["change_high"]) == pytest.approx((-0.66, 4.54), abs=0.05)
+    assert (swept["steered"], swept["random"]) == (14, 32)
+    assert all(check["passed"] for check in made["checks"] + swept["checks"])
+    assert read_direction(saved).digest == made["digest"]
+    tried = inside("--steer", f"{saved}:2", "--scope", "context", "--from", "8")[-1]
+    assert (tried["event"], tried["begin"], tried["interventions"][0]["scale"]) == ("intervened", 8, 2.0)
+    assert tried["kl_bits"] == pytest.approx(5.20, abs=0.02)
+    assert "packed" not in str(tried)
+
+
+def test_the_tables_say_what_is_beyond_chance(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert (
+        cli.main(["inside", *PROMPT, "--steer", f"{saved}:2", "--token", " happy", "--against", " sad"]) == 0
+    )
+    out = capsys.readouterr().out
+    assert "L4 +happy-sad x1 #" in out
+    assert "this token (1 of the path's positions)" in out
+    line = next(line for line in out.splitlines() if line.split()[:1] == ["x2"])
+    assert "+4.64*" in line
+    assert "L4 +happy-sad x2 #" in out
+    assert out.count("checked:") == 2
+
+
+def test_a_completion_is_steered_from_its_first_token(events: Events, saved: Path, tmp_path: Path) -> None:
+    own = ("generate", "--jsonl", *PROMPT, "--max-tokens", "12")
+    plain = events(*own)[-1]["text"]
+    none, much = (events(*own, "--steer", f"{saved}:{strength}")[-1]["text"] for strength in ("0", "2"))
+    assert plain.startswith(none)
+    assert len(none) > len(plain) / 2
+    assert much.startswith(" curious and")
+    trace = tmp_path / "x.jsonl"
+    again = events(*own, "--steer", f"{saved}:2", "-o", str(trace))
+    assert again[-1]["text"] == much
+    timeline = Timeline()
+    for entry in load(trace).entries:
+        timeline.apply(entry.value)  # type: ignore[arg-type]
+    assert [each.label for each in timeline.under] == [f"L4 +happy-sad x2 #{read_direction(saved).digest}"]
+
+
+def test_what_can_not_be_is_said_in_one_line(
+    complaint: Complaint, pairs: Path, saved: Path, tmp_path: Path
+) -> None:
+    inside = ("inside", *PROMPT)
+    assert "There is no direction to steer by." in complaint(*inside, "--show", "steering")
+    assert "--layer has no effect" in complaint(*inside, "--steer", str(saved), "--layer", "2")
+    assert "--save-direction has no effect" in complaint(*inside, "--save-direction", "x")
+    taken = complaint(*inside, "--pairs", str(pairs), "--save-direction", str(saved))
+    assert "is there already" in taken
+    assert "There is no L99" in complaint(*inside, "--pairs", str(pairs), "--layer", "99")
+    assert "There is no L99" in complaint("generate", *PROMPT, "--steer", f"{saved}:2@99")
+    other = tmp_path / "other.safetensors"
+    made = read_direction(saved)
+    write_direction(other, type(made)(made.name, 3, made.vector, "llama", "b2:another"))
+    refused = complaint("generate", *PROMPT, "--steer", str(other))
+    assert "was made with another model (llama)" in refused
+    assert "which a grammar would have to allow" in complaint(
+        "generate", *PROMPT, "--steer", str(saved), "--regex", "a+"
+    )
+    assert "can't be read" in complaint("generate", *PROMPT, "--steer", str(tmp_path / "none"))

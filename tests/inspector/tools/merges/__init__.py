@@ -1,0 +1,1 @@
+"""A tokenizer taken apart on the screen."""

@@ -1,0 +1,180 @@
+"""A tokenizer taken apart on the screen: ladders, two tokenizers, one that is trained, in a replay, with an export."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.merges.apart import on_disk
+from engine.protocol import Ended, Failure, Loading, TakeApart
+from engine.settings import LoadSettings
+from engine.trace import Entry, save_as
+from inspector.main.elements import written
+from inspector.main.evidence import Exported, exhibits_of
+from inspector.tools.merges.dialog import NameDialog
+from inspector.tools.merges.evidence import MERGES_PART
+from inspector.tools.merges.screen import MergesScreen
+from tests.inspector.fakes import Session
+from tests.inspector.rig import Rig
+
+POCKET = on_disk("pocket", "")
+SIZES = [(120, 40), (80, 24)]
+
+
+async def opened(rig: Rig, *keys: str) -> MergesScreen:
+    await rig.ready()
+    if keys:
+        await rig.press(*keys)
+    await rig.do("merges")
+    assert isinstance(rig.app.screen, MergesScreen)
+    return rig.app.screen
+
+
+async def answered(rig: Rig) -> TakeApart:
+    """Answer the last question as an engine with the bundled model would."""
+    asked = rig.engine.last(TakeApart)
+    assert isinstance(asked, TakeApart)
+    apart = POCKET if asked.settings is None else on_disk("pocket", asked.settings.model)
+    await rig.push([apart.take(asked.text, asked.begin, asked.end, asked.node), Ended("TakeApart")])
+    return asked
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_words_merges_are_gone_through(rig: Rig, size: tuple[int, int]) -> None:
+    screen = await opened(rig, "left", "left", "left")
+    asked = await answered(rig)
+    assert asked.text[asked.begin : asked.end] == " little"
+    assert asked.node == rig.timeline.items[rig.timeline.slot].node
+    assert "› 127 ␣little" in rig.said()
+    await rig.press("up", "up")
+    assert "› 108 ␣l itt le" in rig.said()
+    assert "it + t = itt" in rig.said() or size[1] < 40
+    await rig.press(*["up"] * 9)
+    assert "› ␣ l i t t l e" in rig.said()
+    await rig.press("left")
+    assert rig.timeline.items[rig.timeline.slot].text == " a"
+    await answered(rig)
+    assert "› 2 ␣a" in rig.said()
+    await rig.press("escape")
+    assert rig.app.screen is not screen
+
+
+@pytest.mark.screen(session=Session(story=(" ", "u", "pon", " a")))
+async def test_a_word_that_the_text_has_otherwise_is_told_so(rig: Rig) -> None:
+    await rig.ready(steps=4)
+    rig.timeline.select(6)
+    await rig.do("merges")
+    await answered(rig)
+    assert "The text has it as ␣ u pon, which the tokenizer would not cut so." in rig.said()
+
+
+# ---- in a replay -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording whose word `␣little` was looked at."""
+    session = Session()
+    session.load(), session.open(), session.steps(4)
+    node = session.timeline().tip
+    taken = POCKET.take("a girl named Lily", 1, 2, node)
+    kept = [record for record in session.records if not isinstance(record, Loading)]
+    entries = [Entry(LoadSettings("/nowhere/at/all"), 0.0)]
+    entries += [Entry(record, 0.1) for record in [*kept, replace(taken, words=taken.words[:1])]]
+    save_as(tmp_path / "a.jsonl", entries, "test 1")
+    return tmp_path / "a.jsonl"
+
+
+async def test_a_replay_shows_what_was_recorded_and_says_what_was_not(replay: Rig) -> None:
+    await replay.do("merges")
+    assert "␣girl" in replay.answer_text()
+    await replay.press("left", "left")
+    await replay.until(lambda: "isn't on this disk" in replay.said())
+    assert replay.engine.sent == []
+
+
+def test_a_word_is_taken_apart_without_mlx() -> None:
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "un│h│app│iness" in done.stdout
+
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("mlx", "mlx_lm", "transformers", "numpy"):
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Blocked())
+from engine.merges.trained import TrainedTokenizer
+from inspector.cli.main import main
+assert TrainedTokenizer("the cat").sizes
+sys.exit(main(["tokens", "-p", "unhappiness", "--merges"]))
+"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -> None:
+    await opened(rig)
+    await answered(rig)
+    await rig.press("v")
+    assert "names a second tokenizer" in rig.said()
+    await rig.press("n")
+    assert isinstance(rig.app.screen, NameDialog)
+    await rig.press(*"[x].json", "enter")
+    asked = [each for each in rig.engine.sent if isinstance(each, TakeApart)][-2:]
+    assert [each.settings and each.settings.model for each in asked] == [None, "[x].json"]
+    for each in asked:
+        apart = POCKET if each.settings is None else on_disk("pocket", each.settings.model)
+        await rig.push([apart.take(each.text), Ended("TakeApart")])
+    assert "this model: 11 tokens" in rig.said()
+    assert "[x].json: 11 tokens" in rig.said()
+    assert rig.said().count("␣little") == 2
+
+
+async def test_a_refusal_is_told_with_what_to_do(rig: Rig) -> None:
+    await opened(rig)
+    await rig.push([Failure("TakeApart", "It is [b]code[/b].", "Give a file."), Ended("TakeApart")])
+    assert "It is [b]code[/b]. Give a file." in rig.said()
+    assert not rig.app._notifications, "once is enough"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_one_of_ones_own_is_trained_and_its_size_is_turned(
+    rig: Rig, size: tuple[int, int], tmp_path: Path
+) -> None:
+    screen = await opened(rig)
+    await rig.press("v", "v")
+    await rig.until(lambda: "Vocabulary" in rig.said())
+    assert "the session's text" in rig.answer_text()
+    text = tmp_path / "own.txt"
+    text.write_text("the cat sat on the mat with the hat. " * 50)
+    await rig.press("n", *str(text), "enter")
+    await rig.until(lambda: "1,850 characters" in rig.answer_text())
+    last = screen.control.trained.sizes[-1]  # type: ignore[union-attr]
+    assert f"Vocabulary {last.vocabulary}: {last.tokens:,} tokens" in rig.said()
+    assert "the│␣cat│␣sat│" in rig.answer_text()
+    await rig.press(*["left"] * 9)
+    assert "Vocabulary 256: 1,850 tokens, 1.00 characters a token" in rig.said()
+    assert "t│h│e│␣│c│a│t│" in rig.answer_text()
+    await rig.press("right")
+    assert "Vocabulary 272" in rig.said()
+    await rig.press("n", *["backspace"] * len(str(text)), *"/nowhere/at/all", "enter")
+    await rig.until(lambda: "There is no text" in rig.said())
+    await rig.press("v")
+    assert "rank" in rig.said() or "Taking" in rig.said()
+
+
+async def test_what_was_looked_at_leaves_with_an_export(rig: Rig) -> None:
+    await opened(rig, "left", "left", "left")
+    await answered(rig)
+    places = {item.node: place for place, item in enumerate(rig.timeline.items)}
+    of = Exported(rig.timeline, rig.timeline.items, places)
+    (exhibit,) = exhibits_of([MERGES_PART], of)
+    page = "".join(map(written, exhibit.make()))
+    assert "How “␣little” came to its tokens" in exhibit.heading
+    assert "<td>127</td><td>␣little</td>" in page

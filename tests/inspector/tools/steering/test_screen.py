@@ -1,0 +1,361 @@
+"""Steering on the screen: no direction yet, made, turned live, held, saved, other scopes, a replay, a real model."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.protocol import (
+    Direction,
+    Ended,
+    Failure,
+    HoldInterventions,
+    Intervene,
+    Intervention,
+    Loading,
+    MakeDirection,
+    SweepStrengths,
+)
+from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, load, save_as
+from inspector.app import InspectorApp
+from inspector.config.directions import Steering, read_direction, write_direction
+from inspector.display import visible
+from inspector.tools.registry import TOOLS, with_steering
+from inspector.tools.steering.dialog import EXAMPLE, DirectionDialog, SavingDialog
+from inspector.tools.steering.screen import SteeringScreen
+from inspector.tools.steering.tool import Contrast
+from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
+from tests.inspector.fakes import Session
+from tests.inspector.rig import Rig
+from tests.inspector.tools.interventions.units import effect
+from tests.inspector.tools.steering.sweeps import FAILED, UP, made, strengths
+
+
+async def opened(rig: Rig) -> SteeringScreen:
+    await rig.ready()
+    await rig.do("steering")
+    screen = rig.app.screen
+    assert isinstance(screen, SteeringScreen)
+    return screen
+
+
+async def make(rig: Rig) -> MakeDirection:
+    """Make one of the example's texts."""
+    await rig.press("enter")
+    assert isinstance(rig.app.screen, DirectionDialog)
+    await rig.press("ctrl+s")
+    asked = rig.engine.last(MakeDirection)
+    assert isinstance(asked, MakeDirection)
+    await rig.push([made(asked), Ended("MakeDirection")])
+    return asked
+
+
+def tried(rig: Rig) -> Intervene:
+    asked = rig.engine.last(Intervene)
+    assert isinstance(asked, Intervene)
+    return asked
+
+
+def sweeping(rig: Rig) -> SweepStrengths:
+    asked = rig.engine.last(SweepStrengths)
+    assert isinstance(asked, SweepStrengths)
+    return asked
+
+
+async def answered(rig: Rig) -> None:
+    """Answer both questions."""
+    await rig.push([effect(tried(rig)), Ended("Intervene")])
+    await rig.push([strengths(sweeping(rig)), Ended("SweepStrengths")])
+
+
+async def steered(rig: Rig) -> SteeringScreen:
+    screen = await opened(rig)
+    await make(rig)
+    await answered(rig)
+    return screen
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 18), (40, 12)])
+async def test_a_stranger_is_told_how_to_get_a_direction_and_gets_one(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    await opened(rig)
+    assert "There is no direction yet." in rig.said()
+    assert "makes one: of texts" in rig.said()
+    assert rig.engine.names == []
+    asked = await make(rig)
+    assert (asked.toward, asked.away, asked.name) == (EXAMPLE.toward, EXAMPLE.away, "happy-sad")
+    await answered(rig)
+    text = rig.screen_text()
+    assert "+happy-sad x2" in text
+    assert "x2" in text
+    if size[0] >= 60:
+        assert "●" in text
+        assert "░" in text
+        assert "80.00 %" in text
+        assert "12.50 %↓" in text
+    assert all(len(line) <= size[0] for line in text.splitlines())
+
+
+async def test_the_strength_is_turned_live_and_the_curve_waits(rig: Rig) -> None:
+    screen = await opened(rig)
+    await make(rig)
+    assert rig.engine.names == ["MakeDirection", "Intervene"], "the candidates come before the curve"
+    await rig.press("plus")
+    await rig.end("Intervene", cancelled=True)
+    assert tried(rig).interventions[0].scale == 4.0
+    await rig.push([effect(tried(rig)), Ended("Intervene")])
+    assert rig.engine.names[-1] == "SweepStrengths"
+    await rig.press("minus", "minus")
+    await rig.end("SweepStrengths", cancelled=True)
+    await rig.end("Intervene", cancelled=True)
+    assert tried(rig).interventions[0].scale == 1.0
+    await answered(rig)
+    for _ in range(12):
+        await rig.press("plus")
+    assert screen.control.strength == 8.0
+    for _ in range(30):
+        await rig.press("minus")
+    assert screen.control.strength == -8.0
+
+
+async def test_another_layer_makes_it_anew_and_another_scope_asks_anew(rig: Rig) -> None:
+    screen = await steered(rig)
+    before = rig.engine.names.count("MakeDirection")
+    layer = screen.control.layer_now
+    await rig.press("down")
+    assert screen.control.layer_now == max(0, layer - 1)
+    assert rig.engine.names.count("MakeDirection") == before + 1
+    await rig.push([made(rig.engine.last(MakeDirection)), Ended("MakeDirection")])  # type: ignore[arg-type]
+    await answered(rig)
+    await rig.press("w")
+    assert (tried(rig).scope, tried(rig).begin > 0) == ("context", True)
+    await answered(rig)
+    await rig.press("w")
+    assert (tried(rig).scope, tried(rig).begin) == ("context", 0)
+    await answered(rig)
+    assert "whole context" in rig.screen_text()
+    await rig.press("w")
+    assert "this token" in rig.screen_text()
+
+
+async def test_other_tokens_are_followed(rig: Rig) -> None:
+    await steered(rig)
+    first = sweeping(rig)
+    assert None not in (first.token, first.other)
+    await rig.press("f")
+    await rig.push([strengths(sweeping(rig)), Ended("SweepStrengths")])
+    second = sweeping(rig)
+    assert second.token not in (first.token, first.other)
+    await rig.press("a")
+    assert sweeping(rig).other not in (second.token, second.other)
+
+
+async def test_it_is_held_as_a_branch_and_released(rig: Rig) -> None:
+    screen = await steered(rig)
+    node = screen.node
+    await rig.press("g")
+    held = rig.engine.last(HoldInterventions)
+    assert isinstance(held, HoldInterventions)
+    assert held.node == node
+    assert held.interventions[0].label.startswith(f"L{held.interventions[0].layer + 1} +happy-sad x2 #")
+
+
+async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Path) -> None:
+    await steered(rig)
+    await rig.press("s")
+    dialog = rig.app.screen
+    assert isinstance(dialog, SavingDialog)
+    assert dialog.query_one("#saving-path", SafeInput).value == "happy-sad.safetensors"
+    path = tmp_path / "mine.safetensors"
+    dialog.query_one("#saving-path", SafeInput).value = str(path)
+    await rig.press("ctrl+s")
+    assert read_direction(path).name == "happy-sad"
+    assert "Saved to" in rig.screen_text()
+    await rig.press("s")
+    rig.app.screen.query_one("#saving-path", SafeInput).value = str(path)
+    await rig.press("ctrl+s")
+    assert "is there already" in str(rig.app.screen.query_one("#saving-remark", Remark).render())
+    await rig.press("escape")
+    write_direction(path, UP, force=True)
+    await rig.press("enter")
+    dialog = rig.app.screen
+    dialog.query_one("#direction-kind", Choice).chosen = 2
+    dialog.query_one("#direction-path", SafeInput).value = str(path)
+    await rig.press("ctrl+s")
+    assert tried(rig).interventions[0].direction == UP
+    assert tried(rig).interventions[0].layer == UP.layer
+
+
+async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> None:
+    await opened(rig)
+    await rig.press("enter")
+    dialog = rig.app.screen
+
+    def remark() -> str:
+        return str(dialog.query_one("#direction-remark", Remark).render())
+
+    dialog.query_one("#direction-away", SafeTextArea).load_text(" \n")
+    await rig.press("ctrl+s")
+    assert "One of the two has no text." in remark()
+    dialog.query_one("#direction-kind", Choice).chosen = 2
+    await rig.pilot.pause()
+    await rig.press("ctrl+s")
+    assert "No file was named." in remark()
+    bad = tmp_path / "bad\x1b[31m"
+    bad.write_bytes(b"no")
+    dialog.query_one("#direction-path", SafeInput).value = str(bad)
+    await rig.pilot.pause()
+    await rig.press("ctrl+s")
+    assert "is no direction" in remark()
+    assert "\x1b" not in remark()
+    dialog.query_one("#direction-kind", Choice).chosen = 1
+    await rig.pilot.pause()
+    await rig.press("ctrl+s")
+    assert "There is no other branch or prompt yet" in remark()
+
+
+async def test_failures_are_sentences(rig: Rig) -> None:
+    screen = await opened(rig)
+    await rig.press("enter", "ctrl+s")
+    await rig.push(
+        [Failure("MakeDirection", "A text has 9,000 tokens.", "Give shorter ones."), Ended("MakeDirection")]
+    )
+    assert "A text has 9,000 tokens." in rig.said()
+    screen.control.use(UP)
+    screen.changed()
+    await rig.pilot.pause()
+    await rig.push(
+        [Failure("Intervene", "It was made with another model.", "Make it anew."), Ended("Intervene")]
+    )
+    assert "It was made with another model." in rig.said()
+    asked = sweeping(rig)
+    await rig.push([strengths(asked, FAILED), Ended("SweepStrengths")])
+    assert "“strength 0 changes nothing” failed for the architecture llama" in rig.said()
+
+
+async def test_a_name_that_a_file_made_up_reaches_no_terminal(rig: Rig) -> None:
+    screen = await opened(rig)
+    screen.control.use(replace(UP, name="x\x1b[31m\n\u202ey" * 20))
+    screen.changed()
+    await rig.pilot.pause()
+    await answered(rig)
+    text = rig.screen_text()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert visible(text.replace("\n", "")) == text.replace("\n", "")
+
+
+async def test_a_branch_gives_a_direction(rig: Rig) -> None:
+    await rig.ready()
+    await rig.do("steering")
+    screen = rig.app.screen
+    assert isinstance(screen, SteeringScreen)
+    nodes = screen.node, screen.timeline.items[0].node
+    screen.control.use(Contrast("less it", nodes=nodes))
+    screen.changed()
+    await rig.pilot.pause()
+    asked = rig.engine.last(MakeDirection)
+    assert isinstance(asked, MakeDirection)
+    assert (asked.nodes, asked.toward, asked.away) == (nodes, (), ())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recording in which the last token was steered."""
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    node = session.node
+    unit = Intervention("direction", 1, None, 2.0, UP)
+    asked = SweepStrengths(node, UP, 1)
+    session.records += [strengths(asked), effect(Intervene(node, (unit,)))]
+    entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
+    found = tmp_path / "looked.jsonl"
+    save_as(found, [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
+    return found
+
+
+async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
+    await replay.press("end")
+    await replay.do("steering")
+    assert isinstance(replay.app.screen, SteeringScreen)
+    text = replay.screen_text()
+    assert "L2 +up-down x2" in text
+    assert "░" in text
+    assert "12.50 %" in text
+    await replay.press("plus")
+    assert "were not recorded" in replay.screen_text()
+    await replay.press("enter")
+    assert "A recording computes nothing" in replay.screen_text()
+    await replay.press("g")
+    assert "A recording computes nothing" in replay.status
+    assert replay.engine.sent == []
+
+
+def test_a_trace_has_the_direction_itself(path: Path) -> None:
+    found = [entry.value for entry in load(path).entries]
+    steered = next(each for each in found if type(each).__name__ == "StrengthsSwept")
+    assert steered.direction == UP  # type: ignore[union-attr]
+    tried = next(each for each in found if type(each).__name__ == "Intervened")
+    assert tried.interventions[0].direction == UP  # type: ignore[union-attr]
+
+
+async def until_idle(app: InspectorApp, pilot: object) -> None:
+    async with asyncio.timeout(60):
+        while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+            await pilot.pause(0.05)  # type: ignore[attr-defined]
+    await pilot.pause()  # type: ignore[attr-defined]
+
+
+async def test_a_real_model_is_steered_held_and_released() -> None:
+    prompt = "Once upon a time there was a girl named Lily. She felt very"
+    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_idle(app, pilot)
+        own = app.controller.timeline.tip
+        await pilot.press("4", "S")
+        await pilot.press("enter")
+        await pilot.pause()
+        await pilot.press("ctrl+s")
+        for _ in range(3):
+            await until_idle(app, pilot)
+        screen = app.screen
+        assert isinstance(screen, SteeringScreen)
+        swept, tried = screen.answer, screen._tried
+        assert swept is not None
+        assert tried is not None
+        assert swept.facts.failed is None
+        assert (swept.text, swept.other_text) == (" happy", " sad"), "the words that it is named after"
+        two = swept.at(2.0)
+        assert two is not None
+        assert two.kl_bits == pytest.approx(tried.kl_bits, abs=1e-4)
+        await pilot.press("g")
+        await until_idle(app, pilot)
+        timeline = app.controller.timeline
+        assert timeline.under == tried.interventions
+        assert timeline.candidates[0].id == two.top
+        await pilot.press("4", "S", "x")
+        await until_idle(app, pilot)
+        assert (timeline.tip, timeline.under) == (own, ())
+
+
+async def test_a_session_may_begin_steered() -> None:
+    width = 256
+    from engine.protocol import floats
+
+    of = Direction("up", 3, floats([0.1] * width, (width,)))
+    prompt = "Once upon a time there was a girl"
+    tools = with_steering(TOOLS, Steering(of, 2.0, 3))
+    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False, tools=tools)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_idle(app, pilot)
+        assert app.controller.timeline.under == (Intervention("direction", 3, None, 2.0, of),)
+        assert "+up x2" in str(app.controller.timeline.under[0].label)
