@@ -38,6 +38,7 @@ from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
+from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
 from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.passage import (
     MOST_SHOWN,
@@ -440,6 +441,38 @@ class Attention:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
 
 
+class Gradients:
+    """What each token of the path has of a logit, or of the difference of two.
+
+    `record` has what the engine read (`engine.protocol.GradientsRead`).
+    """
+
+    def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
+        self.record = record
+        self.shares = shares_of(record, path)
+        """In the order of the text: each with its `place`, `label`, `value` in logits, and `share` of all sizes."""
+
+    @property
+    def residual(self) -> float | None:
+        """How far the shares are from what they have to sum to, as a share of it; None for gradient x input."""
+        return self.record.residual
+
+    def top(self, count: int = 5) -> list[TokenShare]:
+        """The largest, whatever their sign."""
+        return largest(self.shares)[:count]
+
+    def _repr_html_(self) -> str:
+        """The text, the larger a token's share the darker its ground."""
+        return coloured(
+            span(each.label, f"{each.value:+.2f} logits, {each.share:+.1%}", min(0.8, 2 * abs(each.share)))
+            for each in self.shares[-MOST_SHOWN:]
+        )
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
+        return f"<Gradients of {asked_words(self.record)}, {method_words(self.record)}: {words}>"
+
+
 class Merges:
     """How a tokenizer cuts a text: its words, and of each what its tokens came of.
 
@@ -727,6 +760,57 @@ class Branch(Passage):
                 f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
             )
         return Attention(read, [item.text for item in self._path()])
+
+    def gradients(
+        self,
+        token: int | str | None = None,
+        against: int | str | None = None,
+        *,
+        integrated: bool = True,
+        baseline: str = "mean",
+        steps: int = 32,
+        hold_experts: bool = False,
+    ) -> Gradients:
+        """Tell which tokens up to here the logit of a next one hangs on.
+
+        Args:
+            token: Whose logit, by its id or text; None for the one that was taken, or else the most probable.
+            against: One whose logit is taken off; None for none.
+            integrated: Integrated gradients; otherwise gradient x input.
+            baseline: `mean`, `first`, `zero`, or the text of one token.
+            steps: From the baseline to the text, to begin with.
+            hold_experts: Whether a mixture chooses the experts of the text everywhere, which is another question.
+
+        Raises:
+            EngineError: The model gives no gradient, a check of it failed, or a text is no single token.
+        """
+        ids = [None if each is None else self._id(each) for each in (token, against)]
+        method: protocol.GradientMethod = "integrated" if integrated else "input"
+        read = self._line.do(
+            protocol.ReadGradients(
+                self.node, ids[0], ids[1], method, *baseline_of(baseline), steps, hold_experts
+            )
+        ).answer(protocol.GradientsRead)  # fmt: skip
+        if (failed := read.facts.failed) is not None:
+            raise StepError(
+                f"The gradients of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
+                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{f' ({failed.where})' if failed.where else ''}.",
+                "Take more steps, another baseline, or hold_experts=True in a mixture of experts.",
+            )
+        return Gradients(read, self._path())
+
+    def _id(self, token: int | str) -> int:
+        """The id of a token.
+
+        Raises:
+            PromptError: A text is no single token.
+        """
+        if isinstance(token, int):
+            return token
+        pieces = self._line.do(protocol.Tokenize(token)).answer(protocol.Tokenized).pieces
+        if len(pieces) != 1:
+            raise PromptError(f"{token!r} is {len(pieces)} tokens, not one.", "Give one of them by its id.")
+        return pieces[0].id
 
     # ---- where it goes ----------------------------------------------------------------------
 

@@ -37,8 +37,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
     "3": {
-        "modules": "O", "attention": "A", "lens": "I", "attribution": "D", "positions": "Y", "experts": "E",
-        "facts": "i", "open": "o",
+        "modules": "O", "attention": "A", "lens": "I", "attribution": "D", "gradients": "g", "positions": "Y",
+        "experts": "E", "facts": "i", "open": "o",
     },
     "4": {
         "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
@@ -143,6 +143,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "part_before": "up", "next_part": "down", "ten_before": "pageup", "ten_after": "pagedown", "heads": "enter",
         "all_heads": "h", "sort": "o", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
         "alone": "d",
+    },
+    "gradients": {
+        "token_above": "up", "token_below": "down", "next_token": "t", "token_before": "T", "compare": "c",
+        "compare_back": "C", "alone": "d", "method": "m", "baseline": "b", "fewer": "-", "more": "+", "experts": "x",
     },
     "interventions": {
         "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",

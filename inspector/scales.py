@@ -247,15 +247,24 @@ def colour(level: float, dark: bool = True) -> Rgb:
     return viridis(0.42 + 0.55 * level) if dark else viridis(0.52 - 0.50 * level)
 
 
-def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
+_BELOW: Rgb = (232, 84, 56)
+"""Vermilion, which no viridis colour is near to, and which differs from them in grey, too."""
+
+
+def heat(step: int, dark: bool = True, below: bool = False) -> tuple[Rgb, Rgb]:
     """Ink and ground of a heat step: the hottest is the furthest from the theme's own ground.
 
     Args:
         step: 1 to 5.
         dark: Whether the theme is dark.
+        below: Whether the number is below 0, on a scale that goes both ways.
     """
     ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
-    if not dark:
+    if below:
+        ground = _mix(
+            (30, 24, 24) if dark else (255, 255, 255), _BELOW, (0.25, 0.4, 0.55, 0.75, 1.0)[step - 1]
+        )
+    elif not dark:
         ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
     return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
 

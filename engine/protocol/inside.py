@@ -40,6 +40,9 @@ CheckName = Literal[
     "single",
     "same",
     "restored",
+    "derivative",
+    "swaps",
+    "complete",
     "zero",
 ]
 
@@ -59,6 +62,9 @@ class Check:
     - `single`: one of several interventions in a batch, and the same one alone; relative.
     - `same`: the effect of activations before the first difference of two paths, and 0.
     - `restored`: the effect of the last layer's activation at the last position, and all of it.
+    - `derivative`: the gradient along two directions, and finite differences; as a share of its length.
+    - `swaps`: how far another token moves the logit in a place whose gradient is next to 0; relative.
+    - `complete`: the sum of integrated gradients, and what lies between baseline and text; relative.
     - `zero`: the logits with a direction added at strength 0, and those of the model itself.
     """
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Self
 
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.protocol import AttributionRead, Contribution
-from inspector.display import visible
+from inspector.display import token_label, visible
 from inspector.state.timeline import Timeline
 
 SEEN = 0.005
@@ -43,6 +44,66 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
         best = sorted(timeline.candidates, key=lambda each: each.rank)
         against = next((each.id for each in best if each.id != token), None)
     return (token,) if against is None else (token, against)
+
+
+@slotted
+class TokenChoices:
+    """The one or two tokens that a person looks at in a slot, kept from opening to opening."""
+
+    node: int | None = None
+    """The token at which tokens were chosen: elsewhere they are the usual ones."""
+    token: int | None = None
+    """The token whose logit it is; None for the one that was taken."""
+    against: int | None = None
+    """The one that it is compared with; None for the best other candidate."""
+    alone: bool = False
+    """Whether one token is looked at by itself."""
+
+    def at(self, node: int) -> Self:
+        """These choices, the tokens forgotten where they were chosen at another node."""
+        if node != self.node:
+            self.node, self.token, self.against = node, None, None
+        return self
+
+    def tokens(self, timeline: Timeline) -> tuple[int, ...]:
+        """The token whose logit is wanted, and the one that it is compared with."""
+        tokens = compared(timeline, self.token, self.against)
+        return tokens[:1] if self.alone else tokens
+
+    def follow_other(self, timeline: Timeline, by: int) -> None:
+        """Look at the logit of another candidate; what it is compared with stays, where it can."""
+        tokens = self.tokens(timeline)
+        others = [id for id in ranked(timeline) if self.alone or id not in tokens[1:]]
+        if tokens and others:
+            if not self.alone and len(tokens) == 2:
+                self.against = tokens[1]
+            self.token = _next(others, tokens[0], by)
+
+    def compare_with(self, timeline: Timeline, by: int) -> None:
+        """Compare with another candidate."""
+        self.alone = False
+        tokens = self.tokens(timeline)
+        if others := [id for id in ranked(timeline) if id not in tokens[:1]]:
+            self.token, self.against = tokens[0], _next(others, tokens[-1], by)
+
+
+def _next(ids: Sequence[int], now: int, by: int) -> int:
+    return ids[(ids.index(now) + by) % len(ids)] if now in ids else ids[0]
+
+
+def label_of(timeline: Timeline, id: int, told: Iterable[tuple[int, str]] = ()) -> str:
+    """The label of a token that could come in the selected slot; printable.
+
+    Args:
+        timeline: What is known of the slot.
+        id: Of the token.
+        told: Ids and texts of others that are known.
+    """
+    texts = {id: token_label(text) for id, text in told}
+    texts |= {each.id: token_label(each.text, each.raw) for each in timeline.candidates}
+    if (selected := timeline.selected) is not None:
+        texts[selected.id] = token_label(selected.text, selected.raw)
+    return texts.get(id, f"token {id}")
 
 
 @frozen

@@ -18,6 +18,8 @@ from engine.protocol import (
     Check,
     Direction,
     DirectionMade,
+    GradientMethod,
+    GradientsRead,
     HeadsSwept,
     Intervene,
     Intervened,
@@ -44,6 +46,7 @@ CHECKS = {
     "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
     "same": "nothing before the difference",
     "restored": "all restored at the end", "zero": "strength 0 changes nothing",
+    "derivative": "as finite differences", "swaps": "no gradient, no effect", "complete": "shares complete",
 }  # fmt: skip
 """What each check says."""
 
@@ -166,7 +169,7 @@ class InsideViews(CapabilityState):
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
         AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, DirectionMade,
-        StrengthsSwept, PromptOpened,
+        StrengthsSwept, GradientsRead, PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -175,6 +178,8 @@ class InsideViews(CapabilityState):
     """By node."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
     contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
+    gradients: OrderedDict[tuple[int, GradientMethod], GradientsRead] = field(default_factory=OrderedDict)
+    """By node and method."""
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
@@ -184,7 +189,9 @@ class InsideViews(CapabilityState):
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() | LensRead() | AttributionRead() if bool(record.facts.model) != self.SECOND:
+            case AttentionRead() | LensRead() | AttributionRead() | GradientsRead() if (
+                bool(record.facts.model) != self.SECOND
+            ):
                 pass
             case PromptOpened(new_tree=True):
                 self.forget()
@@ -194,6 +201,8 @@ class InsideViews(CapabilityState):
                 _keep(self.lens, record.node, record)
             case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
                 _keep(self.contributions, record.node, record)
+            case GradientsRead(tokens=(_, *_)) if record.facts.failed is None:
+                _keep(self.gradients, (record.node, record.method), record)
             case HeadsSwept() if record.facts.failed is None:
                 before = self.sweeps.get(record.node)
                 _keep(self.sweeps, record.node, record if before is None else joined(before, record))
@@ -218,7 +227,10 @@ class InsideViews(CapabilityState):
 class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
-    TAKES = AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened
+    TAKES = (
+        AttentionRead, LensRead, AttributionRead, GradientsRead, LockstepOpened, LockstepClosed, ModelFacts,
+        PromptOpened,
+    )  # fmt: skip
     SECOND = True
 
     def apply(self, record: Record) -> None:

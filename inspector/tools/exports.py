@@ -6,6 +6,7 @@ from inspector.tools.attention.evidence import ATTENTION_PART
 from inspector.tools.attribution.evidence import CONTRIBUTIONS_PART
 from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
+from inspector.tools.gradients.evidence import GRADIENTS_PART
 from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lens.evidence import LENS_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
@@ -16,5 +17,5 @@ from inspector.tools.steering.evidence import STEERED_PART
 
 EXPORTS = (
     BEAMS_PART, SEGMENTS_PART, MERGES_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, LENS_PART,
-    CONTRIBUTIONS_PART, SWITCHED_PART, PATCHED_PART, STEERED_PART,
+    CONTRIBUTIONS_PART, GRADIENTS_PART, SWITCHED_PART, PATCHED_PART, STEERED_PART,
 )  # fmt: skip

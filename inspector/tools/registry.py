@@ -19,6 +19,7 @@ from inspector.tools.costs.tool import COSTS
 from inspector.tools.draws.tool import DRAWS
 from inspector.tools.export.tool import EXPORT
 from inspector.tools.find.tool import FIND
+from inspector.tools.gradients.tool import GRADIENTS
 from inspector.tools.grammar.tool import GRAMMAR
 from inspector.tools.interventions.tool import INTERVENTIONS
 from inspector.tools.lens.tool import LENS
@@ -64,6 +65,7 @@ TOOLS: tuple[Tool, ...] = (
     ATTENTION,
     LENS,
     ATTRIBUTION,
+    GRADIENTS,
     INTERVENTIONS,
     STEERING,
     POSITIONS,

@@ -232,11 +232,11 @@ _PLAIN = (Style(), Style(italic=True), Style(underline=True), Style(underline=Tr
 """Heat where the terminal has no colours for it."""
 
 
-def heat_style(step: int, dark: bool, colourful: bool) -> Style:
-    """The style of a heat step, 0 (none) to 5."""
+def heat_style(step: int, dark: bool, colourful: bool, below: bool = False) -> Style:
+    """The style of a heat step, 0 (none) to 5; `below` 0 in colours of its own."""
     if not colourful or step == 0:
         return _PLAIN[step]
-    ink, ground = scales.heat(step, dark)
+    ink, ground = scales.heat(step, dark, below)
     return rgb_style(ink, ground) + Style(underline=step >= _UNDERLINED or None)
 
 

@@ -313,6 +313,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "Race": lambda walk: protocol.Race(first=8, last=10),
     "ReadAttention": lambda walk: protocol.ReadAttention(walk.node),
     "ReadExperts": lambda walk: protocol.ReadExperts(walk.node),
+    "ReadGradients": lambda walk: protocol.ReadGradients(walk.node, method="integrated", steps=2),
     "ReadGrammar": lambda walk: protocol.ReadGrammar(walk.node),
     "ReadLens": lambda walk: protocol.ReadLens(walk.node),
     "ReadLockstep": lambda walk: protocol.ReadLockstep(walk.on_path),

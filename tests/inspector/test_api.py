@@ -62,6 +62,10 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert s.at(12).sampler().picked == s.steps[12].id
     assert s.at(12).sampler(temp=0.0).picked == s.steps[12].top(1)[0].id
     assert 0 < len(s.what_if(temp=3.0).differing) <= 20
+    sad = s.at(12).gradients(integrated=False)
+    assert sum(each.value for each in sad.shares) == pytest.approx(sad.record.total)
+    assert (len(sad.top(2)), sad.residual) == (2, None)
+    assert "background" in sad._repr_html_()
     attention = s.at(12).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
@@ -307,6 +311,7 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: run_without(s, "L99 h1"), EngineError, "99"),
         (lambda s: s.off("no").__enter__(), StepError, "'no' is not a unit: write L6 h1, L3 mlp or L4."),
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
+        (lambda s: s.gradients(" a big dog"), PromptError, "is 3 tokens, not one"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
         (lambda s: open().run(1).wait(), EngineError, ""),
         (lambda s: open(prompt="x", messages=[{"role": "user"}]), EngineError, "content"),

@@ -129,7 +129,7 @@ def capture(
     bound, most = tolerance(session), again(session)
     away = _away(session, node, plain[-1])
     if away is not None and away > most and pieces == [ids]:  # plamo3's chunks see more than its ring holds
-        pieces = _as_run(chunks, depth, ids)
+        pieces = as_run(chunks, depth, ids)
         plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
         away = _away(session, node, plain[-1])
     taps = [
@@ -165,7 +165,7 @@ def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tu
     return runner, detached.recomputed, f"{tokens} ran again{why}."
 
 
-def _as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
+def as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
     """The last tokens of a path, cut as the session ran them."""
     begin, pieces = depth - len(ids), []
     while begin < depth:

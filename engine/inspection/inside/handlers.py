@@ -9,6 +9,7 @@ from engine.context import Capability, EngineContext, Handler
 from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
+from engine.inspection.inside.gradients import read_gradients
 from engine.inspection.inside.interventions import changed, hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
@@ -35,6 +36,7 @@ class InsideCommands(Capability):
             protocol.ScoreHeads: self._scores,
             protocol.ReadLens: self._lens,
             protocol.Attribute: self._attribute,
+            protocol.ReadGradients: self._gradients,
             protocol.ReadModules: self._modules,
             protocol.ReadExperts: self._experts,
             protocol.TryPosition: self._position,
@@ -71,6 +73,10 @@ class InsideCommands(Capability):
     def _attribute(self, command: protocol.Attribute, task: Task) -> None:
         session = self._session(command, command.node, task)
         self._context.emit(attribute(session, command.node, command.tokens, task.stopped))
+
+    def _gradients(self, command: protocol.ReadGradients, task: Task) -> None:
+        session = self._session(command, command.node, task)
+        self._context.emit_all(read_gradients(session, command, task.stopped))
 
     def _modules(self, command: protocol.ReadModules, task: Task) -> None:
         session = self._session(command, None, task)

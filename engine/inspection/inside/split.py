@@ -37,7 +37,7 @@ def held_norms(rows: int, *patches: Patch, dtype: mx.Dtype | None = None) -> Ite
         (mx.fast, "rms_norm", _rms_norm(rows, dtype)),
         (mx.fast, "layer_norm", _layer_norm(rows, dtype)),
     ]
-    with _uncompiled(), patched(*norms, *patches):
+    with uncompiled(), patched(*norms, *patches):
         yield
 
 
@@ -74,7 +74,7 @@ def _affine(x: mx.array, weight: mx.array | None, bias: mx.array | None) -> mx.a
 
 
 @contextmanager
-def _uncompiled() -> Iterator[None]:
+def uncompiled() -> Iterator[None]:
     """A compiled function would not see what is replaced, or would keep it for ever if it was traced meanwhile."""
     if mx.default_device() == mx.Device(mx.cpu) or "MLX_DISABLE_COMPILE" in os.environ:
         yield  # nothing is compiled, on a CPU see `engine.model.load`

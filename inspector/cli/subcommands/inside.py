@@ -28,7 +28,7 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "interventions", "steering")
+VIEWS = ("attention", "lens", "contributions", "gradients", "interventions", "steering")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -59,6 +59,7 @@ def inside_parser() -> Parser:
     positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
     _add_tokens(group)
+    _add_gradients(made.add_argument_group("gradients"))
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -87,15 +88,32 @@ def _add_steering(group: argparse._ArgumentGroup) -> None:
 
 def _add_tokens(group: argparse._ArgumentGroup) -> None:
     """The flags of the tokens whose logits are taken apart."""
-    token = "contributions to the logit of this token, or steering towards it, by its id or text (default: the one " \
-            "taken next)"  # fmt: skip
+    token = "contributions to the logit of this token, gradients of it, or steering towards it, by its id or text " \
+            "(default: the one taken next)"  # fmt: skip
     group.add_argument("--token", metavar="TOKEN", help=token)
-    against = "contributions to the difference from this token's logit, or steering's (default: the best other " \
-              "candidate)"  # fmt: skip
+    against = "contributions to the difference from this token's logit, its gradients, or steering's (default: the " \
+              "best other candidate)"  # fmt: skip
     other = group.add_mutually_exclusive_group()
     other.add_argument("--against", metavar="TOKEN", help=against)
-    alone = "contributions to the one logit, not to a difference"
+    alone = "the same of the one logit, not of a difference"
     other.add_argument("--alone", action="store_true", help=alone)
+
+
+def _add_gradients(group: argparse._ArgumentGroup) -> None:
+    """The flags of how gradients are taken."""
+    method = "gradient x input, or integrated gradients (default: integrated)"
+    group.add_argument("--method", choices=("input", "integrated"), default="integrated", help=method)
+    baseline = (
+        "where the line of integrated gradients begins: mean, first or zero (the mean embedding, the first token's, "
+        "zeros), or the text of one token (default: mean)"
+    )
+    group.add_argument("--baseline", metavar="BASELINE", default="mean", help=baseline)
+    steps = (
+        "steps on that line to begin with; three times as many until the shares are complete (default: 32)"
+    )
+    group.add_argument("--gradient-steps", type=_columns, metavar="N", default=32, help=steps)
+    held = "in a mixture, the same experts all along the line as in the text, which is another question"
+    group.add_argument("--hold-experts", action="store_true", help=held)
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -201,5 +219,5 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-PURPOSE = "attention, logit lens, contributions, switched-off parts and steering of one token"
+PURPOSE = "attention, logit lens, contributions, gradients, switched-off parts and steering of one token"
 INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

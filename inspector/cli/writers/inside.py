@@ -17,6 +17,7 @@ from engine.protocol import (
     Command,
     Direction,
     DirectionMade,
+    GradientsRead,
     HeadsSwept,
     Intervene,
     Intervened,
@@ -26,6 +27,7 @@ from engine.protocol import (
     Piece,
     PromptToken,
     ReadAttention,
+    ReadGradients,
     ReadLens,
     SteeredStrength,
     Step,
@@ -43,8 +45,19 @@ from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
+from inspector.state.gradients import (
+    MEANINGS,
+    asked_words,
+    baseline_of,
+    complete_words,
+    largest,
+    method_words,
+    notes_of,
+    shares_of,
+)
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
 FIGURES = ("model",)
@@ -54,11 +67,20 @@ CELL = 16
 STRONGEST = 12
 """Units in a table."""
 UNIT_CELL = 14
-View = AttentionRead | LensRead | AttributionRead | HeadsSwept | Intervened | DirectionMade | StrengthsSwept
+View = (
+    AttentionRead
+    | LensRead
+    | AttributionRead
+    | HeadsSwept
+    | Intervened
+    | DirectionMade
+    | StrengthsSwept
+    | GradientsRead
+)
 TITLES: Mapping[type[View], str] = {
     AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
     HeadsSwept: "Switched off one at a time", Intervened: "Changed", DirectionMade: "Direction",
-    StrengthsSwept: "Steering",
+    StrengthsSwept: "Steering", GradientsRead: "Gradients",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -84,7 +106,7 @@ class Known:
                 self.pieces = record.pieces
             case (
                 AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened() | DirectionMade()
-                | StrengthsSwept()
+                | StrengthsSwept() | GradientsRead()
             ):  # fmt: skip
                 if record.facts.failed is not None:
                     self.failed.append(TITLES[type(record)])
@@ -121,13 +143,29 @@ def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int]
         "attention": lambda node: [ReadAttention(node)],
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
+        "gradients": lambda node: _gradients(args, out, node),
         "interventions": lambda node: [SweepHeads(node)],
         "steering": lambda node: _steering(args, out, node),
     }
 
 
 def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
-    """The commands that take a logit after a node apart, and before them those that find the tokens.
+    """The commands that take a logit after a node apart, and before them those that find the tokens."""
+    tokens = yield from _compared(args, out, node)
+    yield Attribute(node, tokens)
+
+
+def _gradients(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+    """The commands that take the gradient of a logit after a node, and before them those that find the tokens."""
+    token, other = (*(yield from _compared(args, out, node)), None, None)[:2]
+    baseline, text = baseline_of(unescaped(args.baseline))
+    yield ReadGradients(
+        node, token, other, args.method, baseline, text, args.gradient_steps, args.hold_experts
+    )
+
+
+def _compared(args: Namespace, out: InsideWriter, node: int) -> Generator[Command, None, tuple[int, ...]]:
+    """The one or two tokens that are asked about.
 
     Raises:
         PromptError: What was given is no single token.
@@ -136,8 +174,7 @@ def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Co
     timeline.select(out.nodes.index(node) + 1)
     token = yield from _token(out, args.token)
     against = yield from _token(out, args.against)
-    tokens = compared(timeline, token, against)
-    yield Attribute(node, tokens[:1] if args.alone else tokens)
+    return compared(timeline, token, against)[: 1 if args.alone else 2]
 
 
 def _steering(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
@@ -206,6 +243,8 @@ class InsideLines(JsonLines):
                 self._write("lens", lens(record))
             case AttributionRead():
                 self._write("contributions", contributions(record))
+            case GradientsRead():
+                self._write("gradients", gradients(record, self.known.timeline.tree.path(record.node)))
             case HeadsSwept():
                 self._write("sweep", sweep(record), facts(record.facts))
             case Intervened():
@@ -267,6 +306,24 @@ def contributions(read: AttributionRead) -> Json:
         **facts(read.facts),
         "tokens": [pick(token, "id", "text", "prob", "rank", "logit", "reached") for token in read.tokens],
         "parts": parts,
+        **(pick(read, "total", "reached") if read.facts.failed is None else {}),
+    }
+
+
+def gradients(read: GradientsRead, path: Sequence[Item]) -> Json:
+    """What each token of the context has of the logit, and how far the shares are from complete."""
+    tried = [{"steps": steps, "residual": number(error)} for steps, error in read.tried]
+    shares = [
+        {"place": each.place, "text": path[each.place].text, "logits": each.value, "share": each.share}
+        for each in _shown(read.facts, shares_of(read, path))
+    ]
+    return {
+        **pick(read, "node", "method", "baseline", "baseline_text", "steps", "held_experts", "chooses"),
+        **facts(read.facts),
+        "tokens": [pick(token, "id", "text", "prob", "logit") for token in read.tokens],
+        **pick(read, "value", "base_value", "forwards", "flat", "notes"),
+        "tried": tried,
+        "shares": shares,
         **(pick(read, "total", "reached") if read.facts.failed is None else {}),
     }
 
@@ -391,6 +448,8 @@ class InsideTables(PlainText):
                 self._table(record, lens_table(record, self._labels))
             case AttributionRead():
                 self._table(record, contributions_table(record))
+            case GradientsRead():
+                self._table(record, gradients_table(record, self.known.timeline.tree.path(record.node)))
             case HeadsSwept():
                 self._table(record, sweep_table(record))
             case Intervened():
@@ -476,6 +535,17 @@ def contributions_table(read: AttributionRead) -> Iterator[str]:
     yield f"sums to {read.total:.2f}, the {what}{' before the softcap' if read.softcap else ''} is {read.reached:.2f}"
     yield from map(visible, read.notes)
     yield "direct effect alone: what a part does through later layers is in their lines"
+
+
+def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
+    """A line for each of the largest shares, then what they are, and what they leave over."""
+    yield f"{asked_words(read)}: {method_words(read)}"
+    yield f"{'token':<{CELL}}{'place':>7}{'share':>9}{'logits':>9}"
+    for each in largest(shares_of(read, path))[:STRONGEST]:
+        yield f"{pad(each.label, CELL)}{each.place:>7}{each.share:>+9.1%}{each.value:>+9.2f}"
+    yield complete_words(read)
+    yield from notes_of(read)
+    yield MEANINGS[read.method]
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:

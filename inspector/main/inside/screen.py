@@ -171,7 +171,7 @@ class TokenHeat(Canvas):
         Args:
             title: Printable.
             items: The path up to the token that is looked at, which is drawn as the cursor.
-            shares: A number from 0 to 1 for each token; none for no heat.
+            shares: A number from -1 to 1 for each token; none for no heat. What is below 0 has colours of its own.
         """
         self._items, self._shares, self._named = items, shares, title
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
@@ -217,7 +217,7 @@ class TokenHeat(Canvas):
         """The lines on show: the last, where the token is, and of the others those with the largest shares."""
 
         def hottest(place: int) -> tuple[float, int]:
-            return max((self._share(piece.slot) for piece in lines[place].pieces), default=0.0), place
+            return max((abs(self._share(piece.slot)) for piece in lines[place].pieces), default=0.0), place
 
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
@@ -239,14 +239,15 @@ class TokenHeat(Canvas):
 
     def _number(self, slot: int) -> str:
         share = self._share(slot)
-        return f"{share * 100:.0f}" if share >= TOLD else ""
+        return f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else ""
 
     def _piece(self, piece: TextPiece) -> list[Segment]:
-        step = sum(self._share(piece.slot) >= edge for edge in STEPS)
+        share = self._share(piece.slot)
+        step = sum(abs(share) >= edge for edge in STEPS)
         blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == len(self._items) - 1:
             return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
-        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app))
+        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app), share < 0)
         return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
 
     def _under(self, piece: TextPiece) -> Segment:

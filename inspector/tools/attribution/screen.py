@@ -16,7 +16,7 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
 from inspector.session.requests import LookReplies
-from inspector.state.contributions import ContributionRow, compared, head_rows, heads_of, ranked, rows_of
+from inspector.state.contributions import ContributionRow, head_rows, heads_of, label_of, rows_of
 from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
@@ -64,9 +64,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     @property
     def tokens(self) -> tuple[int, ...]:
         """The token whose logit is wanted, and the one that it is compared with."""
-        choices = self.choices
-        tokens = compared(self.timeline, choices.token, choices.against)
-        return tokens[:1] if choices.alone else tokens
+        return self.choices.tokens(self.timeline)
 
     def _recorded(self) -> tuple[int, ...]:
         """In a recording, where the tokens that are wanted were not asked for, those that were."""
@@ -87,12 +85,8 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         return f"What each part adds to the logit of {quoted(names[0])}" if names else "Contributions"
 
     def _label(self, id: int) -> str:
-        texts = {each.id: token_label(each.text, each.raw) for each in self.timeline.candidates}
-        if (selected := self.timeline.selected) is not None:
-            texts[selected.id] = token_label(selected.text, selected.raw)
-        if (answer := self.answer) is not None:
-            texts |= {each.id: token_label(each.text) for each in answer.tokens if each.id not in texts}
-        return texts.get(id, f"token {id}")
+        told = self.answer.tokens if self.answer is not None else ()
+        return label_of(self.timeline, id, ((each.id, each.text) for each in told))
 
     def draw(self, answer: AttributionRead, on: Canvas, width: int, height: int) -> list[Row]:
         rows = self._rows(answer)
@@ -151,31 +145,9 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         """Sort by size, or in the order of the layers."""
         self.choices.by_size = not self.choices.by_size
 
-    def follow_other(self, by: int) -> None:
-        """Look at the logit of another candidate; what it is compared with stays, where it can."""
-        tokens, known = self.tokens, ranked(self.timeline)
-        others = [id for id in known if self.choices.alone or id not in tokens[1:]]
-        if tokens and others:
-            if not self.choices.alone and len(tokens) == 2:
-                self.choices.against = tokens[1]
-            self.choices.token = _next(others, tokens[0], by)
-
-    def compare_with(self, by: int) -> None:
-        """Compare with another candidate."""
-        self.choices.alone = False
-        tokens = self.tokens
-        others = [id for id in ranked(self.timeline) if id not in tokens[:1]]
-        if others:
-            self.choices.token = tokens[0]
-            self.choices.against = _next(others, tokens[-1], by)
-
     def turn_alone(self) -> None:
         """Look at one token alone, or at two."""
         self.choices.alone = not self.choices.alone
-
-
-def _next(ids: Sequence[int], now: int, by: int) -> int:
-    return ids[(ids.index(now) + by) % len(ids)] if now in ids else ids[0]
 
 
 # ---- bars around zero ---------------------------------------------------------------------------

@@ -10,22 +10,14 @@ from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies
-from inspector.state.contributions import compared
+from inspector.state.contributions import TokenChoices, compared
 from inspector.widgets.actions import Action, Needs, both
 
 
 @slotted
-class AttributionChoices:
+class AttributionChoices(TokenChoices):
     """The choices of a person, kept from opening to opening."""
 
-    node: int | None = None
-    """The token at which tokens were chosen: elsewhere they are the usual ones."""
-    token: int | None = None
-    """The token whose logit it is; None for the one that was taken."""
-    against: int | None = None
-    """The one that it is compared with; None for the best other candidate."""
-    alone: bool = False
-    """Whether one token is looked at by itself."""
     by_size: bool = False
     unfolded: set[int] = field(default_factory=set)
     """Parts whose heads are shown, by their place in the record."""
@@ -33,12 +25,6 @@ class AttributionChoices:
     """The row that is looked at; None for the largest."""
     layer: int | None = None
     """The layer whose largest row that is; None for the largest of all."""
-
-    def at(self, node: int) -> AttributionChoices:
-        """These choices, the tokens forgotten where they were chosen at another node."""
-        if node != self.node:
-            self.node, self.token, self.against = node, None, None
-        return self
 
 
 class AttributionActions(ToolActions):
@@ -83,11 +69,11 @@ ATTRIBUTION_SCREEN = inside_table(
     Action("attribution.sort", "Sort", "Sort by size, heads in their attention's place, or in the order of the layers.",
            lambda own: own.sort(), hint=lambda own: "by layer" if own.choices.by_size else "by size", worth=5),
     *both(("attribution.next_token", "attribution.token_before"), ("Next token", "Token before"),
-          "Take another candidate's logit apart.", lambda own, by: own.follow_other(by), by=(1, -1), hint="other",
-          worth=5, one=True),
+          "Take another candidate's logit apart.", lambda own, by: own.choices.follow_other(own.timeline, by),
+          by=(1, -1), hint="other", worth=5, one=True),
     *both(("attribution.compare", "attribution.compare_back"), ("Compare", "Compare back"),
           "Compare it with another candidate; first the highlighted one.",
-          lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=5, one=True),
+          lambda own, by: own.choices.compare_with(own.timeline, by), by=(1, -1), hint="against", worth=5, one=True),
     Action("attribution.alone", "One or two", "Look at one token alone, or at the difference of two.",
            lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
     *walking(),

@@ -139,6 +139,7 @@ def test_every_view_is_told_of_the_second_model_and_of_the_first_as_before(zoo: 
         (protocol.ScoreHeads, (), HeadsScored),
         (protocol.ReadLens, (), LensRead),
         (protocol.Attribute, (tokens,), AttributionRead),
+        (protocol.ReadGradients, (), protocol.GradientsRead),
         (protocol.ReadExperts, (), ExpertsRead),
         (protocol.TryPosition, ("path", 3), PositionTried),
     ]

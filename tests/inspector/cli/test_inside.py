@@ -83,6 +83,23 @@ def test_tokens_are_given_by_text_or_id(events: Events) -> None:
     assert asked("--against", text)[1] == (one, text), "the one taken is compared with the best other one"
 
 
+def test_gradients_have_a_share_for_each_token_and_what_is_missing(
+    events: Events, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = events(
+        "--show", "gradients", "--dtype", "float32", "--baseline", " the", "--gradient-steps", "16"
+    )[-1]
+    assert (line["event"], line["method"], line["baseline_text"]) == ("gradients", "integrated", " the")
+    assert line["tried"][0]["steps"] == 16
+    assert len(line["tokens"]) == 2
+    assert sum(share["logits"] for share in line["shares"]) == pytest.approx(line["total"])
+    assert line["total"] == pytest.approx(line["reached"], abs=0.05 * max(1.0, abs(line["reached"])))
+    assert cli.main(["inside", *PROMPT, "--show", "gradients", "--method", "input", "--alone"]) == 0
+    out = capsys.readouterr().out
+    assert "gradient x input" in out
+    assert "A share says how fast the logit rises" in out
+
+
 def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
     lines = events("--show", "contributions", "--at", "2")
     prompt = next(line for line in lines if line["event"] == "prompt")

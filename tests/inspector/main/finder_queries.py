@@ -11,6 +11,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     # what happens inside the model
     ("ablation", "interventions"), ("knock out", "interventions"), ("knockout head", "interventions"),
     ("steering", "steering"), ("logit lens", "lens"), ("saliency", "attribution"),
+    ("integrated gradients", "gradients"), ("gradient x input", "gradients"),
     ("feature attribution", "attribution"), ("direct logit attribution", "attribution"),
     ("attention head", "attention"), ("attention map", "attention"), ("activation patching", "patching"),
     ("causal tracing", "patching"), ("residual stream", "modules"), ("architecture", "modules"),

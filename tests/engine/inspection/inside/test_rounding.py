@@ -132,11 +132,11 @@ def test_compiling_stays_off_where_the_person_turned_it_off(monkeypatch: pytest.
     )  # fmt: skip
     monkeypatch.setattr(split, "mx", gpu)
     monkeypatch.delenv("MLX_DISABLE_COMPILE", raising=False)
-    with split._uncompiled():
+    with split.uncompiled():
         pass
     assert called == ["off", "on"]
     monkeypatch.setenv("MLX_DISABLE_COMPILE", "0")
-    with split._uncompiled():
+    with split.uncompiled():
         pass
     assert called == ["off", "on"]
 

@@ -23,6 +23,7 @@ from engine.protocol import (
     PatchActivations,
     RaceOpened,
     RaceStep,
+    ReadGradients,
     Step,
     SweepStrengths,
 )
@@ -40,6 +41,7 @@ from tests.inspector.tools.attention.heads import on
 from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
+from tests.inspector.tools.gradients.reads import read as gradients
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
 from tests.inspector.tools.steering.sweeps import UP, strengths
 
@@ -50,6 +52,7 @@ BY_PART = {
     "attention": "Where the model looked",
     "lens": "What each layer would predict",
     "contributions": "rather than",
+    "gradients": "hangs on: integrated gradients",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
     "steering": "Steered by L2 +up-down x1",
@@ -74,6 +77,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
         attention(node, tokens, lambda layer, head: on(2, tokens), **own),
         LensRead(node, (LensColumn(node, (cell, cell)),), (), facts),
         contributions(node, (7, 9), **own),
+        gradients(ReadGradients(node, 7, 9, "integrated"), **own),
     ]
     if not model:
         session.records += [
@@ -162,7 +166,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
     )
     named = f"(second model, Q: {Q})"
     for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
-        assert text.count(named) == 3
+        assert text.count(named) == 4
         for name in (
             "Where the model looked",
             "What each layer would predict",

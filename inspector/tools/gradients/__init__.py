@@ -1,0 +1,1 @@
+"""Gradients: which tokens of the context a logit hangs on."""
