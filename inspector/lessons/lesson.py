@@ -62,7 +62,7 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 SCREENS = (
     "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "interventions", "lens", "look_ahead", "modules", "own_text", "patching", "positions", "profile", "prompt", "race",
-    "sampling", "sweep", "why",
+    "sampling", "scores", "sweep", "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)

@@ -27,6 +27,7 @@ from engine.protocol import (
     PromptOpened,
     Record,
     Scope,
+    ScoreRead,
     SweptUnit,
 )
 from inspector.display import visible
@@ -36,6 +37,7 @@ from inspector.state.capability import CapabilityState
 CHECKS = {
     "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
     "parts": "parts sum to logits", "session": "as the session computed",
+    "scores": "shares sum to scores", "weights": "sums make its weights",
     "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
     "same": "nothing before the difference",
     "restored": "all restored at the end",
@@ -127,6 +129,8 @@ Tried = tuple[int, tuple[Intervention, ...], Scope]
 """What was tried: after which node, what was changed, and in how much of the path."""
 Patched = tuple[int, int, PatchKind]
 """What was patched: after which node, from the path to which, and which part of the layers."""
+ScoredHead = tuple[int, int, int]
+"""Whose scores were divided: from which node, in which layer, of which head."""
 
 
 @slotted
@@ -134,7 +138,8 @@ class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
+        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, ScoreRead,
+        PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -146,11 +151,14 @@ class InsideViews(CapabilityState):
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
+    scores: OrderedDict[ScoredHead, ScoreRead] = field(default_factory=OrderedDict)
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() | LensRead() | AttributionRead() if bool(record.facts.model) != self.SECOND:
+            case AttentionRead() | LensRead() | AttributionRead() | ScoreRead() if (
+                bool(record.facts.model) != self.SECOND
+            ):
                 pass
             case PromptOpened(new_tree=True):
                 self.forget()
@@ -167,6 +175,8 @@ class InsideViews(CapabilityState):
                 _keep(self.tried, (record.node, record.interventions, record.scope), record)
             case ActivationsPatched() if record.facts.failed is None:
                 _keep(self.patched, (record.node, record.source, record.part), record)
+            case ScoreRead() if record.facts.failed is None and record.nbytes <= LARGEST:
+                _keep(self.scores, (record.node, record.layer, record.head), record)
             case _:
                 pass
 
@@ -180,7 +190,9 @@ class InsideViews(CapabilityState):
 class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
-    TAKES = AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened
+    TAKES = (
+        AttentionRead, LensRead, AttributionRead, ScoreRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened,
+    )  # fmt: skip
     SECOND = True
 
     def apply(self, record: Record) -> None:

@@ -10,9 +10,10 @@ from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lens.evidence import LENS_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
 from inspector.tools.race.evidence import RACE_PART
+from inspector.tools.scores.evidence import SCORES_PART
 from inspector.tools.segments.evidence import SEGMENTS_PART
 
 EXPORTS = (
-    BEAMS_PART, SEGMENTS_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, LENS_PART, CONTRIBUTIONS_PART,
-    SWITCHED_PART, PATCHED_PART,
+    BEAMS_PART, SEGMENTS_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, SCORES_PART, LENS_PART,
+    CONTRIBUTIONS_PART, SWITCHED_PART, PATCHED_PART,
 )  # fmt: skip

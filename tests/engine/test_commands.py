@@ -77,6 +77,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.CaptureMetal("x.gputrace"),
     protocol.MeasureLayerBits(("Once",)),
     protocol.Attribute(1, (2, 3)),
+    protocol.ReadScore(1, 0, 0),
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),
     protocol.PatchActivations(1, 2, 3, 4),

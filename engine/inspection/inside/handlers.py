@@ -14,6 +14,7 @@ from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
+from engine.inspection.inside.scores import read_score
 from engine.protocol import Command, Look, Step
 from engine.session.session import Session
 from engine.task import Task
@@ -34,6 +35,7 @@ class InsideCommands(Capability):
             protocol.ScoreHeads: self._scores,
             protocol.ReadLens: self._lens,
             protocol.Attribute: self._attribute,
+            protocol.ReadScore: self._score,
             protocol.ReadModules: self._modules,
             protocol.ReadExperts: self._experts,
             protocol.TryPosition: self._position,
@@ -68,6 +70,10 @@ class InsideCommands(Capability):
     def _attribute(self, command: protocol.Attribute, task: Task) -> None:
         session = self._session(command, command.node, task)
         self._context.emit(attribute(session, command.node, command.tokens, task.stopped))
+
+    def _score(self, command: protocol.ReadScore, task: Task) -> None:
+        session, of = self._session(command, command.node, task), (command.layer, command.head, command.keys)
+        self._context.emit_all(read_score(session, command.node, *of, task.stopped))
 
     def _modules(self, command: protocol.ReadModules, task: Task) -> None:
         session = self._session(command, None, task)

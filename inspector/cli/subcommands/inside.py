@@ -27,7 +27,7 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "interventions")
+VIEWS = ("attention", "lens", "contributions", "interventions", "scores")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -38,8 +38,8 @@ def inside_parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
-        "would predict, what each part adds to a logit, and what changes without it. The token runs again under "
+        "What the layers of a model compute for one token of a prompt: where each head looks and why, what each "
+        "layer would predict, what each part adds to a logit, and what changes without it. The token runs again under "
         "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
         f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
@@ -57,6 +57,7 @@ def inside_parser() -> Parser:
     positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
     _add_tokens(group)
+    _add_head(group)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -76,6 +77,24 @@ def _add_tokens(group: argparse._ArgumentGroup) -> None:
     other.add_argument("--against", metavar="TOKEN", help=against)
     alone = "contributions to the one logit, not to a difference"
     other.add_argument("--alone", action="store_true", help=alone)
+
+
+def _add_head(group: argparse._ArgumentGroup) -> None:
+    """The flags of the scores of a head."""
+    head = "scores of this head, as L6 h1 (default: the one that looks most at one token)"
+    group.add_argument("--head", type=_head, metavar="HEAD", help=head)
+    key = "scores of this token that the head looks at, counted as for --at (default: the heaviest)"
+    group.add_argument("--key", type=_place, metavar="N", help=key)
+    versus = "compare them with those of another token, counted so (default: the mean over the keys)"
+    group.add_argument("--versus", type=_place, metavar="N", help=versus)
+
+
+def _head(text: str) -> Intervention:
+    """The head that a label names."""
+    units = _units(text)
+    if len(units) != 1 or units[0].kind != "head" or units[0].scale:
+        raise argparse.ArgumentTypeError(f"{text!r} is no head: write L6 h1")
+    return units[0]
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -154,5 +173,5 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-PURPOSE = "attention, logit lens, contributions and switched-off parts of one token"
+PURPOSE = "attention and its reasons, logit lens, contributions and switched-off parts of one token"
 INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

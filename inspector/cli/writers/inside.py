@@ -22,6 +22,8 @@ from engine.protocol import (
     PromptToken,
     ReadAttention,
     ReadLens,
+    ReadScore,
+    ScoreRead,
     Step,
     SweepHeads,
     Tokenize,
@@ -32,10 +34,21 @@ from inspector.cli.driver import Summary, Writer
 from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import bits, milliseconds, percent
+from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.inside import interventions_words
 from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.scores import (
+    by_weight,
+    compared_to,
+    head_name,
+    in_words,
+    key_shares,
+    name_of,
+    pair_shares,
+    query_shares,
+    weights_of,
+)
 from inspector.state.timeline import Timeline
 
 FIGURES = ("model",)
@@ -44,11 +57,13 @@ TOP = 3
 CELL = 16
 STRONGEST = 12
 """Units in a table."""
+SHARES = 8
+"""Writers in a table of scores."""
 UNIT_CELL = 14
-View = AttentionRead | LensRead | AttributionRead | HeadsSwept | Intervened
+View = AttentionRead | LensRead | AttributionRead | HeadsSwept | Intervened | ScoreRead
 TITLES: Mapping[type[View], str] = {
     AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
-    HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
+    HeadsSwept: "Switched off one at a time", Intervened: "Switched off", ScoreRead: "Why it looks there",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -70,7 +85,7 @@ class Known:
         match record:
             case Tokenized():
                 self.pieces = record.pieces
-            case AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened():
+            case AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened() | ScoreRead():
                 if record.facts.failed is not None:
                     self.failed.append(TITLES[type(record)])
 
@@ -81,6 +96,8 @@ class InsideWriter(Writer, Protocol):
     nodes: list[int]
     """Of the tokens so far."""
     known: Known
+    compared: tuple[int | None, int | None]
+    """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the mean."""
 
 
 def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> InsideWriter:
@@ -105,7 +122,30 @@ def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int]
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
         "interventions": lambda node: [SweepHeads(node)],
+        "scores": lambda node: [_score(args, out, node)],
     }
+
+
+def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:
+    """The command that divides the scores of a head.
+
+    Raises:
+        PromptError: The path up to the node has no such token.
+    """
+    tokens = out.nodes.index(node) + 1
+    key, versus = (_key(flag, getattr(args, flag), tokens) for flag in ("key", "versus"))
+    out.compared = key, versus
+    layer, head = (args.head.layer, args.head.head) if args.head is not None else (None, None)
+    return ReadScore(node, layer, head, tuple(place for place in out.compared if place is not None))
+
+
+def _key(flag: str, place: int | None, tokens: int) -> int | None:
+    if place is None or -tokens <= place < tokens:
+        return place if place is None else place % tokens
+    raise PromptError(
+        f"--{flag} {place} is no token of the path, which has {tokens}.",
+        f"Give one from {-tokens} to {tokens - 1}.",
+    )
 
 
 def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
@@ -149,6 +189,7 @@ class InsideLines(JsonLines):
         super().__init__(out, request)
         self.nodes: list[int] = []
         self.known = Known()
+        self.compared: tuple[int | None, int | None] = None, None
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
@@ -161,6 +202,8 @@ class InsideLines(JsonLines):
                 self._write("lens", lens(record))
             case AttributionRead():
                 self._write("contributions", contributions(record))
+            case ScoreRead():
+                self._write("scores", scores(record))
             case HeadsSwept():
                 self._write("sweep", sweep(record), facts(record.facts))
             case Intervened():
@@ -219,6 +262,34 @@ def contributions(read: AttributionRead) -> Json:
         "tokens": [pick(token, "id", "text", "prob", "rank", "logit", "reached") for token in read.tokens],
         "parts": parts,
         **(pick(read, "total", "reached") if read.facts.failed is None else {}),
+    }
+
+
+def scores(read: ScoreRead) -> Json:
+    """What each writer of the query and of the keys makes of a head's scores: numbers for each kept key."""
+    shown = read.facts.failed is None and bool(weights_of(read))
+    keys = list(read.keys) if shown else []
+    writers = [
+        {
+            **pick(writer, "kind", "layer", "name", "head"),
+            "label": name_of(writer),
+            "in_key": list(read.by_key.row(place)),
+            "in_query": list(read.by_query.row(place)),
+        }
+        for place, writer in enumerate(read.writers if shown else ())
+    ]
+    pairs = [
+        {"query": query, "key": key, "scores": list(read.pair_scores.row(place))}
+        for place, (query, key) in enumerate(read.pairs if shown else ())
+    ]
+    return {
+        **pick(read, "node", "layer", "head", "tokens", "visible", "softcap", "notes"),
+        **facts(read.facts),
+        "keys": keys,
+        "scores": list(read.scores.row()) if shown else [],
+        "weights": list(weights_of(read)) if shown else [],
+        "writers": writers,
+        "pairs": pairs,
     }
 
 
@@ -285,6 +356,7 @@ class InsideTables(PlainText):
         super().__init__(out, err, request)
         self.nodes: list[int] = []
         self.known = Known()
+        self.compared: tuple[int | None, int | None] = None, None
         self._labels: dict[int, str] = {}
 
     def take(self, record: protocol.Record, text: str) -> None:
@@ -302,6 +374,8 @@ class InsideTables(PlainText):
                 self._table(record, lens_table(record, self._labels))
             case AttributionRead():
                 self._table(record, contributions_table(record))
+            case ScoreRead():
+                self._table(record, scores_table(record, self._path(record.node), *self.compared))
             case HeadsSwept():
                 self._table(record, sweep_table(record))
             case Intervened():
@@ -383,6 +457,30 @@ def contributions_table(read: AttributionRead) -> Iterator[str]:
     yield f"sums to {read.total:.2f}, the {what}{' before the softcap' if read.softcap else ''} is {read.reached:.2f}"
     yield from map(visible, read.notes)
     yield "direct effect alone: what a part does through later layers is in their lines"
+
+
+def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: int | None) -> Iterator[str]:
+    """Why a head looks at one key: a sentence, then the largest shares of the key's writers, the query's, and pairs."""
+    place = key if key is not None else next(iter(by_weight(read)), None)
+    if place is None:
+        return
+    yield in_words(read, path, place, versus)
+    whole = compared_to(read, read.scores.row(), place, versus)
+    base = f"the mean of {count(len(read.keys))} keys" if versus is None else f"token {versus}"
+    yield f"{head_name(read)}, token {place}: its score is {whole:+.2f} against {base}"
+    lists = [
+        key_shares(read, place, versus),
+        query_shares(read, place, versus),
+        pair_shares(read, place, versus),
+    ]
+    yield f"{'in the key':<26}{'in the query':<26}query x key"
+    for line in range(SHARES):
+        cells = (
+            f"{pad(each[line].name, 16)}{each[line].value:>+7.2f}" if line < len(each) else ""
+            for each in lists
+        )
+        yield "".join(pad(cell, 26) for cell in cells)
+    yield from map(visible, read.notes)
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:

@@ -12,6 +12,7 @@ from tests.engine.ranks.programs import Program
 
 REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
+    "ReadScore",
     "Intervene", "SweepHeads", "PatchActivations", "HoldInterventions", "StartBatch", "AdvanceBatch", "AddLanes",
     "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft", "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",

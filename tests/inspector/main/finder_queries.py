@@ -12,6 +12,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("ablation", "interventions"), ("knock out", "interventions"), ("knockout head", "interventions"),
     ("steering", "interventions"), ("logit lens", "lens"), ("saliency", "attribution"),
     ("feature attribution", "attribution"), ("direct logit attribution", "attribution"),
+    ("why a head looks there", "scores"), ("attention score", "scores"),
     ("attention head", "attention"), ("attention map", "attention"), ("activation patching", "patching"),
     ("causal tracing", "patching"), ("residual stream", "modules"), ("architecture", "modules"),
     ("mixture of experts", "experts"), ("moe", "experts"), ("rope", "positions"), ("embeddings", "help embedding"),
