@@ -129,7 +129,9 @@ def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | No
     same = [share for share in key_shares(read, key, against) if share.value * whole > 0]
     if not same:
         return f"{looks}: no writer of the key stands out."
-    return f"{looks} mostly because {_wrote(same[0].name)} ({signed(same[0].value)})."
+    best = same[0]
+    much = "mostly" if 2 * abs(best.value) >= abs(whole) else "above all"
+    return f"{looks} {much} because {_wrote(best.name)} ({signed(best.value)} of {signed(whole)})."
 
 
 def _wrote(name: str) -> str:

@@ -41,8 +41,12 @@ GAP = 3
 """Cells between them."""
 LEAST = 3
 """Rows of a list at least, its heading aside; the view scrolls where there is no room for so many."""
+LOW = 18
+"""Rows below which it has no empty lines, and says less."""
 NAMED = 24
 """Cells of a writer's name at most; a pair's has both."""
+PAIRS = "Query × key"
+"""The heading of the pairs."""
 FROZEN = "Norms are held as they are, so that parts sum to the score. It tells the direct way: who wrote what, not why."
 
 
@@ -87,9 +91,9 @@ class ScoresScreen(InsideScreen[ScoreRead]):
     # ---- showing --------------------------------------------------------------------------------
 
     def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to a quarter of the screen."""
+        """Rows that the text with its numbers needs, up to a third of the screen."""
         needed = self.text.rows_for(self.path, self.area.width - 4) + 2
-        return max(3, min(TEXT_ROWS, self.area.height // 4, needed))
+        return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: ScoreRead | None) -> str:
         return f"Why {head_name(answer)} looks there" if answer is not None else "Why a head looks there"
@@ -216,12 +220,13 @@ class Shares:
         above: list[Row] = [
             *([Segment(line, on.ink("strong"))] for line in wrapped(says, width)),
             *([Segment(line, on.ink("muted"))] for line in wrapped(self._about(), width)),
-            [],
         ]
-        notes = [*map(visible, self.read.notes), FROZEN]
+        low = height < LOW
+        gap: list[Row] = [] if low else [[]]
+        notes = [*map(visible, self.read.notes), *([] if low else [FROZEN])]
         below = [[Segment(line, on.ink("muted"))] for note in notes for line in wrapped(note, width)]
-        room = height - len(above) - len(below) - 1
-        return [*above, *self._lists(width, room), [], *below]
+        room = height - len(above) - len(below) - 2 * len(gap)
+        return [*above, *gap, *self._lists(width, room, gap), *gap, *below]
 
     def _about(self) -> str:
         """The score, what it is compared with, and how many keys there are."""
@@ -239,7 +244,7 @@ class Shares:
         before = " before the softcap" if read.softcap else ""
         return f"Token {self.key + 1}: score {signed(score)}{before}, {signed(whole)} against {mean}."
 
-    def _lists(self, width: int, room: int) -> list[Row]:
+    def _lists(self, width: int, room: int, gap: Sequence[Row]) -> list[Row]:
         """What the key's writers, the query's and pairs of both make: side by side, or one below the other."""
         query = self.labels[-1] if self.labels else ""
         of_key = (
@@ -247,21 +252,21 @@ class Shares:
             key_shares(self.read, self.key, self.against),
         )
         of_query = f"In the query {quoted(query)}", query_shares(self.read, self.key, self.against)
-        pairs = "Query × key", pair_shares(self.read, self.key, self.against)
+        pairs = PAIRS, pair_shares(self.read, self.key, self.against)
         if width < BESIDE:
             lists = [each for each in (of_key, of_query, pairs) if each[1]]
             rows = max(LEAST, room // max(1, len(lists)) - 1)
             return [row for each in lists for row in self._list(*each, width, rows)]
         half = (width - GAP) // 2
         pair_rows = min(len(pairs[1]), max(LEAST, room // 3))
-        rows = max(LEAST, room - 1 - (pair_rows + 2 if pair_rows else 0))
+        rows = max(LEAST, room - 1 - (pair_rows + 1 + len(gap) if pair_rows else 0))
         one, other = self._list(*of_key, half, rows), self._list(*of_query, half, rows)
         none: Row = []
         beside = [
             [*strip_of(left, half + GAP, self.on.rich_style), *right]
             for left, right in zip_longest(one, other, fillvalue=none)
         ]
-        below = [[], *self._list(*pairs, width, pair_rows)] if pair_rows else []
+        below = [*gap, *self._list(*pairs, width, pair_rows)] if pair_rows else []
         return [*beside, *below]
 
     def _list(self, title: str, shares: Sequence[ScoreShare], width: int, rows: int) -> list[Row]:
@@ -269,7 +274,9 @@ class Shares:
         on = self.on
         cut = len(shares) > rows
         shown = shares[: max(1, rows - 1)] if cut else shares
-        names = min(max((len(each.name) for each in shown), default=0), max(8, min(2 * NAMED, width // 2)))
+        others = f"{len(shares) - len(shown)} others"
+        longest = max(len(text) for text in (others, *(each.name for each in shown)))
+        names = min(longest, max(8, min(2 * NAMED, width // 2)))
         to = spread([each.value for each in shown], max(4, width - names - NUMBER - 3))
         made: list[Row] = [[Segment(pad(title, width), on.ink("muted"))]]
         for each in shown:
@@ -282,16 +289,9 @@ class Shares:
                     Segment(right, self._side(True)),
                 ]
             )
-        if cut and title != "Query × key":
-            rest = sum(each.value for each in shares[len(shown) :])
-            made.append(
-                [
-                    Segment(
-                        f"{pad(f'{len(shares) - len(shown)} others', names)} {signed(rest):>{NUMBER}}",
-                        on.ink("muted"),
-                    )
-                ]
-            )
+        if cut and title != PAIRS:  # of pairs only the largest are known
+            rest = signed(sum(each.value for each in shares[len(shown) :]))
+            made.append([Segment(f"{pad(others, names)} {rest:>{NUMBER}}", on.ink("muted"))])
         return made
 
     def _side(self, raises: bool) -> Style:
