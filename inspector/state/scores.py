@@ -131,13 +131,15 @@ def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | No
         return f"{looks}: no writer of the key stands out."
     best = same[0]
     much = "mostly" if 2 * abs(best.value) >= abs(whole) else "above all"
-    return f"{looks} {much} because {_wrote(best.name)} ({signed(best.value)} of {signed(whole)})."
+    return f"{looks} {much} because {_wrote(best)} ({signed(best.value)} of {signed(whole)})."
 
 
-def _wrote(name: str) -> str:
-    if name == "embedding":
+def _wrote(best: ScoreShare) -> str:
+    if best.name == "embedding":
         return "of its embedding"
-    return "of the layer's biases" if name == "biases" else f"{name} wrote into it"
+    if best.name == "biases":
+        return "of the layer's biases"
+    return f"{'' if best.value > 0 else 'of what '}{best.name} wrote into it"
 
 
 def _label(labels: Sequence[str], place: int) -> str:

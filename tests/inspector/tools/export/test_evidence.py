@@ -40,6 +40,7 @@ from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
+from tests.inspector.tools.scores.reads import read as scores
 
 Q = "pocket, 4-bit"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
@@ -48,6 +49,7 @@ BY_PART = {
     "attention": "Where the model looked",
     "lens": "What each layer would predict",
     "contributions": "rather than",
+    "scores": "Why L2 h1 looks there",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
     "second model": "Beside a second model",
@@ -56,6 +58,7 @@ BY_PART = {
 """Of each part a heading."""
 NAMES = (*BY_PART.values(), "What each part is worth")
 WITH = (
+    "sums make its weights (2e-07)",
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
 )  # fmt: skip
@@ -71,6 +74,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
         attention(node, tokens, lambda layer, head: on(2, tokens), **own),
         LensRead(node, (LensColumn(node, (cell, cell)),), (), facts),
         contributions(node, (7, 9), **own),
+        scores(node, tokens, **own),
     ]
     if not model:
         session.records += [
@@ -158,7 +162,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
     )
     named = f"(second model, Q: {Q})"
     for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
-        assert text.count(named) == 3
+        assert text.count(named) == 4
         for name in (
             "Where the model looked",
             "What each layer would predict",
