@@ -37,6 +37,7 @@ from engine.protocol import Command, Intervention, Message, Record
 from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
+from inspector.display import token_label
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
 from inspector.state.merges import ladder_lines, rung, rungs
@@ -51,6 +52,7 @@ from inspector.state.passage import (
     table,
     top,
 )
+from inspector.state.scores import by_weight, in_words, key_shares, query_shares
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -506,6 +508,59 @@ class Merges:
         return "\n".join(ladder_lines(self.record)).rstrip()
 
 
+class Scores:
+    """Why a head looks where it looks: what each writer to the residual stream makes of its scores.
+
+    `record` has what the engine read (`engine.protocol.ScoreRead`). A key is a place in the path, by itself the
+    heaviest; a share is its score's difference from the mean over the keys, or from another key's, `against`.
+    """
+
+    def __init__(self, record: protocol.ScoreRead, texts: Sequence[str] = ()) -> None:
+        self.record = record
+        self.texts = tuple(texts)
+        """Of the tokens of the path."""
+
+    @property
+    def check(self) -> dict[str, tuple[float, float]]:
+        """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
+        return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """The head's weight on each key."""
+        return dict(zip(self.record.keys, self.record.weights.row(), strict=True))
+
+    def in_key(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
+        """The share of each writer of the key, by name, the largest first."""
+        shares = key_shares(self.record, self._key(key, against), against)
+        return {each.name: each.value for each in shares}
+
+    def in_query(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
+        """The share of each writer of the query, by name, the largest first."""
+        shares = query_shares(self.record, self._key(key, against), against)
+        return {each.name: each.value for each in shares}
+
+    def why(self, key: int | None = None, against: int | None = None) -> str:
+        """The reason in a sentence."""
+        labels = [token_label(text) for text in self.texts]
+        return in_words(self.record, labels, self._key(key, against), against)
+
+    def _key(self, key: int | None, against: int | None) -> int:
+        """The key that is meant.
+
+        Raises:
+            StepError: The head's score of one of the two is not known.
+        """
+        meant = by_weight(self.record)[0] if key is None else key
+        for each in (meant, against):
+            if each is not None and each not in self.record.keys:
+                raise StepError(f"Token {each} is not among the keys.", "Name it in `keys` of `scores`.")
+        return meant
+
+    def __repr__(self) -> str:
+        return f"<Scores: {self.why()}>"
+
+
 class Comparison:
     """Two branches: where they part, and what each is worth from there on."""
 
@@ -754,11 +809,7 @@ class Branch(Passage):
             StepError: What was read is not what the model computes, or the model has nothing to read.
         """
         read = self._line.do(protocol.ReadAttention(self.node)).answer(protocol.AttentionRead)
-        if (failed := read.facts.failed) is not None:
-            raise StepError(
-                f"The attention of {read.facts.family} can't be shown: its check `{failed.name}` is off by "
-                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
-            )
+        _check("attention", read.facts)
         return Attention(read, [item.text for item in self._path()])
 
     def gradients(
@@ -811,6 +862,22 @@ class Branch(Passage):
         if len(pieces) != 1:
             raise PromptError(f"{token!r} is {len(pieces)} tokens, not one.", "Give one of them by its id.")
         return pieces[0].id
+
+    def scores(self, layer: int | None = None, head: int | None = None, keys: Sequence[int] = ()) -> Scores:
+        """Divide the scores of one head from the last token here among what wrote the query and the keys.
+
+        Args:
+            layer: From 0; None for that of the head that looks most at one token, neither the first nor the last two.
+            head: From 0; None for the one that does so.
+            keys: Places in the path that are kept whatever their weights; of a long path only the heaviest are.
+
+        Raises:
+            StepError: There is no such head or key, the sums are not what the model computes, or it can't be told.
+        """
+        command = protocol.ReadScore(self.node, layer, head, tuple(keys))
+        read = self._line.do(command).answer(protocol.ScoreRead)
+        _check("scores", read.facts)
+        return Scores(read, [item.text for item in self._path()])
 
     # ---- where it goes ----------------------------------------------------------------------
 
@@ -1226,6 +1293,19 @@ def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the loading, and those of the sampler."""
     own = {field.name for field in fields(LoadSettings)}
     return {k: v for k, v in given.items() if k in own}, {k: v for k, v in given.items() if k not in own}
+
+
+def _check(what: str, facts: protocol.CaptureFacts) -> None:
+    """Refuse what was read where one of its checks failed.
+
+    Raises:
+        StepError: One did.
+    """
+    if (failed := facts.failed) is not None:
+        raise StepError(
+            f"The {what} of {facts.family} can't be shown: its check `{failed.name}` is off by {failed.error:.2g}, "
+            f"and {failed.bound:.2g} is allowed."
+        )
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:

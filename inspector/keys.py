@@ -37,8 +37,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
     "3": {
-        "modules": "O", "attention": "A", "lens": "I", "attribution": "D", "gradients": "g", "positions": "Y",
-        "experts": "E", "facts": "i", "open": "o",
+        "modules": "O", "attention": "A", "scores": "w", "lens": "I", "attribution": "D", "gradients": "g",
+        "positions": "Y", "experts": "E", "facts": "i", "open": "o",
     },
     "4": {
         "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
@@ -134,6 +134,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "attention": {
         "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
         "triangle": "a",
+    },
+    "scores": {
+        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "lighter": "k",
+        "heavier": "K", "compare": "c", "compare_back": "C", "mean": "d",
     },
     "lens": {
         "layer_above": "up", "layer_below": "down", "follow": "t", "measure": "m", "ten_above": "pageup",

@@ -34,6 +34,7 @@ from engine.protocol.positions import *
 from engine.protocol.ranks import *
 from engine.protocol.runs import *
 from engine.protocol.sampler import *
+from engine.protocol.scores import *
 from engine.protocol.segments import *
 from engine.protocol.served import *
 from engine.protocol.session import *

@@ -35,6 +35,8 @@ CheckName = Literal[
     "rows",
     "lens",
     "parts",
+    "scores",
+    "weights",
     "experts",
     "keys",
     "single",
@@ -57,6 +59,8 @@ class Check:
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
+    - `scores`: the sums of all writers' shares, and a head's scores; relative.
+    - `weights`: the weights that a softmax makes of these sums, and the head's own.
     - `experts`: the experts' outputs under the weights that are shown, and what the mixture returned; relative.
     - `keys`: the keys that an attention saw with a position changed, and without; a count.
     - `single`: one of several interventions in a batch, and the same one alone; relative.

@@ -62,7 +62,7 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 SCREENS = (
     "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "gradients", "interventions", "lens", "look_ahead", "merges", "modules", "own_text", "patching", "positions",
-    "profile", "prompt", "race", "sampling", "steering", "sweep", "why",
+    "profile", "prompt", "race", "sampling", "scores", "steering", "sweep", "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)

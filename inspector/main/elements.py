@@ -65,6 +65,25 @@ def row(*cells: Child, **attributes: object) -> Element:
     return element("tr", *(element("td", cell) for cell in cells), **attributes)
 
 
+def bar_around_zero(value: float, low: float, high: float) -> Element:
+    """A bar from zero to a value.
+
+    Args:
+        value: Between the next two.
+        low: The left end, 0 at most.
+        high: The right end, 0 at least.
+    """
+    span = high - low or 1.0
+    begin, length = (min(0.0, value) - low) / span * 100, abs(value) / span * 100
+    sign = "plus" if value >= 0 else "minus"
+    return element(
+        "svg",
+        element("rect", class_=sign, x=f"{begin:.2f}", y=1, width=f"{length:.2f}", height=8),
+        element("rect", class_="axis", x=f"{-low / span * 100 - 0.2:.2f}", y=0, width=0.4, height=10),
+        viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
+    )  # fmt: skip
+
+
 def hint(*texts: str) -> Element:
     """A remark in small type."""
     return element("p", " ".join(filter(None, texts)), class_="hint")

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
-    "interventions", "patching", "tree", "compare", "beams", "lockstep", "batch", "profile", "race", "compare_kv",
-    "sweep", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons", "tour", "help",
+    "scores", "interventions", "patching", "tree", "compare", "beams", "lockstep", "batch", "profile", "race",
+    "compare_kv", "sweep", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons",
+    "tour", "help",
 )  # fmt: skip
 """Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
 MOVES = frozenset(

@@ -194,7 +194,19 @@ def rows_of(
 
 
 def _name(part: Contribution, ambiguous: bool) -> str:
-    word = _WORDS.get(part.kind) or visible(part.name) or "other"
-    if ambiguous and part.name and part.kind in _WORDS:
-        word = f"{word} {visible(part.name)}"
-    return word if part.layer is None else f"L{part.layer + 1} {word}"
+    return writer_name(part.kind, part.layer, part.name, ambiguous)
+
+
+def writer_name(kind: str, layer: int | None, name: str, ambiguous: bool = False) -> str:
+    """The name of what writes to the residual stream: `embedding`, `L6 attention`, `L3 MLP`; printable.
+
+    Args:
+        kind: As records have it.
+        layer: From 0; None for what belongs to no layer.
+        name: The layer's attribute that holds it.
+        ambiguous: Whether the layer has several of the kind.
+    """
+    word = _WORDS.get(kind) or visible(name) or "other"
+    if ambiguous and name and kind in _WORDS:
+        word = f"{word} {visible(name)}"
+    return word if layer is None else f"L{layer + 1} {word}"

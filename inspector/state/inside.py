@@ -32,6 +32,7 @@ from engine.protocol import (
     PromptOpened,
     Record,
     Scope,
+    ScoreRead,
     StrengthsSwept,
     SweepStrengths,
     SweptUnit,
@@ -43,6 +44,7 @@ from inspector.state.capability import CapabilityState
 CHECKS = {
     "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
     "parts": "parts sum to logits", "session": "as the session computed",
+    "scores": "shares sum to scores", "weights": "sums make its weights",
     "experts": "weights make the output", "keys": "same keys", "single": "as one alone",
     "same": "nothing before the difference",
     "restored": "all restored at the end", "zero": "strength 0 changes nothing",
@@ -145,6 +147,8 @@ Swept = tuple[int, Direction, int, Scope, int]
 position on."""
 Patched = tuple[int, int, PatchKind]
 """What was patched: after which node, from the path to which, and which part of the layers."""
+ScoredHead = tuple[int, int, int]
+"""Whose scores were divided: from which node, in which layer, of which head."""
 
 
 def tried_key(tried: Intervene | Intervened) -> Tried:
@@ -169,7 +173,7 @@ class InsideViews(CapabilityState):
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
         AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, DirectionMade,
-        StrengthsSwept, GradientsRead, PromptOpened,
+        StrengthsSwept, GradientsRead, ScoreRead, PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -185,11 +189,12 @@ class InsideViews(CapabilityState):
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
     directions: OrderedDict[Direction, DirectionMade] = field(default_factory=OrderedDict)
     strengths: OrderedDict[Swept, StrengthsSwept] = field(default_factory=OrderedDict)
+    scores: OrderedDict[ScoredHead, ScoreRead] = field(default_factory=OrderedDict)
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() | LensRead() | AttributionRead() | GradientsRead() if (
+            case AttentionRead() | LensRead() | AttributionRead() | GradientsRead() | ScoreRead() if (
                 bool(record.facts.model) != self.SECOND
             ):
                 pass
@@ -214,6 +219,8 @@ class InsideViews(CapabilityState):
                 _keep(self.directions, record.direction, record)
             case StrengthsSwept() if record.facts.failed is None and is_vector(record.direction):
                 _keep(self.strengths, swept_key(record), record)
+            case ScoreRead() if record.facts.failed is None and record.nbytes <= LARGEST:
+                _keep(self.scores, (record.node, record.layer, record.head), record)
             case _:
                 pass
 
@@ -228,7 +235,7 @@ class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
     TAKES = (
-        AttentionRead, LensRead, AttributionRead, GradientsRead, LockstepOpened, LockstepClosed, ModelFacts,
+        AttentionRead, LensRead, AttributionRead, GradientsRead, ScoreRead, LockstepOpened, LockstepClosed, ModelFacts,
         PromptOpened,
     )  # fmt: skip
     SECOND = True

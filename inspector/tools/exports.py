@@ -12,10 +12,11 @@ from inspector.tools.lens.evidence import LENS_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
 from inspector.tools.merges.evidence import MERGES_PART
 from inspector.tools.race.evidence import RACE_PART
+from inspector.tools.scores.evidence import SCORES_PART
 from inspector.tools.segments.evidence import SEGMENTS_PART
 from inspector.tools.steering.evidence import STEERED_PART
 
 EXPORTS = (
     BEAMS_PART, SEGMENTS_PART, MERGES_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, LENS_PART,
-    CONTRIBUTIONS_PART, GRADIENTS_PART, SWITCHED_PART, PATCHED_PART, STEERED_PART,
+    CONTRIBUTIONS_PART, GRADIENTS_PART, SWITCHED_PART, PATCHED_PART, STEERED_PART, SCORES_PART,
 )  # fmt: skip

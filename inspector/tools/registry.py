@@ -34,6 +34,7 @@ from inspector.tools.race.tool import RACE
 from inspector.tools.ranks.tool import RANKS
 from inspector.tools.recordings.tool import RECORDINGS
 from inspector.tools.sampler.tool import SAMPLER
+from inspector.tools.scores.tool import SCORES
 from inspector.tools.segments.tool import SEGMENTS
 from inspector.tools.served.tool import SERVED, served
 from inspector.tools.speculation.tool import SPECULATION
@@ -63,6 +64,7 @@ TOOLS: tuple[Tool, ...] = (
     RANKS,
     SWEEP,
     ATTENTION,
+    SCORES,
     LENS,
     ATTRIBUTION,
     GRADIENTS,

@@ -24,6 +24,8 @@ LEAST_HELD = 3
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a cell: two columns, each from the top."""
 BLANK = 0x2800
+AXIS = "│"
+"""Zero, where bars go both ways."""
 _FILLS = "█▓"
 _REST = "░"
 _DRAWN, _POINTER = "◆", "▼"
@@ -49,6 +51,52 @@ def bar(share: float, cells: int) -> str:
         eighths = max(1, eighths)
     full, part = divmod(eighths, 8)
     return ("█" * full + (EIGHTHS[part] if part else "")).ljust(cells)
+
+
+@frozen
+class Spread:
+    """The cells of the bars left and right of their axis."""
+
+    left: int
+    right: int
+    scale: float
+    """Cells for 1."""
+
+
+def spread(values: Sequence[float], cells: int) -> Spread:
+    """Cells for what is below zero and for what is above, in the proportion of their extremes.
+
+    Args:
+        values: What is drawn.
+        cells: Of the bars, their axis included.
+    """
+    low, high = max(0.0, -min(values, default=0.0)), max(0.0, max(values, default=0.0))
+    if not low + high > 0:
+        return Spread(0, cells - 1, 0.0)
+    left = round((cells - 1) * low / (low + high))
+    left = min(max(left, 1 if low else 0), cells - 2 if high else cells - 1)
+    right = cells - 1 - left
+    scales = (side / most for side, most in ((left, low), (right, high)) if most and side)
+    return Spread(left, right, min(scales))
+
+
+def bar_texts(value: float, within: bool, to: Spread) -> tuple[str, str]:
+    """The cells left and right of the axis: solid to the right, hatched to the left, thin for a head in its attention.
+
+    Args:
+        value: That is drawn.
+        within: Whether it is a share of the row above.
+        to: How the cells are divided.
+    """
+    long = abs(value) * to.scale
+    if not within and value > 0:
+        return " " * to.left, bar(long / to.right if to.right else 0.0, to.right)
+    halves = max(1, round(2 * long)) if value else 0
+    full, half = divmod(halves, 2)
+    if value > 0:
+        return " " * to.left, ("━" * full + "╸" * half).ljust(to.right)[: to.right]
+    text = "╺" * half + "╍" * full if within else "▒" * round(long) or ("▕" if value else "")
+    return text.rjust(to.left)[-to.left :] if to.left else "", " " * to.right
 
 
 def area(values: Sequence[float | None], height: int, top: float) -> list[str]:

@@ -79,6 +79,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.MeasureLayerBits(("Once",)),
     protocol.Attribute(1, (2, 3)),
     protocol.ReadGradients(1),
+    protocol.ReadScore(1, 0, 0),
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),
     protocol.PatchActivations(1, 2, 3, 4),

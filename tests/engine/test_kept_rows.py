@@ -327,6 +327,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "Restore": lambda walk: protocol.Restore(walk.grown, walk.on_path),
     "Run": lambda walk: protocol.Run(until=Breakpoints(tokens=3)),
     "RunRounds": lambda walk: protocol.RunRounds(speculation(walk), until=Breakpoints(tokens=3)),
+    "ReadScore": lambda walk: protocol.ReadScore(walk.node, 0, 0),
     "ScoreHeads": lambda walk: protocol.ScoreHeads(walk.node),
     "SearchBeams": lambda walk: protocol.SearchBeams(BeamSettings(width=2, max_tokens=3), steps=2),
     "StartBatch": lambda walk: protocol.StartBatch((LanePrompt(walk.text(3)), LanePrompt("Once")), steps=2),

@@ -69,6 +69,15 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     attention = s.at(12).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
+    scores = s.at(12).scores(4, 2)
+    assert all(error <= bound for error, bound in scores.check.values())
+    key, second = sorted(scores.weights, key=lambda each: -scores.weights[each])[:2]
+    real = scores.record.scores.row()
+    whole = real[scores.record.keys.index(key)] - real[scores.record.keys.index(second)]
+    assert sum(scores.in_key(key, second).values()) == pytest.approx(whole, abs=1e-4)
+    assert sum(scores.in_query(key, second).values()) == pytest.approx(whole, abs=1e-4)
+    assert scores.why().startswith("L5 h3 looks at ")
+    assert scores.why() == repr(scores).removeprefix("<Scores: ")[:-1] == scores.why(key)
     with s.off("L6 h1"):
         changed = s.at(12).run(20)
     assert [step.id for step in changed.steps[:12]] == [step.id for step in s.steps[:12]]
@@ -313,6 +322,8 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
         (lambda s: s.gradients(" a big dog"), PromptError, "is 3 tokens, not one"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
+        (lambda s: s.scores(99), StepError, "There is no layer 100"),
+        (lambda s: s.scores(1).why(9999), StepError, "Token 9999 is not among the keys"),
         (lambda s: open().run(1).wait(), EngineError, ""),
         (lambda s: open(prompt="x", messages=[{"role": "user"}]), EngineError, "content"),
     ],

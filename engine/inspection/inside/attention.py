@@ -245,7 +245,8 @@ def run_whole_path(
     session.check_node(node)
     ids = session.tree.tokens(node)
     tapped, plain = session.runner.fresh(), session.runner.fresh()
-    pieces = _Pieces(session, node)
+    limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * len(ids)))
+    pieces = Pieces(session, node, limit)
     checks = AttentionChecks(tolerance(session))
     rows: list[mx.array] = []
     step_ms = 0.0
@@ -293,17 +294,22 @@ def _forward(runner: Runner, piece: list[int], last: bool) -> mx.array:
     return runner.forward_logits(piece) if last else runner.forward_chunk(piece)
 
 
-class _Pieces:
-    """Where a path is cut: into chunks that are bounded in memory, and its last token; as the session ran it where
-    the cut changes the numbers."""
+class Pieces:
+    """Where a path is cut: into chunks of bounded length, and its last token; as the session ran it where the cut
+    changes the numbers.
 
-    def __init__(self, session: Session, node: int) -> None:
+    Args:
+        session: Has read the path.
+        node: The path's last token.
+        limit: Tokens of a chunk at most.
+    """
+
+    def __init__(self, session: Session, node: int, limit: int) -> None:
         depth = session.tree[node].depth
         matter = session.runner.kv.chunks_matter
         self.note = ""
         self._depth = depth
         self._chunks = session.tree.chunks(node) if matter else prompt_chunks(depth)
-        limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * depth))
         sizer = session.runner.chunk_sizer(limit)
         if sizer.size > limit:
             sizer = ChunkSizer(limit)

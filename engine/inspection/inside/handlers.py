@@ -15,6 +15,7 @@ from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
+from engine.inspection.inside.scores import read_score
 from engine.inspection.inside.steering import make_direction, sweep_strengths
 from engine.protocol import Command, Look, Step
 from engine.session.session import Session
@@ -37,6 +38,7 @@ class InsideCommands(Capability):
             protocol.ReadLens: self._lens,
             protocol.Attribute: self._attribute,
             protocol.ReadGradients: self._gradients,
+            protocol.ReadScore: self._score,
             protocol.ReadModules: self._modules,
             protocol.ReadExperts: self._experts,
             protocol.TryPosition: self._position,
@@ -77,6 +79,10 @@ class InsideCommands(Capability):
     def _gradients(self, command: protocol.ReadGradients, task: Task) -> None:
         session = self._session(command, command.node, task)
         self._context.emit_all(read_gradients(session, command, task.stopped))
+
+    def _score(self, command: protocol.ReadScore, task: Task) -> None:
+        session, of = self._session(command, command.node, task), (command.layer, command.head, command.keys)
+        self._context.emit_all(read_score(session, command.node, *of, task.stopped))
 
     def _modules(self, command: protocol.ReadModules, task: Task) -> None:
         session = self._session(command, None, task)

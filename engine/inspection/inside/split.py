@@ -1,4 +1,4 @@
-"""Splits what a layer adds to the residual stream into what its attention, its MLP and its heads add.
+"""Splits what a layer adds to the residual stream of one or more tokens into what its attention, MLP and heads add.
 
 The layer runs again with what its children returned frozen: once with all of them, once with none, once with each
 alone, as rows of one batch. So it is the model's own code that says where a child's result goes, through which norm and
@@ -94,14 +94,14 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 
 @frozen
 class LayerWriter:
-    """What one child adds to the residual stream of the token."""
+    """What one child adds to the residual stream. Of several tokens `size` is that of all their streams together."""
 
     kind: WriterKind
     name: str
     adds: mx.array
     """Float32, shape (1, size)."""
     heads: mx.array | None = None
-    """Each head's share, shape (heads, size); None where they can't be told apart."""
+    """Each head's share, shape (heads, size); None where they can't be told apart, or were not asked for."""
     rest: mx.array | None = None
     """What is added without any head, shape (1, size)."""
 
@@ -124,21 +124,25 @@ class _Rows:
     """What it returned, and where its heads can be told apart what each makes it return, and what comes without any."""
 
 
-def split_layer(layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float) -> LayerSplit | None:
-    """Take a layer's output for one token apart.
+def split_layer(
+    layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float, heads: bool = True
+) -> LayerSplit | None:
+    """Take a layer's output apart.
 
     Args:
         layer: The module.
         run: Its call.
         written: The calls of its children, in their order.
         bound: Of the relative error of the sum.
+        heads: Whether the heads of its attention are told apart.
 
     Returns:
         None where its writers can't be told apart.
     """
     writers = [
-        _Rows(part, mx.concatenate([hidden(part.result).astype(mx.float32), *heads_of(part, bound)]))
+        _Rows(part, mx.concatenate([hidden(part.result).astype(mx.float32), *told]))
         for part in _writing(run, written)
+        for told in [heads_of(part, bound) if heads else []]
     ]
     if not writers:
         return None
@@ -181,7 +185,7 @@ def _replay(layer: Any, run: LayerRun, writers: Sequence[_Rows]) -> mx.array:
         return with_hidden(writer.part.result, rows)
 
     given = mx.broadcast_to(run.given.astype(mx.float32), (count, *run.given.shape[1:]))
-    args, kwargs = _with_given(run, given)
+    args, kwargs = with_given(run, given)
     with held_norms(count, *calls([writer.part.module for writer in writers], freeze)):
         after = hidden(layer(*args, **kwargs)).astype(mx.float32).reshape(count, -1)
     if left:
@@ -190,7 +194,7 @@ def _replay(layer: Any, run: LayerRun, writers: Sequence[_Rows]) -> mx.array:
     return after
 
 
-def _with_given(run: LayerRun, given: mx.array) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_given(run: LayerRun, given: mx.array) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a layer's call with another residual stream."""
     if run.args:
         return (given, *run.args[1:]), run.kwargs
@@ -223,11 +227,11 @@ def heads_of(part: PartRun, bound: float) -> list[mx.array]:
         bound: Of the relative error of their sum.
 
     Returns:
-        Float32, shape (heads, 1, size), and what comes without any head, (1, 1, size). Nothing where the heads can't be
-        told apart.
+        Float32, shape (heads, tokens, size), and what comes without any head, (1, tokens, size). Nothing where the
+        heads can't be told apart.
     """
     output = part.attention[0].output if len(part.attention) == 1 else None
-    if output is None or output.shape[0] != 1 or output.shape[2] != 1:
+    if output is None or output.shape[0] != 1:
         return []
     count = output.shape[1]
     alone = mx.concatenate([mx.ones((1, count)), mx.eye(count), mx.zeros((1, count))])
@@ -236,8 +240,8 @@ def heads_of(part: PartRun, bound: float) -> list[mx.array]:
     def attention(*_: Any, **__: Any) -> mx.array:
         return outputs
 
-    args = [_for_rows(value, count + 2) for value in part.args]
-    kwargs = {name: _for_rows(value, count + 2) for name, value in part.kwargs.items()}
+    args = [for_rows(value, count + 2) for value in part.args]
+    kwargs = {name: for_rows(value, count + 2) for name, value in part.kwargs.items()}
     try:
         with held_norms(count + 2, (mx.fast, "scaled_dot_product_attention", attention)):
             rows = hidden(part.module(*args, **kwargs)).astype(mx.float32)
@@ -249,10 +253,10 @@ def heads_of(part: PartRun, bound: float) -> list[mx.array]:
     return [heads, rest] if wrong <= bound else []
 
 
-def _for_rows(value: Any, rows: int) -> Any:
+def for_rows(value: Any, rows: int) -> Any:
     """An argument for several rows: hidden states repeated, no cache (nothing new may be written to it)."""
     if type(value) in (tuple, list):
-        return type(value)(_for_rows(each, rows) for each in value)
+        return type(value)(for_rows(each, rows) for each in value)
     if isinstance(value, mx.array):
         one = value.ndim == 3 and value.shape[0] == 1
         return mx.broadcast_to(value, (rows, *value.shape[1:])) if one else value
@@ -260,7 +264,7 @@ def _for_rows(value: Any, rows: int) -> Any:
 
 
 def stream(state: mx.array) -> mx.array:
-    """The residual stream of one token, float32, shape (1, size)."""
+    """The residual stream, float32, shape (1, size)."""
     return state.astype(mx.float32).reshape(1, -1)
 
 

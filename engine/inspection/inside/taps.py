@@ -206,6 +206,7 @@ class Taps:
         also: More patches, set with these.
         take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
         keep: Whether anything is recorded; without, only the edits act, and a prefill of any length keeps no array.
+        places: Tokens of the forward whose streams are kept, evaluated as the layers run; None for all, lazy.
     """
 
     model: Any
@@ -216,6 +217,7 @@ class Taps:
     also: Sequence[Patch] = ()
     take: Callable[[AttentionRun], None] | None = None
     keep: bool = True
+    places: Sequence[int] | None = None
     layers: dict[int, LayerRun] = field(default_factory=dict)
     """By number; of a layer that ran more than once the last run."""
     embedded: mx.array | None = None
@@ -233,6 +235,8 @@ class Taps:
     _own: list[Any] = field(default_factory=list)
     """The caches that the layer that runs has fetched from."""
     _index: dict[int, int] = field(default_factory=dict)
+    _cut: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
+    """By `id()`, arrays of the layer that runs, and those tokens of them that are kept: one array stays one."""
 
     @contextmanager
     def set(self) -> Iterator[Taps]:
@@ -274,6 +278,7 @@ class Taps:
         if self.embedded is None:
             self.embedded = given
         self._own.clear()
+        self._cut.clear()
         self._stack.append(index)
         try:
             result = original(module, *args, **kwargs)
@@ -282,8 +287,32 @@ class Taps:
         result = self.edits.layer(index, given, result)
         if self.keep:
             run.result = with_hidden(result, kept(hidden(result)))
+            if self.places is not None:
+                tokens = given.shape[1]
+                run = LayerRun(
+                    *(self._of_places(part, tokens) for part in (run.args, run.kwargs, run.result))
+                )
+                mx.eval(hidden(result), [cut for _, cut in self._cut.values()])
+                self._cut.clear()
             self.layers[index] = run
         return result
+
+    def _of_places(self, value: Any, tokens: int) -> Any:
+        """What is kept of an argument or a result: of hidden states the tokens that are wanted."""
+        if type(value) in (tuple, list):
+            return type(value)(self._of_places(each, tokens) for each in value)
+        if type(value) is dict:
+            return {name: self._of_places(each, tokens) for name, each in value.items()}
+        if self.places is None or not isinstance(value, mx.array):
+            return value
+        if (axis := token_axis(value, tokens)) is None:
+            return value
+        if id(value) not in self._cut:
+            self._cut[id(value)] = (
+                value,
+                mx.take(value, mx.array(list(self.places), dtype=mx.int32), axis=axis),
+            )
+        return self._cut[id(value)][1]
 
     def _part_around(self, layers: Sequence[Any]) -> Any:
         names = {
@@ -302,8 +331,9 @@ class Taps:
             index, name = names[id(module)]
             result = self.edits.part(index, name, result)
             if self.keep and self._layer_now is not None:
-                run = PartRun(index, name, module, args, kwargs, result, self.attended[before:])
-                self.written.append(run)
+                tokens = hidden(result).shape[1] if hidden(result).ndim == 3 else 0
+                args, kwargs, made = (self._of_places(each, tokens) for each in (args, kwargs, result))
+                self.written.append(PartRun(index, name, module, args, kwargs, made, self.attended[before:]))
             return result
 
         return part
@@ -392,7 +422,7 @@ class Taps:
             positions,
             error,
             rounding,
-            output,
+            self._of_places(output, tokens),
             self._part_id,
         )
         self._hand_on(run)
@@ -441,6 +471,14 @@ class Taps:
         if (found := next((positions for positions in read if positions is not None), None)) is not None:
             return found
         return None if self.caches or count != tokens else list(range(count))
+
+
+def token_axis(value: mx.array, tokens: int) -> int | None:
+    """The axis of the tokens in hidden states, in what heads return, and in a number for each token; None in others."""
+    if value.ndim == 2 and value.shape == (tokens, 1):
+        return 0
+    axis = {3: 1, 4: 2}.get(value.ndim, 0)
+    return axis if axis and value.shape[0] == 1 and value.shape[axis] == tokens else None
 
 
 def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:

@@ -28,7 +28,7 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "gradients", "interventions", "steering")
+VIEWS = ("attention", "lens", "contributions", "gradients", "scores", "interventions", "steering")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -39,8 +39,8 @@ def inside_parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
-        "would predict, what each part adds to a logit, and what changes without it. The token runs again under "
+        "What the layers of a model compute for one token of a prompt: where each head looks and why, what each "
+        "layer would predict, what each part adds to a logit, and what changes without it. The token runs again under "
         "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
         f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
@@ -60,6 +60,7 @@ def inside_parser() -> Parser:
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
     _add_tokens(group)
     _add_gradients(made.add_argument_group("gradients"))
+    _add_head(group)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -114,6 +115,24 @@ def _add_gradients(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--gradient-steps", type=_columns, metavar="N", default=32, help=steps)
     held = "in a mixture, the same experts all along the line as in the text, which is another question"
     group.add_argument("--hold-experts", action="store_true", help=held)
+
+
+def _add_head(group: argparse._ArgumentGroup) -> None:
+    """The flags of the scores of a head."""
+    head = "scores of this head, as L6 h1 (default: the one that looks most at one token)"
+    group.add_argument("--head", type=_head, metavar="HEAD", help=head)
+    key = "scores of this token that the head looks at, counted as for --at (default: the heaviest)"
+    group.add_argument("--key", type=_place, metavar="N", help=key)
+    versus = "compare them with those of another token, counted so (default: the mean over the keys)"
+    group.add_argument("--versus", type=_place, metavar="N", help=versus)
+
+
+def _head(text: str) -> Intervention:
+    """The head that a label names."""
+    units = _units(text)
+    if len(units) != 1 or units[0].kind != "head" or units[0].scale:
+        raise argparse.ArgumentTypeError(f"{text!r} is no head: write L6 h1")
+    return units[0]
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -219,5 +238,5 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-PURPOSE = "attention, logit lens, contributions, gradients, switched-off parts and steering of one token"
+PURPOSE = "attention and its reasons, logit lens, contributions, gradients, switched-off parts, steering of one token"
 INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

@@ -29,6 +29,8 @@ from engine.protocol import (
     ReadAttention,
     ReadGradients,
     ReadLens,
+    ReadScore,
+    ScoreRead,
     SteeredStrength,
     Step,
     StrengthsSwept,
@@ -43,7 +45,7 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import bits, milliseconds, percent
+from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.gradients import (
     MEANINGS,
@@ -57,6 +59,17 @@ from inspector.state.gradients import (
 )
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.scores import (
+    by_weight,
+    compared_to,
+    head_name,
+    in_words,
+    key_shares,
+    pair_shares,
+    query_shares,
+    score_writer_name,
+    weights_of,
+)
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
@@ -66,6 +79,8 @@ TOP = 3
 CELL = 16
 STRONGEST = 12
 """Units in a table."""
+SHARES = 8
+"""Writers in a table of scores."""
 UNIT_CELL = 14
 View = (
     AttentionRead
@@ -76,11 +91,13 @@ View = (
     | DirectionMade
     | StrengthsSwept
     | GradientsRead
+    | ScoreRead
 )
 TITLES: Mapping[type[View], str] = {
     AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
     HeadsSwept: "Switched off one at a time", Intervened: "Changed", DirectionMade: "Direction",
     StrengthsSwept: "Steering", GradientsRead: "Gradients",
+    ScoreRead: "Why it looks there",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -106,7 +123,7 @@ class Known:
                 self.pieces = record.pieces
             case (
                 AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened() | DirectionMade()
-                | StrengthsSwept() | GradientsRead()
+                | StrengthsSwept() | GradientsRead() | ScoreRead()
             ):  # fmt: skip
                 if record.facts.failed is not None:
                     self.failed.append(TITLES[type(record)])
@@ -120,6 +137,8 @@ class InsideWriter(Writer, Protocol):
     nodes: list[int]
     """Of the tokens so far."""
     known: Known
+    compared: tuple[int | None, int | None]
+    """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the mean."""
 
 
 def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> InsideWriter:
@@ -146,7 +165,30 @@ def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int]
         "gradients": lambda node: _gradients(args, out, node),
         "interventions": lambda node: [SweepHeads(node)],
         "steering": lambda node: _steering(args, out, node),
+        "scores": lambda node: [_score(args, out, node)],
     }
+
+
+def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:
+    """The command that divides the scores of a head.
+
+    Raises:
+        PromptError: The path up to the node has no such token.
+    """
+    tokens = out.nodes.index(node) + 1
+    key, versus = (_key(flag, getattr(args, flag), tokens) for flag in ("key", "versus"))
+    out.compared = key, versus
+    layer, head = (args.head.layer, args.head.head) if args.head is not None else (None, None)
+    return ReadScore(node, layer, head, tuple(place for place in out.compared if place is not None))
+
+
+def _key(flag: str, place: int | None, tokens: int) -> int | None:
+    if place is None or -tokens <= place < tokens:
+        return place if place is None else place % tokens
+    raise PromptError(
+        f"--{flag} {place} is no token of the path, which has {tokens}.",
+        f"Give one from {-tokens} to {tokens - 1}.",
+    )
 
 
 def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
@@ -231,6 +273,7 @@ class InsideLines(JsonLines):
         super().__init__(out, request)
         self.nodes: list[int] = []
         self.known = Known()
+        self.compared: tuple[int | None, int | None] = None, None
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write the event of a record, if it has one."""
@@ -245,6 +288,8 @@ class InsideLines(JsonLines):
                 self._write("contributions", contributions(record))
             case GradientsRead():
                 self._write("gradients", gradients(record, self.known.timeline.tree.path(record.node)))
+            case ScoreRead():
+                self._write("scores", scores(record))
             case HeadsSwept():
                 self._write("sweep", sweep(record), facts(record.facts))
             case Intervened():
@@ -325,6 +370,34 @@ def gradients(read: GradientsRead, path: Sequence[Item]) -> Json:
         "tried": tried,
         "shares": shares,
         **(pick(read, "total", "reached") if read.facts.failed is None else {}),
+    }
+
+
+def scores(read: ScoreRead) -> Json:
+    """What each writer of the query and of the keys makes of a head's scores: numbers for each kept key."""
+    shown = read.facts.failed is None and bool(weights_of(read))
+    keys = list(read.keys) if shown else []
+    writers = [
+        {
+            **pick(writer, "kind", "layer", "name", "head"),
+            "label": score_writer_name(writer),
+            "in_key": list(read.by_key.row(place)),
+            "in_query": list(read.by_query.row(place)),
+        }
+        for place, writer in enumerate(read.writers if shown else ())
+    ]
+    pairs = [
+        {"query": query, "key": key, "scores": list(read.pair_scores.row(place))}
+        for place, (query, key) in enumerate(read.pairs if shown else ())
+    ]
+    return {
+        **pick(read, "node", "layer", "head", "tokens", "visible", "softcap", "notes"),
+        **facts(read.facts),
+        "keys": keys,
+        "scores": list(read.scores.row()) if shown else [],
+        "weights": list(weights_of(read)) if shown else [],
+        "writers": writers,
+        "pairs": pairs,
     }
 
 
@@ -431,6 +504,7 @@ class InsideTables(PlainText):
         super().__init__(out, err, request)
         self.nodes: list[int] = []
         self.known = Known()
+        self.compared: tuple[int | None, int | None] = None, None
         self._labels: dict[int, str] = {}
 
     def take(self, record: protocol.Record, text: str) -> None:
@@ -450,6 +524,8 @@ class InsideTables(PlainText):
                 self._table(record, contributions_table(record))
             case GradientsRead():
                 self._table(record, gradients_table(record, self.known.timeline.tree.path(record.node)))
+            case ScoreRead():
+                self._table(record, scores_table(record, self._path(record.node), *self.compared))
             case HeadsSwept():
                 self._table(record, sweep_table(record))
             case Intervened():
@@ -546,6 +622,30 @@ def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
     yield complete_words(read)
     yield from notes_of(read)
     yield MEANINGS[read.method]
+
+
+def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: int | None) -> Iterator[str]:
+    """Why a head looks at one key: a sentence, then the largest shares of the key's writers, the query's, and pairs."""
+    place = key if key is not None else next(iter(by_weight(read)), None)
+    if place is None:
+        return
+    yield in_words(read, path, place, versus)
+    whole = compared_to(read, read.scores.row(), place, versus)
+    base = f"the mean of {count(len(read.keys))} keys" if versus is None else f"token {versus}"
+    yield f"{head_name(read)}, token {place}: its score is {whole:+.2f} against {base}"
+    lists = [
+        key_shares(read, place, versus),
+        query_shares(read, place, versus),
+        pair_shares(read, place, versus),
+    ]
+    yield f"{'in the key':<26}{'in the query':<26}query x key"
+    for line in range(SHARES):
+        cells = (
+            f"{pad(each[line].name, 16)}{each[line].value:>+7.2f}" if line < len(each) else ""
+            for each in lists
+        )
+        yield "".join(pad(cell, 26) for cell in cells)
+    yield from map(visible, read.notes)
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
@@ -163,17 +163,21 @@ class TokenHeat(Canvas):
         super().__init__(id=id)
         self._items: Sequence[Item] = ()
         self._shares: Sequence[float] = ()
+        self._marked: Collection[int] = ()
         self._named = ""
 
-    def put(self, title: str, items: Sequence[Item], shares: Sequence[float] = ()) -> None:
+    def put(
+        self, title: str, items: Sequence[Item], shares: Sequence[float] = (), marked: Collection[int] = ()
+    ) -> None:
         """Show tokens.
 
         Args:
             title: Printable.
             items: The path up to the token that is looked at, which is drawn as the cursor.
             shares: A number from -1 to 1 for each token; none for no heat. What is below 0 has colours of its own.
+            marked: Places of tokens that are underlined, and whose lines come first where there is no room for all.
         """
-        self._items, self._shares, self._named = items, shares, title
+        self._items, self._shares, self._named, self._marked = items, shares, title, marked
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
@@ -217,7 +221,9 @@ class TokenHeat(Canvas):
         """The lines on show: the last, where the token is, and of the others those with the largest shares."""
 
         def hottest(place: int) -> tuple[float, int]:
-            return max((abs(self._share(piece.slot)) for piece in lines[place].pieces), default=0.0), place
+            slots = [piece.slot for piece in lines[place].pieces]
+            marked = any(slot in self._marked for slot in slots)
+            return max((abs(self._share(slot)) for slot in slots), default=0.0) + marked, place
 
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
@@ -248,6 +254,8 @@ class TokenHeat(Canvas):
         if piece.slot == len(self._items) - 1:
             return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
         style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app), share < 0)
+        if piece.slot in self._marked:
+            style += Style(bold=True, underline=True)
         return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
 
     def _under(self, piece: TextPiece) -> Segment:
@@ -297,6 +305,10 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def heat(self, answer: Answer) -> tuple[str, Sequence[float]]:
         """The meaning of the colours of the text, and a share for each of its tokens; none for no colours."""
         return "", ()
+
+    def marked(self, answer: Answer) -> Collection[int]:
+        """Places of the text's tokens that are marked."""
+        return ()
 
     def heading(self, answer: Answer | None) -> str:
         """Of the view's frame; printable."""
@@ -371,7 +383,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
             self.text.set_class(self._repeats, "-line")
         shown = answer if answer is not None and not self._failed(answer) else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
-        self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares)
+        marked = self.marked(shown) if shown is not None else ()
+        self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
         self.view.put(visible(model_prefix(self.timeline, self.looked) + self.heading(answer)), self._draw)
         self.write(failed=self._trouble(answer))
 
@@ -443,9 +456,17 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     @on(TokenHeat.Clicked)
     def _token_clicked(self, message: TokenHeat.Clicked) -> None:
-        """Look at the token that was clicked: the text then ends with it."""
-        self.look_at(message.place + 1)
+        """Do with a token that was clicked what the view does."""
+        self.choose_token(message.place)
         self.changed()
+
+    def choose_token(self, place: int) -> None:
+        """Look at a token that was clicked: the text then ends with it.
+
+        Args:
+            place: In the path, from 0.
+        """
+        self.look_at(place + 1)
 
     @property
     def other_word(self) -> str:

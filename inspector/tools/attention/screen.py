@@ -274,6 +274,11 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.control.sort()
         self.control.triangle, self._sorted = False, False
 
+    def goes_to(self, action: str) -> None:
+        """It is asked why the chosen head looks there."""
+        if action == "scores" and (head := self._single) is not None:
+            self.host.point(action, head.layer + 1, head.head + 1)
+
     def turn_triangle(self) -> None:
         """Show where the head looks from each token, then all of that at once, then from this token alone."""
         self.control.turn_triangle(self._fits)

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import AttributionRead
 from inspector.display import quoted, token_label
-from inspector.main.elements import element, explained, row, table
+from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
 from inspector.state.contributions import ContributionRow, head_rows, part_rows
@@ -63,16 +63,7 @@ def _bars(read: AttributionRead) -> Iterator[Element]:
 
 
 def _writer(part: ContributionRow, low: float, high: float) -> Element:
-    span = high - low or 1.0
-    begin, length = (min(0.0, part.value) - low) / span * 100, abs(part.value) / span * 100
-    sign = "plus" if part.value >= 0 else "minus"
-    drawn = element(
-        "svg",
-        element("rect", class_=sign, x=f"{begin:.2f}", y=1, width=f"{length:.2f}", height=8),
-        element("rect", class_="axis", x=f"{-low / span * 100 - 0.2:.2f}", y=0, width=0.4, height=10),
-        viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
-    )  # fmt: skip
-    return row(part.name, drawn, signed(part.value))
+    return row(part.name, bar_around_zero(part.value, low, high), signed(part.value))
 
 
 def _heads(read: AttributionRead, parts: Sequence[ContributionRow]) -> Element | None:

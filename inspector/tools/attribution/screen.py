@@ -20,7 +20,7 @@ from inspector.state.contributions import ContributionRow, head_rows, heads_of, 
 from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
-from inspector.widgets.charts import bar
+from inspector.widgets.charts import AXIS, Spread, bar_texts, spread
 
 BRIEF = 76
 """Cells of a screen below which the heading is short."""
@@ -163,7 +163,6 @@ HEADS = 4
 """Heads of an attention that the line in words names."""
 WORDS = 2
 """Lines that it has."""
-AXIS = "│"
 DIRECT = (
     "Direct effect alone: what a part does through later layers is in their bars. "
     "Switch off shows the total effect."
@@ -180,52 +179,6 @@ def plain(value: float) -> str:
 def label(token: AttributedToken) -> str:
     """A token by itself, printable."""
     return token_label(token.text)
-
-
-@frozen
-class Spread:
-    """The cells of the bars left and right of their axis."""
-
-    left: int
-    right: int
-    scale: float
-    """Cells a logit."""
-
-
-def spread(values: Sequence[float], cells: int) -> Spread:
-    """Cells for what is below zero and for what is above, in the proportion of their extremes.
-
-    Args:
-        values: What is drawn.
-        cells: Of the bars, their axis included.
-    """
-    low, high = max(0.0, -min(values, default=0.0)), max(0.0, max(values, default=0.0))
-    if not low + high > 0:
-        return Spread(0, cells - 1, 0.0)
-    left = round((cells - 1) * low / (low + high))
-    left = min(max(left, 1 if low else 0), cells - 2 if high else cells - 1)
-    right = cells - 1 - left
-    scales = (side / most for side, most in ((left, low), (right, high)) if most and side)
-    return Spread(left, right, min(scales))
-
-
-def bar_texts(value: float, within: bool, to: Spread) -> tuple[str, str]:
-    """The cells left and right of the axis: solid to the right, hatched to the left, thin for a head in its attention.
-
-    Args:
-        value: In logits.
-        within: Whether it is a share of the row above.
-        to: How the cells are divided.
-    """
-    long = abs(value) * to.scale
-    if not within and value > 0:
-        return " " * to.left, bar(long / to.right if to.right else 0.0, to.right)
-    halves = max(1, round(2 * long)) if value else 0
-    full, half = divmod(halves, 2)
-    if value > 0:
-        return " " * to.left, ("━" * full + "╸" * half).ljust(to.right)[: to.right]
-    text = "╺" * half + "╍" * full if within else "▒" * round(long) or ("▕" if value else "")
-    return text.rjust(to.left)[-to.left :] if to.left else "", " " * to.right
 
 
 @frozen

@@ -27,6 +27,7 @@ from engine.protocol import (
     ModelModules,
     PositionTried,
     Record,
+    ScoreRead,
     TriangleRead,
 )
 from engine.settings import LoadSettings, Settings
@@ -140,6 +141,7 @@ def test_every_view_is_told_of_the_second_model_and_of_the_first_as_before(zoo: 
         (protocol.ReadLens, (), LensRead),
         (protocol.Attribute, (tokens,), AttributionRead),
         (protocol.ReadGradients, (), protocol.GradientsRead),
+        (protocol.ReadScore, (1, 0), ScoreRead),
         (protocol.ReadExperts, (), ExpertsRead),
         (protocol.TryPosition, ("path", 3), PositionTried),
     ]

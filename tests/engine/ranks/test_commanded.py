@@ -13,6 +13,7 @@ from tests.engine.ranks.programs import Program
 REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
     "ReadGradients",
+    "ReadScore",
     "Intervene", "SweepHeads", "PatchActivations", "HoldInterventions", "StartBatch", "AdvanceBatch", "AddLanes",
     "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft", "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",

@@ -72,7 +72,7 @@ REFUSED = {
     f"inside {STORY}": {
         "--at 900": "--at 900 is no token of the path, which has 4.",
         "--at x": "--at: 'x' is no whole number.",
-        "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, gradients, interventions.",
+        "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, gradients, scores, ...",
         "--positions 0": "--positions: must be 1 or more",
         "--show contributions --token ' a big dog'": "' a big dog' is 3 tokens, not one.",
         "--show contributions --token 7 --against 7": "or of two different ones.",
@@ -80,6 +80,9 @@ REFUSED = {
         "--off L99": "There is no L99: this model has 8 layers.",
         "--off 'L1 h9'": "there is no h9",
         "--off h3": "--off: 'h3' is not a unit: write L6 h1, L3 mlp or L4",
+        "--head L6": "--head: 'L6' is no head: write L6 h1",
+        "--show scores --key 900": "--key 900 is no token of the path, which has 4.",
+        "--show scores --head 'L9 h1'": "There is no layer 9: the model has 8.",
         "--off L0": "layers and heads count from 1",
     },
     "diff": {

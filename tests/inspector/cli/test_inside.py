@@ -174,3 +174,26 @@ def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[st
     assert sum(line.startswith("  L") for line in out.splitlines()) == 12 + 1
     assert "L1 MLP off, this token: KL " in out
     assert "L1 h1" not in out, "attention is shown where it is asked for"
+
+
+def test_the_shares_of_a_score_sum_to_it(events: Events) -> None:
+    made = events("--show", "scores", "--head", "L5 h2", "--dtype", "float32")[-1]
+    assert (made["event"], made["layer"], made["head"]) == ("scores", 4, 1)
+    assert all(check["passed"] for check in made["checks"])
+    for place in range(len(made["keys"])):
+        for side in ("in_key", "in_query"):
+            summed = sum(writer[side][place] for writer in made["writers"])
+            assert math.isclose(summed, made["scores"][place], abs_tol=1e-4)
+    assert {len(pair["scores"]) for pair in made["pairs"]} == {len(made["keys"])}
+
+
+def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["inside", *PROMPT, "--show", "scores", "--head", "L5 h2", "--key", "3", "--versus", "-2"]
+    assert cli.main(argv) == 0
+    out = capsys.readouterr().out
+    assert "Why it looks there" in out
+    assert "L5 h2 looks at" in out
+    assert "than at" in out
+    assert "query x key" in out

@@ -13,6 +13,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("steering", "steering"), ("logit lens", "lens"), ("saliency", "attribution"),
     ("integrated gradients", "gradients"), ("gradient x input", "gradients"),
     ("feature attribution", "attribution"), ("direct logit attribution", "attribution"),
+    ("why a head looks there", "scores"), ("attention score", "scores"),
     ("attention head", "attention"), ("attention map", "attention"), ("activation patching", "patching"),
     ("causal tracing", "patching"), ("residual stream", "modules"), ("architecture", "modules"),
     ("mixture of experts", "experts"), ("moe", "experts"), ("rope", "positions"), ("embeddings", "help embedding"),

@@ -12,7 +12,8 @@ from engine.protocol import Attribute, Check, Loading
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
-from inspector.tools.attribution.screen import AttributionScreen, bar_texts, spread
+from inspector.tools.attribution.screen import AttributionScreen
+from inspector.widgets.charts import bar_texts, spread
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attribution.reads import FACTS, read

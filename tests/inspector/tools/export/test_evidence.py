@@ -43,6 +43,7 @@ from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.gradients.reads import read as gradients
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
+from tests.inspector.tools.scores.reads import read as scores
 from tests.inspector.tools.steering.sweeps import UP, strengths
 
 Q = "pocket, 4-bit"
@@ -53,6 +54,7 @@ BY_PART = {
     "lens": "What each layer would predict",
     "contributions": "rather than",
     "gradients": "hangs on: integrated gradients",
+    "scores": "Why L2 h1 looks there",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
     "steering": "Steered by L2 +up-down x1",
@@ -62,6 +64,7 @@ BY_PART = {
 """Of each part a heading."""
 NAMES = (*BY_PART.values(), "What each part is worth")
 WITH = (
+    "sums make its weights (2e-07)",
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
 )  # fmt: skip
@@ -78,6 +81,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
         LensRead(node, (LensColumn(node, (cell, cell)),), (), facts),
         contributions(node, (7, 9), **own),
         gradients(ReadGradients(node, 7, 9, "integrated"), **own),
+        scores(node, tokens, **own),
     ]
     if not model:
         session.records += [

@@ -1,0 +1,99 @@
+"""Why a head looks there, as a tool: its keys, and what was chosen in its view."""
+
+from __future__ import annotations
+
+from engine.frozen import slotted
+from engine.protocol import ScoreRead
+from inspector.main.evidence import ExportPart
+from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.tool import Host, Tool, ToolActions
+from inspector.session.requests import LookReplies
+from inspector.widgets.actions import Action, Needs, both
+
+
+@slotted
+class ScoreChoices:
+    """The choices of a person, kept from opening to opening."""
+
+    layer: int | None = None
+    """From 0; None for that of the head that the engine finds."""
+    head: int | None = None
+    """From 0."""
+    node: int | None = None
+    """The token at which keys were chosen: elsewhere they are the usual ones."""
+    key: int | None = None
+    """The key that is looked at, by its place in the path; None for the heaviest."""
+    against: int | None = None
+    """The one that it is compared with; None for the mean of all."""
+
+    def at(self, node: int) -> ScoreChoices:
+        """These choices, the keys forgotten where they were chosen at another node."""
+        if node != self.node:
+            self.node, self.key, self.against = node, None, None
+        return self
+
+
+class ScoresActions(ToolActions):
+    """Opens the view, and keeps what was chosen in it and the answers of the engine."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.answers = LookReplies(
+            host.controller.client, ScoreRead, lambda answer: (answer.node, answer.layer, answer.head)
+        )
+        self.choices = ScoreChoices()
+
+    def open(self) -> None:
+        """Look at why a head looks where it does, from the selected token."""
+        from inspector.tools.scores.screen import ScoresScreen
+
+        self.open_screen(ScoresScreen(self.host, self.answers, self.choices))
+
+    def point(self, *place: int) -> None:
+        """Choose a head of a layer; of a layer alone the head that looks most at one token."""
+        layer, *head = place
+        self.choices.layer, self.choices.head = layer - 1, head[0] - 1 if head else None
+
+
+_KEY = "Look at a lighter key, or a heavier one: a token that the head looks at."
+SCORES_SCREEN = inside_table(
+    "While it is asked why a head looks there",
+    *walking("Look from another token; the head stays."),
+    *both(("scores.later_layer", "scores.earlier_layer"), ("Later layer", "Earlier layer"),
+          "Choose a head of a later layer, or of an earlier one.", lambda own, by: own.turn_layer(by), by=(1, -1),
+          hint="layer", worth=8),
+    *both(("scores.head_before", "scores.next_head"), ("Head before", "Next head"),
+          "Choose the head before, or the next.", lambda own, by: own.turn_head(by), hint="head", worth=8),
+    *both(("scores.lighter", "scores.heavier"), ("Lighter key", "Heavier key"), _KEY,
+          lambda own, by: own.turn_key(by), by=(1, -1), hint="key", worth=8),
+    *both(("scores.compare", "scores.compare_back"), ("Compare", "Compare back"),
+          "Compare the key with another one, instead of the mean of all.",
+          lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=6, one=True),
+    Action("scores.mean", "Against the mean", "Compare the key with the mean of all keys again.",
+           lambda own: own.against_mean(), hint=lambda own: "mean" if own.against is not None else "", worth=5),
+    SCROLLS,
+    text="A bar to the right makes the head look more at the key, a hatched one to the left less. A click on a token "
+    "of the text looks at it as a key.",
+)  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.scores.evidence import SCORES_PART
+
+    return (SCORES_PART,)
+
+
+SCORES = Tool(
+    "scores",
+    "Why there",
+    ScoresActions,
+    screen=True,
+    actions=(
+        Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
+            ScoresActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
+            synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
+            "score attribution", view="why there"),
+    ),
+    owners=(SCORES_SCREEN,),
+    exports=_exports,
+)  # fmt: skip

@@ -1,0 +1,462 @@
+"""Scores divided among writers: against references of our own, their checks, refusals, long paths, and all families."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from engine import protocol, wire
+from engine.errors import Cancelled, EngineError, LoadError, StepError
+from engine.inspection.inside import scores
+from engine.inspection.inside.attention import read_attention
+from engine.inspection.inside.scores import read_score
+from engine.protocol import Measuring, ScoreRead
+from engine.session.session import Session
+from tests.engine.inspection.inside.looking import loaded, opened
+from tests.engine.sessions import begun
+from tests.engine.unthreaded import Unthreaded
+from tests.families import FAMILIES
+from tests.zoo import Zoo
+
+KITE = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
+
+
+def read_of(session: Session, layer: int | None = None, head: int | None = None, **how: Any) -> ScoreRead:
+    """The last record, the others progress."""
+    *progress, read = read_score(session, session.node, layer, head, **how)
+    assert all(isinstance(record, Measuring) for record in progress)
+    assert isinstance(read, ScoreRead)
+    return read
+
+
+def rows(read: ScoreRead, of: str) -> Any:
+    """The shares as an array, shape (writers, keys)."""
+    packed = getattr(read, of)
+    return np.array([packed.row(place) for place in range(packed.shape[0])])
+
+
+def named(read: ScoreRead) -> list[tuple[str, int | None, int | None]]:
+    return [(writer.kind, writer.layer, writer.head) for writer in read.writers]
+
+
+# ---- queries and keys by hand ------------------------------------------------------------------
+
+
+class Plain:
+    """A transformer in numpy, float64: what writes to its stream, and queries and keys of any stream, norms held."""
+
+    def __init__(self, model: Any, family: str) -> None:
+        self.model, self.family, self.args = model.model, family, model.args
+        gpt2 = family == "gpt2"
+        self.heads = self.args.n_head if gpt2 else self.args.num_attention_heads
+        self.groups = self.heads if gpt2 else self.args.num_key_value_heads
+        self.layers = self.model.h if gpt2 else self.model.layers
+        self.plus = 1.0 if family == "gemma3" else 0.0
+
+    def embed(self, ids: list[int]) -> Any:
+        if self.family == "gpt2":
+            return numbers(self.model.wte.weight)[ids] + numbers(self.model.wpe.weight)[: len(ids)]
+        x = numbers(self.model.embed_tokens.weight)[ids]
+        return x * self.args.hidden_size**0.5 if self.family == "gemma3" else x
+
+    def norm(self, layer: int, x: Any, real: Any) -> Any:
+        """The norm before the attention, its scale that of the real stream."""
+        if self.family == "gpt2":
+            own = self.layers[layer].ln_1
+            centred = real - real.mean(-1, keepdims=True)
+            scale = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + self.args.layer_norm_epsilon)
+            return (x - x.mean(-1, keepdims=True)) * scale * numbers(own.weight) + numbers(own.bias)
+        return self.rms(self.layers[layer].input_layernorm, x, real)
+
+    def rms(self, own: Any, x: Any, real: Any) -> Any:
+        eps = self.args.rms_norm_eps
+        return x / np.sqrt((real**2).mean(-1, keepdims=True) + eps) * (numbers(own.weight) + self.plus)
+
+    def projected(self, layer: int, x: Any, real: Any) -> tuple[Any, Any, Any]:
+        """Queries, keys and values of a stream, shape (tokens, heads, size), turned to their positions."""
+        at, into = self.norm(layer, x, real), self.norm(layer, real, real)
+        if self.family == "gpt2":
+            own = self.layers[layer].attn.c_attn
+            parts = np.split(at @ numbers(own.weight).T + numbers(own.bias), 3, axis=-1)
+            q, k, v = (part.reshape(len(x), self.heads, -1) for part in parts)
+            return q, k, v
+        own = self.layers[layer].self_attn
+        q, k, v = (self._heads(at, getattr(own, f"{part}_proj"), part) for part in "qkv")
+        if self.family in ("qwen3", "gemma3"):
+            q = self.rms(own.q_norm, q, self._heads(into, own.q_proj, "q"))
+            k = self.rms(own.k_norm, k, self._heads(into, own.k_proj, "k"))
+        return self.turned(q), self.turned(k), v
+
+    def _heads(self, x: Any, projection: Any, part: str) -> Any:
+        count = self.heads if part == "q" else self.groups
+        return (x @ numbers(projection.weight).T).reshape(len(x), count, -1)
+
+    def turned(self, x: Any) -> Any:
+        """Rotary positions: the two halves of a head are the two coordinates."""
+        half = x.shape[-1] // 2
+        angles = np.arange(len(x))[:, None] * 10000.0 ** (-np.arange(half) / half)
+        cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        one, two = x[..., :half], x[..., half:]
+        return np.concatenate([one * cos - two * sin, one * sin + two * cos], axis=-1)
+
+    @property
+    def scale(self) -> float:
+        if self.family == "gemma3":
+            return float(self.args.query_pre_attn_scalar) ** -0.5
+        size = self.args.n_embd // self.heads if self.family == "gpt2" else getattr(self.args, "head_dim", 0)
+        return float(size or self.args.hidden_size // self.heads) ** -0.5
+
+    def writers(
+        self, ids: list[int], until: int
+    ) -> tuple[dict[tuple[str, int | None, int | None], Any], Any]:
+        """What is written before a layer, by kind, layer and head; and the stream."""
+        x = self.embed(ids)
+        found = {("embedding", None, None): x}
+        for layer in range(until):
+            own, gpt2 = self.layers[layer], self.family == "gpt2"
+            heads = self._looked(layer, x)
+            added = heads.sum(0)
+            if self.family == "gemma3":
+                heads = np.stack([self.rms(own.post_attention_layernorm, each, added) for each in heads])
+                added = heads.sum(0)
+            if gpt2:
+                added = added + numbers(own.attn.c_proj.bias)
+            x = x + added
+            wide = mx.array(x[None].astype(np.float32))
+            if gpt2:
+                mlp = own.mlp(own.ln_2(wide))
+            elif self.family == "gemma3":
+                mlp = own.post_feedforward_layernorm(own.mlp(own.pre_feedforward_layernorm(wide)))
+            else:
+                block = own.block_sparse_moe if self.family == "mixtral" else own.mlp
+                mlp = block(own.post_attention_layernorm(wide))
+            found |= {("attention", layer, head): heads[head] for head in range(self.heads)}
+            found["mlp", layer, None] = numbers(mlp)[0]
+            x = x + found["mlp", layer, None]
+        return found, x
+
+    def _looked(self, layer: int, x: Any) -> Any:
+        """What each head writes, without a bias."""
+        q, k, v = self.projected(layer, x, x)
+        own = self.layers[layer]
+        out = numbers((own.attn.c_proj if self.family == "gpt2" else own.self_attn.o_proj).weight)
+        hidden = np.triu(np.full((len(x), len(x)), -np.inf), 1)
+        if self.family == "gemma3" and (layer + 1) % self.args.sliding_window_pattern:
+            hidden += np.tril(np.full((len(x), len(x)), -np.inf), -self.args.sliding_window)
+        written = []
+        for head in range(self.heads):
+            group = head // (self.heads // self.groups)
+            scores = self.scale * q[:, head] @ k[:, group].T + hidden
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            looked = weights / weights.sum(-1, keepdims=True) @ v[:, group]
+            written.append(looked @ out[:, head * v.shape[-1] : (head + 1) * v.shape[-1]].T)
+        return np.stack(written)
+
+    def shares(self, ids: list[int], layer: int, head: int) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """What each writer makes with the whole query, and with the whole keys, over the keys."""
+        written, x = self.writers(ids, layer)
+        group = head // (self.heads // self.groups)
+
+        def of(stream: Any) -> tuple[Any, Any]:
+            q, k, _ = self.projected(layer, stream, x)
+            return q[-1, head], k[:, group]
+
+        (query, keys), (no_query, no_keys) = of(x), of(np.zeros_like(x))
+        by_key = {name: self.scale * (of(each)[1] - no_keys) @ query for name, each in written.items()}
+        by_query = {name: self.scale * keys @ (of(each)[0] - no_query) for name, each in written.items()}
+        return by_key, by_query
+
+
+def numbers(array: Any) -> Any:
+    return np.array(array.astype(mx.float32)).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"), [("pocket", 3), ("qwen3", 1), ("gpt2", 1), ("gemma3", 1), ("mixtral", 1)]
+)
+def test_each_share_is_that_of_queries_and_keys_by_hand(zoo: Zoo, name: str, layer: int) -> None:
+    session = begun(zoo.load(name, **({"dtype": "float32"} if name == "pocket" else {})), KITE, steps=3)
+    read = read_of(session, layer, 1)
+    plain = Plain(session.runner.model, "llama" if name == "pocket" else name)
+    by_key, by_query = plain.shares(session.tree.tokens(session.node), layer, 1)
+    keys = list(read.keys)
+    assert set(by_key) <= set(named(read))
+    largest = np.abs(read.scores.row()).max()
+    for place, writer in enumerate(named(read)):
+        if writer in by_key:
+            assert np.abs(rows(read, "by_key")[place] - by_key[writer][keys]).max() <= 3e-5 * largest, writer
+            assert np.abs(rows(read, "by_query")[place] - by_query[writer][keys]).max() <= 3e-5 * largest, (
+                writer
+            )
+
+
+def test_a_part_of_an_mla_score_is_rotary(tmp_path: Path) -> None:
+    """deepseek_v3 adds its rotary scores as a mask: the embedding's share by hand has both parts."""
+    session = opened(loaded(tmp_path, "deepseek_v3"))
+    read = read_of(session, 1, 2)
+    assert read.facts.failed is None
+    assert read.pairs == ()
+    tip = session.tree[session.node].depth - 1
+    assert read.keys == tuple(range(tip)), "the token's own key can't be told"
+    model = session.runner.model
+    ids = session.tree.tokens(session.node)
+    own, args = model.model.layers[1].self_attn, model.args
+    first = model.model.embed_tokens(mx.array([ids]))
+    real = model.model.layers[0](first, mx.tril(mx.ones((len(ids), len(ids)), dtype=mx.bool_)), None)
+    held = 1 / np.sqrt((numbers(real) ** 2).mean(-1, keepdims=True) + args.rms_norm_eps)
+    weight = numbers(model.model.layers[1].input_layernorm.weight)
+    into, of_embedding = (numbers(each) * held * weight for each in (real, first))
+    if own.q_lora_rank is None:
+        q = into @ numbers(own.q_proj.weight).T
+    else:
+        low = into @ numbers(own.q_a_proj.weight).T
+        scale = 1 / np.sqrt((low**2).mean(-1, keepdims=True) + 1e-6)
+        q = low * scale * numbers(own.q_a_layernorm.weight) @ numbers(own.q_b_proj.weight).T
+    q = q.reshape(len(ids), args.num_attention_heads, -1)[:, 2]
+    down = numbers(own.kv_a_proj_with_mqa.weight).T
+    latent, turn = np.split(of_embedding @ down, [args.kv_lora_rank], axis=-1)
+    whole = np.split(into @ down, [args.kv_lora_rank], axis=-1)[0]
+    eps = 1e-6
+    latent = latent / np.sqrt((whole**2).mean(-1, keepdims=True) + eps) * numbers(own.kv_a_layernorm.weight)
+    key = latent[0] @ numbers(own.embed_q.weight)[2]
+
+    def at(x: Any) -> Any:  # the scaled frequencies are the model's own
+        return numbers(own.rope(mx.array(x[None, None].astype(np.float32))))[0, 0]
+
+    nope = args.qk_nope_head_dim
+    expected = key @ q[-1, :nope] + at(turn[0]) @ at(q[:, nope:])[-1]
+    found = rows(read, "by_key")[named(read).index(("embedding", None, None))]
+    assert np.abs(found - own.scale * expected[:tip]).max() <= 1e-5 * np.abs(expected).max()
+
+
+# ---- what a record says ------------------------------------------------------------------------
+
+
+def test_shares_and_pairs_sum_to_the_scores_and_make_the_weights(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=3)
+    read = read_of(session)
+    assert read.facts.failed is None
+    real, weights = np.array(read.scores.row()), np.array(read.weights.row())
+    assert rows(read, "by_key").sum(0) == pytest.approx(real, abs=1e-4)
+    assert rows(read, "by_query").sum(0) == pytest.approx(real, abs=1e-4)
+    made = np.exp(real - real.max())
+    assert made / made.sum() == pytest.approx(weights, abs=1e-5)
+    looked = read_attention(session, session.node)
+    own = next(each for each in looked.layers if each.layer == read.layer)
+    assert weights == pytest.approx(own.over(read.head, read.tokens), abs=1e-6)
+    best = max(
+        layer.over(head, read.tokens)[place]
+        for layer in looked.layers[1:]
+        for head in range(layer.heads)
+        for place in range(1, read.tokens - 2)
+    )
+    assert max(weights[1:-2]) == pytest.approx(best, abs=1e-6), "without a head it is the most focused"
+    assert len(read.pairs) == len(set(read.pairs)) == read.pair_scores.shape[0]
+
+
+def test_the_session_stays_as_it_is(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=2)
+    other = begun(zoo.load("pocket", dtype="float32"), KITE, steps=2)
+    read_of(session, 5, 0)
+    for _ in range(3):
+        assert session.step().id == other.step().id
+        assert np.array_equal(session.logits, other.logits)
+
+
+def test_of_a_long_path_some_keys_are_kept_at_their_own_positions(zoo: Zoo, monkeypatch: Any) -> None:
+    session = begun(zoo.load("pocket", dtype="float32"), f"{KITE}. {KITE}. {KITE}", steps=2)
+    whole = read_of(session, 5, 2)
+    monkeypatch.setattr(scores, "KEYS", 20)
+    kept = read_of(session, 5, 2, keys=(7,))
+    assert kept.facts.failed is None
+    assert len(kept.keys) == 20 < len(whole.keys) == whole.visible == kept.visible
+    assert {0, 7, whole.tokens - 1} <= set(kept.keys)
+    places = [whole.keys.index(key) for key in kept.keys]
+    assert rows(kept, "by_key") == pytest.approx(rows(whole, "by_key")[:, places], abs=1e-4)
+
+
+def test_beyond_a_bound_heads_are_folded_into_their_attention(zoo: Zoo, monkeypatch: Any) -> None:
+    session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=2)
+    whole = read_of(session, 6, 1)
+    monkeypatch.setattr(scores, "WRITERS", 30)
+    read = read_of(session, 6, 1)
+    assert read.facts.failed is None
+    assert len(read.writers) <= 30 < len(whole.writers)
+    assert any("folded" in note for note in read.notes)
+    assert {writer.layer for writer in read.writers if writer.head is not None} < set(range(6))
+    folded = next(place for place, each in enumerate(named(read)) if each == ("attention", 0, None))
+    heads = [place for place, each in enumerate(named(whole)) if each[:2] == ("attention", 0)]
+    assert rows(read, "by_key")[folded] == pytest.approx(rows(whole, "by_key")[heads].sum(0), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "how", [{"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}, {"dtype": "bfloat16"}]
+)
+def test_in_fewer_bits(zoo: Zoo, how: dict[str, Any]) -> None:
+    session = begun(zoo.load("pocket", **{"dtype": "float32", **how}), KITE, steps=3)
+    for layer in (2, 5, 7):
+        read = read_of(session, layer, 0)
+        assert read.facts.failed is None, read.facts.failed
+        assert any(writer.head is not None for writer in read.writers)
+
+
+def test_of_four_bit_weights(zoo: Zoo) -> None:
+    read = read_of(begun(zoo.load("llama:4bit"), KITE, steps=3), 1, 1)
+    assert read.facts.failed is None
+    assert any(writer.head is not None for writer in read.writers)
+
+
+# ---- refusals, and what goes wrong ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "keys", "said"),
+    [
+        (99, 0, (), "There is no layer 100"),
+        (-1, 0, (), "There is no layer 0"),
+        (0, 99, (), "There is no head 100 in layer 1"),
+        (0, 0, (9999,), "sees no token 10000"),
+        (0, 0, tuple(range(17)), "17 keys are named"),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    zoo: Zoo, layer: int, head: int, keys: tuple[int, ...], said: str
+) -> None:
+    session = begun(zoo.load("llama"), KITE, steps=1)
+    with pytest.raises(StepError, match=said):
+        read_of(session, layer, head, keys=keys)
+
+
+def test_the_first_token_sees_nothing_to_compare(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"), KITE, steps=1)
+    first = session.tree.nodes(session.node)[0]
+    with pytest.raises(StepError, match="one token alone"):
+        list(read_score(session, first, 0, 0))
+
+
+REFUSES = {
+    "mamba2": "has no attention over keys",
+    "iquestloopcoder": "runs the parts of its layers itself",
+    "nanbeige": "does not go through its layers once",
+    "gemma3n": "several streams",
+    "falcon_h1": "can't be run on other streams",
+    "deepseek_v41": "isn't known",
+}
+
+
+@pytest.mark.parametrize("family", REFUSES)
+def test_a_family_that_refuses_says_why(tmp_path: Path, family: str) -> None:
+    with pytest.raises(StepError, match=REFUSES[family]):
+        read_of(opened(loaded(tmp_path, family)), None if family == "deepseek_v41" else 1, 0)
+
+
+def test_keys_of_another_layer_are_refused(tmp_path: Path) -> None:
+    session = opened(loaded(tmp_path, "gemma4"))
+    assert read_of(session, 1, 0).facts.failed is None
+    with pytest.raises(StepError, match="another layer's"):
+        read_of(session, 3, 0)
+
+
+def test_scores_that_are_bent_are_taken_before_that(tmp_path: Path) -> None:
+    read = read_of(opened(loaded(tmp_path, "gemma2")), 1, 1)
+    assert read.softcap
+    assert read.facts.failed is None
+    assert rows(read, "by_key").sum(0) == pytest.approx(np.array(read.scores.row()), abs=1e-5)
+
+
+def test_a_wrong_share_fails_a_check(zoo: Zoo, monkeypatch: Any) -> None:
+    session = begun(zoo.load("llama"), KITE, steps=2)
+    real = scores._Look.queries_and_keys
+
+    def wrong(look: Any, streams: Any) -> tuple[Any, Any]:
+        query, keys = real(look, streams)
+        keys[0] *= 1.5
+        return query, keys
+
+    monkeypatch.setattr(scores._Look, "queries_and_keys", wrong)
+    failed = read_of(session, 1, 0).facts.failed
+    assert failed is not None
+    assert failed.name == "scores"
+    monkeypatch.setattr(
+        scores._Look, "queries_and_keys", lambda look, rows: tuple(1.5 * each for each in real(look, rows))
+    )
+    failed = read_of(session, 1, 0).facts.failed
+    assert failed is not None
+    assert failed.name == "weights", "sums that are right and weigh wrong"
+
+
+def test_it_stops_between_forwards_layers_and_batches(zoo: Zoo) -> None:
+    session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=1)
+    polled = 0
+    for stop in range(1, 12):
+        left = iter([False] * stop)
+        with pytest.raises(Cancelled):
+            list(read_score(session, session.node, 7, 0, stopped=lambda left=left: next(left, True)))
+        polled += 1
+    assert polled == 11
+    assert read_of(session, 7, 0).facts.failed is None
+
+
+def test_as_a_command(zoo: Zoo) -> None:
+    engine = Unthreaded(zoo.load("llama"), prompt=KITE)
+    node = engine.session.node
+    read = engine.of(ScoreRead, engine.do(protocol.ReadScore(node, 1, 2)))[0]
+    assert (read.node, read.layer, read.head) == (node, 1, 2)
+    assert wire.decode(wire.encode(read)) == read
+    engine.cancel_when = lambda record: isinstance(record, Measuring)
+    ended = engine.of(protocol.Ended, engine.do(protocol.ReadScore(node, 1, 2)))
+    assert ended[-1].cancelled
+
+
+# ---- all families ------------------------------------------------------------------------------
+
+
+def judged(directory: Path, family: str) -> Iterator[tuple[int, ScoreRead | str]]:
+    """What becomes of one head of each layer: the record, or why there is none."""
+    session = opened(loaded(directory, family))
+    for layer in range(session.facts.layers):
+        try:
+            yield layer, read_of(session, layer, 0)
+        except EngineError as error:
+            yield layer, str(error)
+
+
+@pytest.mark.slow
+def test_all_families(tmp_path: Path) -> None:
+    """Prints a report: `pytest -m slow -s`."""
+    works, refused, worst = [], {}, {"scores": 0.0, "weights": 0.0}
+    for family in FAMILIES:
+        try:
+            found = dict(judged(tmp_path, family))
+        except LoadError as error:
+            refused[family] = f"not loaded: {str(error)[:60]}"
+            continue
+        shown = {
+            layer: read
+            for layer, read in found.items()
+            if isinstance(read, ScoreRead) and not read.facts.failed
+        }
+        for read in shown.values():
+            for check in read.facts.checks:
+                if check.name in worst:
+                    worst[check.name] = max(worst[check.name], check.error)
+        if shown:
+            works.append(family)
+        others = [
+            f"L{layer + 1}: {read if isinstance(read, str) else read.facts.failed}"
+            for layer, read in found.items()
+            if layer not in shown
+        ]
+        if others:
+            refused[family] = "; ".join(others)
+    print(f"\n{len(works)} of {len(FAMILIES)} families, worst {worst}")
+    for family, why in refused.items():
+        print(f"{family}: {why}")
+    assert len(works) >= 105
+    assert worst["scores"] <= 1e-5
+    assert worst["weights"] <= 1e-4
