@@ -72,7 +72,7 @@ REFUSED = {
     f"inside {STORY}": {
         "--at 900": "--at 900 is no token of the path, which has 4.",
         "--at x": "--at: 'x' is no whole number.",
-        "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, gradients, scores, ...",
+        "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, gradients, scores",
         "--positions 0": "--positions: must be 1 or more",
         "--show contributions --token ' a big dog'": "' a big dog' is 3 tokens, not one.",
         "--show contributions --token 7 --against 7": "or of two different ones.",
