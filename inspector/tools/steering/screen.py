@@ -412,13 +412,16 @@ class SteeringPage:
         if self.tried is None or self.tried.facts.failed is not None:
             return [[Segment(line, style)] for text, style in self.why for line in wrapped(text, width)]
         said = f"With x{self.unit.scale:g}: KL {bits(self.tried.kl_bits)} bits"
-        label = min(16, max(8, width - 38))
-        listed = self.tried.candidates[: max(1, height - 2)]
-        head = f"{pad(said, label + 2) if cell_len(said) <= label + 1 else ''}"
-        rows: list[Row] = [] if head else [[Segment(truncate(said, width), on.ink("accent"))]]
-        columns = f"{pad('', label)}{'without':>9}{'with':>10}"
-        rows.append([Segment(truncate(columns, width), on.ink("muted"))])
-        return [*rows, *(self._candidate(on, each, label, width) for each in listed)][: max(2, height)]
+        label = min(24, max(8, width - 38))
+        rows: list[Row] = (
+            [] if cell_len(said) <= label else [[Segment(truncate(said, width), on.ink("accent"))]]
+        )
+        first = Segment(pad("" if rows else said, label), on.ink("accent"))
+        rows.append([first, Segment(f"{'without':>9}{'with':>9}", on.ink("muted"))])
+        likely = sorted(self.tried.candidates, key=lambda each: -max(each.before.prob, each.after.prob))
+        shown = {id(each) for each in likely[: max(1, height - len(rows))]}
+        listed = (each for each in self.tried.candidates if id(each) in shown)
+        return [*rows, *(self._candidate(on, each, label, width) for each in listed)]
 
     def _candidate(self, on: Canvas, each: CandidateChange, label: int, width: int) -> Row:
         arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
