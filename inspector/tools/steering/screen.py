@@ -42,7 +42,7 @@ from inspector.tools.steering.tool import (
     other_ends,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar
 
 MOST_ENDS = 6
@@ -117,6 +117,8 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     def ask(self) -> None:
         """See `InsideScreen`: the direction, then the candidates with the present strength, then all strengths."""
         control, direction = self.control, self.control.direction
+        if self._under:
+            return
         if direction is None:
             if (making := control.making) is not None:
                 control.made.want(*making)
@@ -127,6 +129,12 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
             control.tried.want(key, asked)
         else:
             super().ask()
+
+    @property
+    def _under(self) -> bool:
+        """Whether this token was computed under interventions: steering is tried at the model's own."""
+        last = self.path[-1] if self.path else None
+        return isinstance(last, Step) and last.origin == "intervened"
 
     def drop(self) -> None:
         self.control.drop()
@@ -146,16 +154,13 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         direction, answer = self.direction, self.answer
-        if direction is None or self._failure is not None or (answer is not None and self._failed(answer)):
-            return super()._draw(on, width, height)
+        if direction is None or self._under or self._trouble(answer):
+            return centred(self._instead(on, answer), width, height)
         tried = self._tried
         page = SteeringPage(
             self._unit(direction), self._reach_words(answer), answer, tried, self._why(on, tried)
         )
         return page.rows(on, width, height)
-
-    def draw(self, answer: StrengthsSwept, on: Canvas, width: int, height: int) -> list[Row]:
-        return self._draw(on, width, height)
 
     def _unit(self, direction: Direction) -> Intervention:
         recorded = self._recorded
@@ -182,8 +187,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         return [("The candidates are being computed.", on.ink("muted"))]
 
     def _instead(self, on: Canvas, answer: StrengthsSwept | None) -> list[tuple[str, Style]]:
-        last = self.path[-1] if self.path else None
-        if isinstance(last, Step) and last.origin == "intervened":
+        if self._under:
             return [
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
                 ("Steering is tried at the model's own tokens: ← goes to those before this branch.", on.ink("muted")),

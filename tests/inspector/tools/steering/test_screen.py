@@ -15,6 +15,7 @@ from engine.protocol import (
     HoldInterventions,
     Intervene,
     Intervention,
+    InterventionsHeld,
     Loading,
     MakeDirection,
     SweepStrengths,
@@ -264,6 +265,24 @@ async def test_a_branch_gives_a_direction(rig: Rig) -> None:
     asked = rig.engine.last(MakeDirection)
     assert isinstance(asked, MakeDirection)
     assert (asked.nodes, asked.toward, asked.away) == (nodes, (), ())
+
+
+async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
+    await rig.ready(steps=8)
+    own, unit = rig.timeline.steps[-1], Intervention("direction", 1, None, 2.0, UP)
+    await rig.push([rig.session.move(own.parent), rig.session.step(own.id, "intervened")])
+    await rig.push([InterventionsHeld(rig.timeline.tip, own.node, (unit,), 3.0), Ended("HoldInterventions")])
+    await rig.do("steering")
+    screen = rig.app.screen
+    assert isinstance(screen, SteeringScreen)
+    screen.control.use(UP)
+    screen.changed()
+    await rig.pilot.pause()
+    assert f"computed under L2 +up-down x2 #{UP.digest}" in rig.said()
+    assert "Steering is tried at the model's own tokens" in rig.said()
+    assert rig.engine.names == []
+    await rig.press("x")
+    assert rig.engine.last(HoldInterventions).interventions == ()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
