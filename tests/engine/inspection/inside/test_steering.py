@@ -429,7 +429,9 @@ def test_zero_is_nothing_and_a_prefill_is_its_steps_in_all_families(models: Path
         return
     session = begun(loaded(models, family), PROMPT[:8])
     stream = (
-        np.random.default_rng(1).normal(size=ground(session, session.node).survey.width).astype(np.float32)
+        np.random.default_rng(1)
+        .normal(size=ground(session, session.node).survey.width or 64)
+        .astype(np.float32)
     )
     of = Direction("up", 0, floats(stream, stream.shape))
     if family in REFUSES:
