@@ -19,7 +19,7 @@ from engine.logits.node_sampler import LN2, entropy_bits
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
-    NAME,
+    LONGEST_NAME,
     CandidateChange,
     CaptureFacts,
     Check,
@@ -310,7 +310,7 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
         what = "is 0 everywhere" if np.isfinite(numbers).all() else "has numbers that are none"
         raise StepError(f"The direction {direction.label} {what}.", "Make it of texts that differ.")
     if fingerprint and direction.fingerprint not in ("", fingerprint):
-        of = "".join(each for each in direction.model[:NAME] if each.isprintable())
+        of = "".join(each for each in direction.model[:LONGEST_NAME] if each.isprintable())
         raise StepError(
             f"The direction {direction.label} was made with another model{f' ({of})' if of else ''}: its numbers mean "
             "nothing in this one.",
