@@ -278,7 +278,9 @@ class _Followed:
         return float(row[self.token]) - float(row[self.other])
 
     def effect(self, row: Row) -> _Effect:
-        """What a row of changed logits has become."""
+        """What a row of changed logits has become; infinitely far away where they are no numbers any more."""
+        if not np.isfinite(row.max()):
+            return _Effect(math.inf, math.nan, 0.0, 0.0, self.token, 0.0)
         changed, top = changed_logprobs(row), int(row.argmax())
         prob, other_prob, top_prob = (float(np.exp(changed[each])) for each in (self.token, self.other, top))
         change = self.difference(row) - self.difference(self.own)
@@ -402,7 +404,8 @@ def _strength(session: Session, strength: float, effects: Sequence[_Effect]) -> 
     """One strength: what the direction did, and the band; at strength 0 there is one effect, of none."""
     own, *random = effects
     kls, changes = ([getattr(each, name) for each in random or effects] for name in ("kl_bits", "change"))
-    (kl_low, kl_high), (low, high) = (map(float, np.percentile(each, BAND)) for each in (kls, changes))
+    with np.errstate(invalid="ignore"):  # of infinite ones
+        (kl_low, kl_high), (low, high) = (map(float, np.percentile(each, BAND)) for each in (kls, changes))
     return SteeredStrength(
         strength=strength,
         kl_bits=own.kl_bits,

@@ -214,6 +214,17 @@ def test_the_tokens_followed_are_the_two_most_probable_ones(zoo: Zoo) -> None:
     assert (read.token, read.other) == (best[1], best[0])
 
 
+def test_a_strength_that_leaves_no_numbers_is_infinitely_far(zoo: Zoo) -> None:
+    session = opened(zoo, "llama:float16")
+    of = replace(direction(session), vector=floats([1e4] * 64, (64,)))
+    read = swept(session, SweepStrengths(session.node, of, 1, strengths=(1e-4, 8.0)))
+    small, much = read.at(1e-4), read.at(8.0)
+    assert small is not None
+    assert much is not None
+    assert 0 < small.kl_bits < math.inf
+    assert (much.kl_bits, math.isnan(much.change), much.top_prob) == (math.inf, True, 0.0)
+
+
 def test_a_cancel_ends_it(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     polls = iter([False, False, False])
@@ -352,6 +363,7 @@ def test_a_direction_of_another_model_is_refused(zoo: Zoo) -> None:
         (floats([0.0] * 64, (64,)), "is 0 everywhere"),
         (floats([math.nan] * 64, (64,)), "has numbers that are none"),
         (floats([math.inf] * 64, (64,)), "has numbers that are none"),
+        (floats([1e38] * 64, (64,)), "or too large"),
     ],
 )
 def test_a_vector_that_is_none_is_refused(zoo: Zoo, vector: Floats, message: str) -> None:
