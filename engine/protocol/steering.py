@@ -15,9 +15,9 @@ from engine.protocol.inside import CaptureFacts, Inside, Scope
 
 STRENGTHS = (-8.0, -4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """That are tried where none are asked for."""
-RANDOM = 32
+RANDOM_DIRECTIONS = 32
 """Random directions that each strength is compared with."""
-NAME = 40
+LONGEST_NAME = 40
 """Characters of a direction's name at most."""
 
 
@@ -44,7 +44,7 @@ class Direction:
     @property
     def label(self) -> str:
         """Its name without what can't be printed: `happy-sad`."""
-        return "".join(each for each in self.name[:NAME] if each.isprintable())
+        return "".join(each for each in self.name[:LONGEST_NAME] if each.isprintable())
 
 
 @frozen

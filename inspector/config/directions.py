@@ -16,7 +16,7 @@ from typing import Any
 from engine.errors import EngineError, PathError, PromptError
 from engine.files import message_and_hint, read_regular, replacing, shorter, typed
 from engine.frozen import frozen
-from engine.protocol import NAME, Direction, Floats, Intervention
+from engine.protocol import LONGEST_NAME, Direction, Floats, Intervention
 from engine.trace.values import Misfit, parse
 from inspector.texts import decoded, read_text_file
 
@@ -76,7 +76,7 @@ def _direction(content: bytes, stem: str) -> Direction:
     if not re.fullmatch(r"[1-9]\d{0,4}", layer):
         raise ValueError("its layer is no number from 1")
     return Direction(
-        name=metadata.get("name", stem)[:NAME],
+        name=metadata.get("name", stem)[:LONGEST_NAME],
         layer=int(layer) - 1,
         vector=_vector(next(iter(header.values())), data),
         model=metadata.get("model", "")[:200],
@@ -193,5 +193,5 @@ def name_of(toward: tuple[str, ...], away: tuple[str, ...]) -> str:
         words = (re.findall(r"\w+", side) for side in (one, other))
         for first, second in zip(*words, strict=False):
             if first != second:
-                return f"{first}-{second}"[:NAME]
+                return f"{first}-{second}"[:LONGEST_NAME]
     return "direction"

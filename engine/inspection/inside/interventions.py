@@ -19,7 +19,7 @@ from engine.logits.node_sampler import LN2, entropy_bits
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
-    NAME,
+    LONGEST_NAME,
     CandidateChange,
     CaptureFacts,
     Check,
@@ -306,11 +306,12 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
     if len(vector.shape) != 1 or not 1 <= vector.shape[0] <= WIDEST or not vector.fits:
         raise StepError("The direction is no vector.", "Make it anew, or give another file.")
     numbers = vector_of(direction)
-    if not np.isfinite(numbers).all() or not numbers.any():
-        what = "is 0 everywhere" if np.isfinite(numbers).all() else "has numbers that are none"
+    most = float(np.abs(numbers).max())
+    if not 0 < most < np.finfo(np.float32).max / (LARGEST * len(numbers)):  # NaN isn't, either
+        what = "has numbers that are none, or too large" if most else "is 0 everywhere"
         raise StepError(f"The direction {direction.label} {what}.", "Make it of texts that differ.")
     if fingerprint and direction.fingerprint not in ("", fingerprint):
-        of = "".join(each for each in direction.model[:NAME] if each.isprintable())
+        of = "".join(each for each in direction.model[:LONGEST_NAME] if each.isprintable())
         raise StepError(
             f"The direction {direction.label} was made with another model{f' ({of})' if of else ''}: its numbers mean "
             "nothing in this one.",

@@ -47,8 +47,8 @@ from engine.inspection.inside.taps import Edits
 from engine.model.forward import Runner
 from engine.model.layers import decoder_layers
 from engine.protocol import (
-    NAME,
-    RANDOM,
+    LONGEST_NAME,
+    RANDOM_DIRECTIONS,
     CaptureFacts,
     Check,
     Direction,
@@ -105,7 +105,7 @@ def make_direction(session: Session, asked: MakeDirection, stopped: Stopped = ne
     vector = np.subtract(*(np.mean([stream.state for stream in side], axis=0) for side in sides))
     facts = session.facts
     direction = Direction(
-        name=asked.name[:NAME] or "direction",
+        name=asked.name[:LONGEST_NAME] or "direction",
         layer=asked.layer,
         vector=_packed(vector),
         model=facts.name,
@@ -198,7 +198,7 @@ def _norm(vector: Row) -> float:
     return float(np.linalg.norm(vector.astype(np.float64)))
 
 
-def controls(direction: Direction, count: int = RANDOM, seed: int = 0) -> list[Direction]:
+def controls(direction: Direction, count: int = RANDOM_DIRECTIONS, seed: int = 0) -> list[Direction]:
     """Random directions of a direction's norm, each way equally probable.
 
     Args:
@@ -278,7 +278,9 @@ class _Followed:
         return float(row[self.token]) - float(row[self.other])
 
     def effect(self, row: Row) -> _Effect:
-        """What a row of changed logits has become."""
+        """What a row of changed logits has become; infinitely far away where they are no numbers any more."""
+        if not np.isfinite(row.max()):
+            return _Effect(math.inf, math.nan, 0.0, 0.0, self.token, 0.0)
         changed, top = changed_logprobs(row), int(row.argmax())
         prob, other_prob, top_prob = (float(np.exp(changed[each])) for each in (self.token, self.other, top))
         change = self.difference(row) - self.difference(self.own)
@@ -318,7 +320,7 @@ def sweep_strengths(
     own = forwards.plain()
     zero = forwards.logits([replace(units[0], scale=0.0)])[0]
     followed = _Followed(own, checked_logprobs(own), *_followed(own, asked))
-    compared = asked.direction, *controls(asked.direction, RANDOM, SEED)
+    compared = asked.direction, *controls(asked.direction, RANDOM_DIRECTIONS, SEED)
     jobs = [replace(unit, direction=each) for unit in units if unit.scale for each in compared]
     effects, error = [followed.effect(own)], 0.0
     for done in range(0, len(jobs), forwards.rows):
@@ -356,7 +358,7 @@ def sweep_strengths(
         norm=_norm(vector_of(asked.direction)),
         stream_norm=_norm(_state(kept, asked.layer)),
         strengths=tuple(_strength(session, each, by_strength.get(each, effects[:1])) for each in strengths),
-        random=RANDOM,
+        random=RANDOM_DIRECTIONS,
         seed=SEED,
         rows=forwards.rows,
         tokens_run=recomputed + GROUND_RUNS + 1 + batches * forwards.rows * of_row,
@@ -379,7 +381,7 @@ def _forwards(at: Ground, asked: SweepStrengths, begin: int, stopped: Stopped) -
     kept = len(ids) * (session.facts.kv_bytes_per_token or 0) + 4 * _STREAMS * at.survey.width * min(
         size, len(ids)
     )
-    rows = min(1 + RANDOM, rows_at_once(runner, 1, at.plain.size, at.survey.rows, kept))
+    rows = min(1 + RANDOM_DIRECTIONS, rows_at_once(runner, 1, at.plain.size, at.survey.rows, kept))
     note = "" if rows > 1 else "They ran one by one: the cache or the memory doesn't hold several rows."
     return _Steered(session.runner.model, runner, pieces, rows), recomputed, note
 
@@ -394,15 +396,16 @@ def _followed(own: Row, asked: SweepStrengths) -> tuple[int, int]:
 
 def _groups(effects: Sequence[_Effect]) -> Iterator[Sequence[_Effect]]:
     """Those of each strength: the direction's, then the random ones'."""
-    for place in range(0, len(effects), 1 + RANDOM):
-        yield effects[place : place + 1 + RANDOM]
+    for place in range(0, len(effects), 1 + RANDOM_DIRECTIONS):
+        yield effects[place : place + 1 + RANDOM_DIRECTIONS]
 
 
 def _strength(session: Session, strength: float, effects: Sequence[_Effect]) -> SteeredStrength:
     """One strength: what the direction did, and the band; at strength 0 there is one effect, of none."""
     own, *random = effects
     kls, changes = ([getattr(each, name) for each in random or effects] for name in ("kl_bits", "change"))
-    (kl_low, kl_high), (low, high) = (map(float, np.percentile(each, BAND)) for each in (kls, changes))
+    with np.errstate(invalid="ignore"):  # of infinite ones
+        (kl_low, kl_high), (low, high) = (map(float, np.percentile(each, BAND)) for each in (kls, changes))
     return SteeredStrength(
         strength=strength,
         kl_bits=own.kl_bits,

@@ -223,6 +223,8 @@ def _shown(args: Namespace) -> tuple[str, ...]:
         raise EngineError("--save-direction has no effect without pairs.", "Add --pairs FILE.")
     if args.layer is not None and args.pairs is None:
         raise EngineError("--layer has no effect without pairs.", "Give it with the file: --steer FILE:2@4.")
+    if args.begin and args.scope == "token":
+        raise EngineError("--from has no effect on one token's forward.", "Add --scope context.")
     return shown if not steered or "steering" in shown else (*shown, "steering")
 
 

@@ -131,7 +131,7 @@ class DirectionDialog(Dialog[Source]):
                 "There is no other branch or prompt yet.", "Take another token, or give a prompt."
             )
         node, text = self._ends[self.query_one("#direction-end", Choice).chosen]
-        return Contrast(f"less {text.lstrip('…')}"[:24].strip(), nodes=(self._node, node))
+        return Contrast(" ".join(("less", *text.split()[-2:])), nodes=(self._node, node))
 
     def _from_file(self) -> Source:
         name = self.query_one("#direction-path", SafeInput).value.strip()

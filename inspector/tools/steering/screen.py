@@ -42,7 +42,7 @@ from inspector.tools.steering.tool import (
     other_ends,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar
 
 MOST_ENDS = 6
@@ -117,6 +117,8 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     def ask(self) -> None:
         """See `InsideScreen`: the direction, then the candidates with the present strength, then all strengths."""
         control, direction = self.control, self.control.direction
+        if self._under:
+            return
         if direction is None:
             if (making := control.making) is not None:
                 control.made.want(*making)
@@ -127,6 +129,12 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
             control.tried.want(key, asked)
         else:
             super().ask()
+
+    @property
+    def _under(self) -> bool:
+        """Whether this token was computed under interventions: steering is tried at the model's own."""
+        last = self.path[-1] if self.path else None
+        return isinstance(last, Step) and last.origin == "intervened"
 
     def drop(self) -> None:
         self.control.drop()
@@ -146,16 +154,13 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         direction, answer = self.direction, self.answer
-        if direction is None or self._failure is not None or (answer is not None and self._failed(answer)):
-            return super()._draw(on, width, height)
+        if direction is None or self._under or self._trouble(answer):
+            return centred(self._instead(on, answer), width, height)
         tried = self._tried
         page = SteeringPage(
             self._unit(direction), self._reach_words(answer), answer, tried, self._why(on, tried)
         )
         return page.rows(on, width, height)
-
-    def draw(self, answer: StrengthsSwept, on: Canvas, width: int, height: int) -> list[Row]:
-        return self._draw(on, width, height)
 
     def _unit(self, direction: Direction) -> Intervention:
         recorded = self._recorded
@@ -182,8 +187,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         return [("The candidates are being computed.", on.ink("muted"))]
 
     def _instead(self, on: Canvas, answer: StrengthsSwept | None) -> list[tuple[str, Style]]:
-        last = self.path[-1] if self.path else None
-        if isinstance(last, Step) and last.origin == "intervened":
+        if self._under:
             return [
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
                 ("Steering is tried at the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
@@ -412,13 +416,16 @@ class SteeringPage:
         if self.tried is None or self.tried.facts.failed is not None:
             return [[Segment(line, style)] for text, style in self.why for line in wrapped(text, width)]
         said = f"With x{self.unit.scale:g}: KL {bits(self.tried.kl_bits)} bits"
-        label = min(16, max(8, width - 38))
-        listed = self.tried.candidates[: max(1, height - 2)]
-        head = f"{pad(said, label + 2) if cell_len(said) <= label + 1 else ''}"
-        rows: list[Row] = [] if head else [[Segment(truncate(said, width), on.ink("accent"))]]
-        columns = f"{pad('', label)}{'without':>9}{'with':>10}"
-        rows.append([Segment(truncate(columns, width), on.ink("muted"))])
-        return [*rows, *(self._candidate(on, each, label, width) for each in listed)][: max(2, height)]
+        label = min(24, max(8, width - 38))
+        rows: list[Row] = (
+            [] if cell_len(said) <= label else [[Segment(truncate(said, width), on.ink("accent"))]]
+        )
+        first = Segment(pad("" if rows else said, label), on.ink("accent"))
+        rows.append([first, Segment(f"{'without':>9}{'with':>9}", on.ink("muted"))])
+        likely = sorted(self.tried.candidates, key=lambda each: -max(each.before.prob, each.after.prob))
+        shown = {id(each) for each in likely[: max(1, height - len(rows))]}
+        listed = (each for each in self.tried.candidates if id(each) in shown)
+        return [*rows, *(self._candidate(on, each, label, width) for each in listed)]
 
     def _candidate(self, on: Canvas, each: CandidateChange, label: int, width: int) -> Row:
         arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "

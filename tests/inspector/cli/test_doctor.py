@@ -32,8 +32,8 @@ from tests.emulations import Other, in_another_order, multiplying, tf32
 CHECKS = [
     "load", "run", "single steps", "verify", "branch", "attention", "attention of all tokens", "what heads do",
     "why a head looks there", "lens", "contributions", "gradients", "a layer switched off", "heads switched off",
-    "patching", "another position", "experts and states", "map of the modules", "batch", "race", "grammar",
-    "speculation", "rates", "trace",
+    "patching", "a direction", "another position", "experts and states", "map of the modules", "batch", "race",
+    "grammar", "speculation", "rates", "trace",
 ]  # fmt: skip
 
 

@@ -92,6 +92,7 @@ def test_what_can_not_be_is_said_in_one_line(
     assert "There is no direction to steer by." in complaint(*inside, "--show", "steering")
     assert "--layer has no effect" in complaint(*inside, "--steer", str(saved), "--layer", "2")
     assert "--save-direction has no effect" in complaint(*inside, "--save-direction", "x")
+    assert "--from has no effect" in complaint(*inside, "--off", "L2", "--from", "3")
     taken = complaint(*inside, "--pairs", str(pairs), "--save-direction", str(saved))
     assert "is there already" in taken
     assert "There is no L99" in complaint(*inside, "--pairs", str(pairs), "--layer", "99")

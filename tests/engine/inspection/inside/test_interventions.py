@@ -639,7 +639,9 @@ def told(*sent: protocol.Command) -> tuple[list[protocol.Record], Unthreaded]:
 
 
 def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
-    head = (Intervention("head", 5, 0), Intervention("mlp", 3, scale=0.5))
+    wide = Direction("up", 2, floats(np.random.default_rng(4).normal(size=256), (256,)))
+    steer = Intervention("direction", 4, None, 3.0, wide)
+    head = (Intervention("head", 5, 0), Intervention("mlp", 3, scale=0.5), steer)
     found, engine = told(
         protocol.Prefill("Once upon a time, there was a girl", chat=False),
         protocol.HoldInterventions(8, head), protocol.TakeStep(), protocol.TakeStep(), protocol.Race(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from engine.protocol import (
     Direction,
     Ended,
     Failure,
+    Floats,
     HoldInterventions,
     Intervene,
     Intervention,
+    InterventionsHeld,
     Loading,
     MakeDirection,
+    SteeredStrength,
     SweepStrengths,
 )
 from engine.settings import LoadSettings, Settings
@@ -24,9 +28,12 @@ from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
+from inspector.tools.export.documents import FORMATS
+from inspector.tools.export.recording import Recording, line
+from inspector.tools.exports import EXPORTS
 from inspector.tools.registry import TOOLS, with_steering
 from inspector.tools.steering.dialog import EXAMPLE, DirectionDialog, SavingDialog
-from inspector.tools.steering.screen import SteeringScreen
+from inspector.tools.steering.screen import SteeringPage, SteeringScreen
 from inspector.tools.steering.tool import Contrast
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
@@ -266,6 +273,24 @@ async def test_a_branch_gives_a_direction(rig: Rig) -> None:
     assert (asked.nodes, asked.toward, asked.away) == (nodes, (), ())
 
 
+async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
+    await rig.ready(steps=8)
+    own, unit = rig.timeline.steps[-1], Intervention("direction", 1, None, 2.0, UP)
+    await rig.push([rig.session.move(own.parent), rig.session.step(own.id, "intervened")])
+    await rig.push([InterventionsHeld(rig.timeline.tip, own.node, (unit,), 3.0), Ended("HoldInterventions")])
+    await rig.do("steering")
+    screen = rig.app.screen
+    assert isinstance(screen, SteeringScreen)
+    screen.control.use(UP)
+    screen.changed()
+    await rig.pilot.pause()
+    assert f"computed under L2 +up-down x2 #{UP.digest}" in rig.said()
+    assert "Steering is tried at the model's own tokens" in rig.said()
+    assert rig.engine.names == []
+    await rig.press("x")
+    assert rig.engine.last(HoldInterventions).interventions == ()  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A recording in which the last token was steered."""
@@ -306,6 +331,33 @@ def test_a_trace_has_the_direction_itself(path: Path) -> None:
     assert steered.direction == UP  # type: ignore[union-attr]
     tried = next(each for each in found if type(each).__name__ == "Intervened")
     assert tried.interventions[0].direction == UP  # type: ignore[union-attr]
+
+
+ODD = SteeredStrength(
+    math.nan, math.inf, math.nan, math.inf, math.nan, -math.inf, math.inf, 7.0, -1.0, -5, "\x1b[2J", 9.0
+)
+
+
+@pytest.mark.parametrize("found", [(), (ODD,), (ODD, ODD, ODD)])
+async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
+    rig: Rig, found: tuple[SteeredStrength, ...]
+) -> None:
+    screen = await opened(rig)
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    unit = Intervention("direction", 10**6, None, 2.0, replace(UP, vector=Floats((2**40,), b"")))
+    swept = strengths(SweepStrengths(session.node, UP, 1))
+    odd = replace(swept, strengths=found, text="\x1b[2J", stream_norm=0.0, begin=-7, layer=10**6)
+    page = SteeringPage(unit, "whole\x1b context"[:5], odd, None, [])
+    for width in (120, 80, 40, 12):
+        for height in (30, 12, 4):
+            rows = page.rows(screen.view, width, height)
+            assert "\x1b" not in "".join(segment.text for row in rows for segment in row)
+    session.records.append(odd)
+    assert "\x1b" not in FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    assert "\x1b" not in FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
 
 
 async def until_idle(app: InspectorApp, pilot: object) -> None:
