@@ -526,8 +526,8 @@ class Branch(Passage):
         """Switch parts of the model off for what is run inside the block, on every branch of the session.
 
         Args:
-            units: `L6 h1` (a head), `L3 mlp`, `L4 attention`, `L2` (a layer), `L6 h1 x0.5` (scaled); several with
-                commas between them.
+            units: `L6 h1` (a head), `L3 mlp`, `L4 attention`, `L2` (a layer), `L6 h1 x0.5` (scaled), or the name of a
+                hook or a module, as `named_part` takes it: `blocks.5.attn.hook_z[0]`; several with commas between them.
 
         Raises:
             StepError: One of them is not so written.

@@ -12,8 +12,9 @@ from typing import Literal
 from engine.frozen import frozen
 
 HookPart = Literal[
-    "embedding", "positions", "stream", "norm", "queries", "keys", "values", "rope", "scores", "pattern", "head",
-    "attention", "gate", "up", "neurons", "mlp", "experts", "final norm", "layer", "recurrence",
+    "embedding", "positions", "stream before", "first norm", "queries", "keys", "values", "rope", "scores", "pattern",
+    "head", "attention", "stream between", "second norm", "gate", "up", "neurons", "experts", "mlp", "stream after",
+    "final norm", "layer", "recurrence",
 ]  # fmt: skip
 HookUnit = Literal["head", "attention", "mlp", "recurrence", "layer"]
 
@@ -37,9 +38,9 @@ class Hook:
 HOOKS: tuple[Hook, ...] = (
     Hook("hook_embed", "embedding", "what the embedding gives each token"),
     Hook("hook_pos_embed", "positions", "a learned vector for each position"),
-    Hook("blocks.N.hook_resid_pre", "stream", "the residual stream before the layer"),
-    Hook("blocks.N.ln1.hook_scale", "norm", "what the norm before the attention divides by"),
-    Hook("blocks.N.ln1.hook_normalized", "norm", "the stream as the attention reads it"),
+    Hook("blocks.N.hook_resid_pre", "stream before", "the residual stream before the layer"),
+    Hook("blocks.N.ln1.hook_scale", "first norm", "what the norm before the attention divides by"),
+    Hook("blocks.N.ln1.hook_normalized", "first norm", "the stream as the attention reads it"),
     Hook("blocks.N.attn.hook_q", "queries", "the queries of the heads", heads=True),
     Hook("blocks.N.attn.hook_k", "keys", "the keys of the heads", heads=True),
     Hook("blocks.N.attn.hook_v", "values", "the values of the heads", heads=True),
@@ -50,16 +51,16 @@ HOOKS: tuple[Hook, ...] = (
     Hook("blocks.N.attn.hook_z", "head", "what the heads read of the values", "head", heads=True),
     Hook("blocks.N.attn.hook_result", "head", "what each head adds to the stream", "head", heads=True),
     Hook("blocks.N.hook_attn_out", "attention", "what the attention returns", "attention"),
-    Hook("blocks.N.hook_resid_mid", "stream", "the residual stream between attention and MLP"),
-    Hook("blocks.N.ln2.hook_scale", "norm", "what the norm before the MLP divides by"),
-    Hook("blocks.N.ln2.hook_normalized", "norm", "the stream as the MLP reads it"),
+    Hook("blocks.N.hook_resid_mid", "stream between", "the residual stream between attention and MLP"),
+    Hook("blocks.N.ln2.hook_scale", "second norm", "what the norm before the MLP divides by"),
+    Hook("blocks.N.ln2.hook_normalized", "second norm", "the stream as the MLP reads it"),
     Hook("blocks.N.mlp.hook_pre", "gate", "the MLP's numbers before the activation"),
     Hook("blocks.N.mlp.hook_pre_linear", "up", "what the activated numbers are multiplied by, where gated"),
     Hook("blocks.N.mlp.hook_post", "neurons", "the MLP's numbers after the activation"),
     Hook("blocks.N.mlp.hook_expert_weights", "experts", "the weights of the experts of a token"),
     Hook("blocks.N.mlp.hook_expert_indices", "experts", "the numbers of the experts of a token"),
     Hook("blocks.N.hook_mlp_out", "mlp", "what the MLP returns", "mlp"),
-    Hook("blocks.N.hook_resid_post", "stream", "the residual stream after the layer"),
+    Hook("blocks.N.hook_resid_post", "stream after", "the residual stream after the layer"),
     Hook("ln_final.hook_scale", "final norm", "what the final norm divides by"),
     Hook("ln_final.hook_normalized", "final norm", "the stream as the head of the model reads it"),
 )  # fmt: skip
@@ -103,6 +104,15 @@ class NamedPart:
     """From 0; None for what is outside of the layers."""
     head: int | None = None
     """From 0; None for no head, or for all of them."""
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Its layer and its head as a person counts them, as far as it has them; of the stream before a layer it is
+        the layer that wrote to it last, 0 for none."""
+        if self.layer is None:
+            return ()
+        before = self.hook.part == "stream before"
+        return (self.layer if before else self.layer + 1, *(() if self.head is None else (self.head + 1,)))
 
 
 def named_part(text: str) -> NamedPart:
@@ -156,5 +166,7 @@ def _at_path(
     unit = "layer" if module is None else _MODULES.get(module)
     if unit is None or end == "input":
         known = ", ".join(each for each in _MODULES if each not in ("attention", "self_attention"))
-        raise ValueError(f"{text!r} could be several things: of a layer there are {known} and the layer itself")
+        raise ValueError(
+            f"{text!r} could be several things: of a layer there are {known} and the layer itself"
+        )
     return NamedPart(_UNITS[unit], layer)

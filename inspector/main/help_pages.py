@@ -17,6 +17,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("head", "Head", "several attentions side by side, and why they share keys"),
     ("norm", "Norm", "what keeps the numbers at one scale"),
     ("mlp", "MLP", "the larger part of a layer, and when it isn't"),
+    ("hooks", "Hook names", "TransformerLens's names for parts of a model, and where each is shown"),
     ("grammar", "Grammar", "text that must match: digits, a date, JSON"),
     ("elsewhere", "An engine elsewhere", "the model on one machine, the screen on another"),
     ("servers", "Recorded requests", "of a server: record, open and compare them"),

@@ -1,4 +1,4 @@
-"""Names of parts: labels, hooks as TransformerLens writes them, paths of modules; what can't be switched off says so."""
+"""Names of parts: labels, hooks as TransformerLens has them, paths of modules; what can't be switched off says so."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_every_hook_names_its_part_and_is_switched_off_or_says_what_can_be(hook)
         with pytest.raises(ValueError, match="has no heads"):
             named_part(f"{name}[7]")
     if hook.unit is None:
-        with pytest.raises(ValueError, match=f"is {hook.what}: that can't be switched off. These can: hook_z"):
+        with pytest.raises(
+            ValueError, match=f"is {hook.what}: that can't be switched off. These can: hook_z"
+        ):
             units_from(name)
     elif not hook.heads:
         assert units_from(name)[0].kind == hook.unit

@@ -46,7 +46,10 @@ def inside_parser() -> Parser:
     group = made.add_argument_group("inside")
     shown = f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
     group.add_argument("--show", type=_views, metavar="VIEW,...", help=shown)
-    off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
+    off = (
+        "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or by names that count from 0, "
+        "blocks.5.attn.hook_z[0], model.layers.2.mlp; scale one with L6 h1 x0.5"
+    )
     group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
     scope = "change that token's forward alone, or the whole context (default: token)"
     group.add_argument("--scope", choices=("token", "context"), default="token", help=scope)

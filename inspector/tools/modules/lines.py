@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.protocol import HeadFacts, LayerBlock, LayerSum, ModelModules, ModulePart, Role, RopeFacts
+from engine.protocol import (
+    HOOKS,
+    HeadFacts,
+    HookPart,
+    LayerBlock,
+    LayerSum,
+    ModelModules,
+    ModulePart,
+    Role,
+    RopeFacts,
+)
 from inspector.display import visible
 
 
@@ -31,6 +41,14 @@ class Line:
     strong: bool = False
     inside: str = ""
     """Role of the direct part of a layer that it belongs to."""
+    hooked: tuple[HookPart, ...] = ()
+    """Of the hooks that are found here: see `hooks`."""
+
+    @property
+    def hooks(self) -> str:
+        """Its hooks, as TransformerLens names them, with spaces between; empty where it has none there."""
+        layer = str(self.layers[0]) if len(self.layers) == 1 else "N"
+        return " ".join(hook.name.replace("N", layer) for hook in HOOKS if hook.part in self.hooked)
 
     @property
     def sort(self) -> str:
@@ -66,6 +84,7 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
         label, more = "head", "a logit for each token"
     elif part.norm is not None and part in modules.after:
         label = "final norm"
+    final: tuple[HookPart, ...] = ("final norm",) if label == "final norm" else ()
     said = " · ".join(text for text in (description(part), more) if text)
     return Line(
         gutter,
@@ -77,6 +96,7 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
         part,
         visible(part.path),
         strong=True,
+        hooked=final or NAMED.get(part.name, ("embedding",) if part.role == "embedding" else ()),
     )
 
 
@@ -113,7 +133,7 @@ def _header(number: int, block: LayerBlock, layers: tuple[int, ...], mark: str) 
     return Line(
         "│ ", f"{mark} {name}", f"{len(layers)} alike" if many else visible(whole.kind),
         f"× {len(layers)}" if many else "", whole.parameters * len(layers), whole.bytes * len(layers), whole,
-        _path(block, layers, ""), layers, number, True,
+        _path(block, layers, ""), layers, number, True, hooked=("stream before", "stream after"),
     )  # fmt: skip
 
 
@@ -137,7 +157,8 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
         yield from _tree(block, part, layers, gutter)
         for total in block.sums:
             if total.after == part.path:
-                yield Line("⊕─╯ ", addition(total, names), layers=layers)
+                place: HookPart = "stream after" if total is block.sums[-1] else "stream between"
+                yield Line("⊕─╯ ", addition(total, names), layers=layers, hooked=(place,))
                 branched = False
     if not known:
         yield Line("│   ", "how these are joined isn't known", layers=layers)
@@ -161,7 +182,7 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
             "  " * (each.depth - 1) + label,
             f"{mixed.active} of {mixed.experts} for each token" if mixed else description(each), shape_of(each),
             each.parameters * len(layers), each.bytes * len(layers), each,
-            _path(block, layers, each.path), layers, strong=own, inside=part.role,
+            _path(block, layers, each.path), layers, strong=own, inside=part.role, hooked=_hooked(block, part, each),
         )  # fmt: skip
         holders.append(each)
 
@@ -169,6 +190,43 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
 def _within(parts: Sequence[ModulePart], part: ModulePart) -> Iterator[ModulePart]:
     """A part, and those in it."""
     return (each for each in parts if each is part or each.path.startswith(f"{part.path}."))
+
+
+# ---- hooks ----------------------------------------------------------------------------------------
+
+OWN: dict[Role, tuple[HookPart, ...]] = {
+    "attention": ("scores", "pattern", "head", "attention"),
+    "mlp": ("mlp",),
+}
+"""What is found at a direct part of a layer, by its role."""
+NAMED: dict[str, tuple[HookPart, ...]] = {
+    "q_proj": ("queries",), "k_proj": ("keys",), "v_proj": ("values",),
+    "qkv_proj": ("queries", "keys", "values"), "c_attn": ("queries", "keys", "values"),
+    "gate_proj": ("gate",), "up_proj": ("up",), "gate_up_proj": ("gate", "up"), "c_fc": ("gate",),
+    "down_proj": ("neurons",), "wpe": ("positions",),
+}  # fmt: skip
+"""The same by the attribute that holds a module: what it returns; of the last matrix of an MLP what it is given."""
+
+
+def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart) -> tuple[HookPart, ...]:
+    """The hooks that are found at a module of a layer.
+
+    Args:
+        block: Of the layer.
+        part: Its direct part.
+        each: A module in that, or itself.
+    """
+    if each.norm is not None and each is part:
+        readers = {other.role for other in block.parts if other.depth == 1 and other.reads == part.path}
+        return ("first norm",) if "attention" in readers else ("second norm",) if "mlp" in readers else ()
+    if any(inner.experts for inner in _within(block.parts, part)):
+        mixes = each.experts is not None or each.name in ("gate", "router")
+        return OWN["mlp"] if each is part else ("experts",) if mixes else ()
+    if each.rope is not None and each.heads is None:
+        return ("rope",)
+    if each.name == "up_proj" and part.mlp is not None and not part.mlp.gated:
+        return NAMED["gate_proj"]
+    return OWN.get(part.role, ()) if each is part else NAMED.get(each.name, ())
 
 
 # ---- names and descriptions, in words that a student understands --------------------------------

@@ -155,7 +155,12 @@ class ModulesScreen(InsideScreen[ModelModules]):
         rows += [
             [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
         ]
-        rows += [[Segment(text, on.ink("muted"))] for text in wrapped(facts, width) if text]
+        hooks = f"hooks: {line.hooks}" if line.hooks else ""
+        rows += [
+            [Segment(text, on.ink("muted"))]
+            for text in (*wrapped(facts, width), *wrapped(hooks, width))
+            if text
+        ]
         return rows
 
     # ---- the cursor -------------------------------------------------------------------------------
