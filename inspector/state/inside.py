@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import field, fields, replace
@@ -16,6 +17,7 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Check,
+    ExpertsRead,
     HeadsSwept,
     Intervened,
     Intervention,
@@ -23,7 +25,10 @@ from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
     ModelFacts,
+    ModelModules,
     PatchKind,
+    PositionChange,
+    PositionTried,
     PromptOpened,
     Record,
     Scope,
@@ -125,6 +130,8 @@ LARGEST = 2 * 2**20
 
 Tried = tuple[int, tuple[Intervention, ...], Scope]
 """What was tried: after which node, what was changed, and in how much of the path."""
+Moved = tuple[int, PositionChange, int, int]
+"""What was tried of a position: of which node, how, by how much, and how many later tokens it saw."""
 Patched = tuple[int, int, PatchKind]
 """What was patched: after which node, from the path to which, and which part of the layers."""
 
@@ -135,6 +142,7 @@ class InsideViews(CapabilityState):
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
         AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
+        ModelModules, ExpertsRead, PositionTried,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -146,14 +154,29 @@ class InsideViews(CapabilityState):
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
+    experts: OrderedDict[int, ExpertsRead] = field(default_factory=OrderedDict)
+    """By node."""
+    positions: OrderedDict[Moved, PositionTried] = field(default_factory=OrderedDict)
+    modules: OrderedDict[tuple[str, int], ModelModules] = field(default_factory=OrderedDict)
+    """Of any model, by its path and its bytes."""
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
             case AttentionRead() | LensRead() | AttributionRead() if bool(record.facts.model) != self.SECOND:
                 pass
+            case ExpertsRead() | PositionTried() if bool(record.facts.model) != self.SECOND:
+                pass
             case PromptOpened(new_tree=True):
+                modules = self.modules
                 self.forget()
+                self.modules = modules  # those of the model are the same for every prompt
+            case ModelModules():
+                _keep(self.modules, (record.model, record.bytes), record)
+            case ExpertsRead() if record.facts.failed is None:
+                _keep(self.experts, record.node, record)
+            case PositionTried() if record.facts.failed is None:
+                _keep(self.positions, (record.node, record.change, record.offset, record.later), record)
             case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.attention, record.node, record)
             case LensRead() if record.facts.failed is None:
@@ -170,6 +193,15 @@ class InsideViews(CapabilityState):
             case _:
                 pass
 
+    @classmethod
+    def sound(cls, record: Record) -> bool:
+        """Tell whether experts have a weight each, or none has one."""
+        layers = record.layers if isinstance(record, ExpertsRead) else ()
+        return all(
+            len(layer.weights) in (0, len(layer.chosen)) and all(map(math.isfinite, layer.weights))
+            for layer in layers
+        )
+
     def forget(self) -> None:
         """Forget all of them."""
         for each in fields(self):
@@ -180,7 +212,10 @@ class InsideViews(CapabilityState):
 class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
-    TAKES = AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened
+    TAKES = (
+        AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened,
+        ExpertsRead, PositionTried,
+    )  # fmt: skip
     SECOND = True
 
     def apply(self, record: Record) -> None:

@@ -9,10 +9,13 @@ from inspector.tools.draws.evidence import ODDS_PART
 from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lens.evidence import LENS_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
+from inspector.tools.modules.evidence import EXPERTS_PART, MODULES_PART
+from inspector.tools.positions.evidence import POSITIONS_PART
 from inspector.tools.race.evidence import RACE_PART
 from inspector.tools.segments.evidence import SEGMENTS_PART
 
 EXPORTS = (
     BEAMS_PART, SEGMENTS_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, LENS_PART, CONTRIBUTIONS_PART,
     SWITCHED_PART, PATCHED_PART,
+    POSITIONS_PART, MODULES_PART, EXPERTS_PART,
 )  # fmt: skip

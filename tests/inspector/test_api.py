@@ -65,8 +65,17 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     attention = s.at(12).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
+    assert s.at(12).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
+    assert s.at(12).moved(5).kl_bits > 0.001
+    assert [text for text, _, _ in s.at(12).moved(5).tokens[:1]] == [s.at(12).sampler().top(1)[0].text]
+    assert s.at(12).experts().record.layers == ()
+    rows = s.modules().rows
+    assert next(row for row in rows if row["hooks"] == "hook_embed")["parameters"] == 4096 * 256
+    with s.off("blocks.5.attn.hook_z[0]"):
+        named = s.at(12).run(20)
     with s.off("L6 h1"):
         changed = s.at(12).run(20)
+    assert named.ids == changed.ids
     assert [step.id for step in changed.steps[:12]] == [step.id for step in s.steps[:12]]
     assert len(changed.new) == 20 or changed.finished
     assert s.save(tmp_path / "x.trace").exists()
@@ -281,6 +290,8 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: run_without(s, "L99 h1"), EngineError, "99"),
         (lambda s: s.off("no").__enter__(), StepError, "'no' is no unit: write L6 h1, L3 mlp or L4."),
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
+        (lambda s: s.experts().weights(0), StepError, "Layer 0 has no experts"),
+        (lambda s: s.off("blocks.3.attn.hook_pattern").__enter__(), StepError, "These can: hook_z"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
         (lambda s: open().run(1).wait(), EngineError, ""),
         (lambda s: open(prompt="x", messages=[{"role": "user"}]), EngineError, "content"),

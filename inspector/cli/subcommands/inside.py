@@ -27,7 +27,7 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "interventions")
+VIEWS = ("attention", "lens", "contributions", "interventions", "modules", "experts", "positions")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -39,7 +39,8 @@ def inside_parser() -> Parser:
     made = command_parser(
         "inside",
         "What the layers of a model compute for one token of a prompt: where each head looks, what each layer "
-        "would predict, what each part adds to a logit, and what changes without it. The token runs again under "
+        "would predict, what each part adds to a logit, what changes without it or at a wrong position, which experts "
+        "it took, and what the model is made of. The token runs again under "
         "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
         f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
@@ -137,7 +138,7 @@ def run_inside(args: Namespace) -> int:
         if args.off:
             yield Intervene(node, args.off, args.scope)
 
-    status = run(args, request, out, steps, after)
+    status = run(args, request, out, steps, after, forgives=out.refused)
     if status != OK or not (failed := out.known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
@@ -157,5 +158,5 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     return nodes[place]
 
 
-PURPOSE = "attention, logit lens, contributions and switched-off parts of one token"
+PURPOSE = "attention, logit lens, contributions and switched-off parts of one token, and the modules it goes through"
 INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from engine.frozen import frozen
 from engine.protocol import (
     HOOKS,
+    ExpertLayer,
     HeadFacts,
     HookPart,
     LayerBlock,
@@ -15,8 +16,10 @@ from engine.protocol import (
     ModulePart,
     Role,
     RopeFacts,
+    StateArray,
 )
 from inspector.display import visible
+from inspector.scales import count, size
 
 
 @frozen
@@ -433,3 +436,57 @@ def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
     if part.norm is not None and not part.heads:
         return "norm"
     return label if label in EXPLAINED else inside if inside in EXPLAINED else part.role
+
+
+# ---- what one token chose -----------------------------------------------------------------------
+
+STATES = (
+    "A state is all that a recurrent layer keeps of the text, and its size never grows."
+    " Its norm before and after this token."
+)
+
+
+def experts_summary(layers: Sequence[ExpertLayer]) -> str:
+    """All mixtures in a sentence or two: how many experts, and how far one of them decides; empty without any."""
+    if not layers:
+        return ""
+    chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
+    words = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
+    strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
+    if not strongest:
+        return words
+    mean = sum(weight for weight, _ in strongest) / len(strongest)
+    (low, least), (high, most) = min(strongest), max(strongest)
+    if len(strongest) == 1:
+        return f"{words} The strongest weight is {mean:.2f}."
+    return (
+        f"{words} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
+        f"least in layer {least} ({low:.2f})."
+    )
+
+
+def chosen_words(layer: ExpertLayer) -> str:
+    """The experts of a layer that ran, counted from 1, each with its weight where that is known."""
+    known = len(layer.weights) == len(layer.chosen)
+    return ", ".join(
+        f"{expert + 1} ({layer.weights[place]:.2f})" if known else f"{expert + 1}"
+        for place, expert in enumerate(layer.chosen)
+    )
+
+
+def states_summary(states: Sequence[StateArray]) -> str:
+    """All states of recurrent layers in a sentence; empty without any."""
+    if not states:
+        return ""
+    layers = len({state.layer for state in states})
+    words = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
+    changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
+    if len(changed) < 2:
+        return words
+    (low, least), (high, most) = min(changed), max(changed)
+    ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
+    return f"{words} This token changed {ends}."
+
+
+def _layers(number: int) -> str:
+    return f"{count(number)} layer{'s' * (number != 1)}"

@@ -24,6 +24,7 @@ from engine.protocol import (
     RaceOpened,
     RaceStep,
     Step,
+    TryPosition,
 )
 from engine.trace import Entry, save_as
 from inspector.state.inside import InsideViews
@@ -40,6 +41,9 @@ from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
+from tests.inspector.tools.modules.test_lines import MODULES
+from tests.inspector.tools.modules.test_screen import experts
+from tests.inspector.tools.positions.test_screen import told
 
 Q = "pocket, 4-bit"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
@@ -52,12 +56,16 @@ BY_PART = {
     "patching": "put in from",
     "second model": "Beside a second model",
     "race": "With the KV cache and without",
+    "positions": "What if the token stood elsewhere",
+    "modules": "What the model is made of",
+    "experts": "Experts that the token went through",
 }
 """Of each part a heading."""
 NAMES = (*BY_PART.values(), "What each part is worth")
 WITH = (
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
+    "it is given position 110, not 10", "blocks.N.ln1.hook_scale", "4 of 16 ran for this token",
 )  # fmt: skip
 
 
@@ -77,7 +85,13 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
             sweep(node, **own),
             effect(Intervene(node, (STRONGEST,)), **own),
             patched(PatchActivations(node, 2, 7, 9, "layer"), **own),
+            replace(told(TryPosition(node, "token", 100)), facts=facts),
+            replace(experts(node), facts=facts),
         ]
+        if not failed:
+            known = session.timeline().facts
+            assert known is not None
+            session.records.append(replace(MODULES, model=known.path, bytes=known.weight_bytes))
 
 
 def measured(session: Session, node: int) -> None:

@@ -23,7 +23,8 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.tools.lens.screen import LensScreen
-from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen, experts_summary, states_summary
+from inspector.tools.modules.lines import experts_summary, states_summary
+from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.modules.test_lines import MODULES
