@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless, Floats
+from engine.protocol.floats import Endless, Floats, Signed
 from engine.protocol.hooks import SWITCHED, named_part
 from engine.protocol.inside import CaptureFacts, Inside
 from engine.protocol.steps import Candidate
@@ -230,7 +230,7 @@ class ActivationsPatched(Record):
     tokens_run: int
     note: str
     facts: CaptureFacts
-    shift: int = 0
+    shift: Signed = 0
     """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
 
     def share(self, layer: int, position: int) -> float | None:

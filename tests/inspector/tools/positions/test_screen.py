@@ -205,6 +205,6 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_a_recording_shows_what_was_tried(replay: Rig) -> None:
-    await replay.press("end", "Y")
+    await replay.press("Y")
     await replay.until(lambda: replay.screen_text().count("0.250") == 6)
     assert not replay.engine.sent
