@@ -164,11 +164,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
             [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
         ]
         hooks = f"hooks: {line.hooks}" if line.hooks else ""
-        rows += [
-            [Segment(text, on.ink("muted"))]
-            for text in (*wrapped(facts, width), *wrapped(hooks, width))
-            if text
-        ]
+        said = (*wrapped(hooks, width), *wrapped(facts, width))
+        rows += [[Segment(text, on.ink("muted"))] for text in said if text]
         return rows
 
     # ---- the cursor -------------------------------------------------------------------------------

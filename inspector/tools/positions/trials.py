@@ -57,7 +57,8 @@ class PositionTrial:
                 more = f"{count(abs(self.offset))} {'more' if self.offset >= 0 else 'less'}"
                 return f"all: {more}" if short else f"all tokens are given {more}"
             case "mask":
-                return "no mask" if short else f"no causal mask: it sees {self.later or 'none'} later"
+                later = f"{self.later or 'no'} later token{'s' * (self.later > 1)}"
+                return "no mask" if short else f"no causal mask: it sees {later}"
 
     def words(self, use: PositionUse) -> str:
         """The lesson of the trial."""

@@ -193,7 +193,7 @@ def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.
     assert "│ │   queries" in out
     assert "blocks.N.attn.hook_q" in out
     assert "What if it is given position 0, not " in out
-    assert "What if no causal mask: it sees none later? Position " in out
+    assert "What if no causal mask: it sees no later token? Position " in out
 
 
 def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> None:
