@@ -195,12 +195,22 @@ class InsideViews(CapabilityState):
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """Tell whether experts have a weight each, or none has one."""
-        layers = record.layers if isinstance(record, ExpertsRead) else ()
-        return all(
-            len(layer.weights) in (0, len(layer.chosen)) and all(map(math.isfinite, layer.weights))
-            for layer in layers
-        )
+        """Tell whether experts have a weight each, or none has one; whether layers have parts, embeddings a size."""
+        match record:
+            case ExpertsRead():
+                return all(
+                    len(layer.weights) in (0, len(layer.chosen)) and all(map(math.isfinite, layer.weights))
+                    for layer in record.layers
+                )
+            case ModelModules():
+                inside = (part for block in record.blocks for part in block.parts)
+                parts = (*record.before, *inside, *record.after, *record.unused)
+                tables = (part.arrays[0] for part in parts if part.role == "embedding" and part.arrays)
+                return all(block.layers and block.parts for block in record.blocks) and all(
+                    table.shape for table in tables
+                )
+            case _:
+                return True
 
     def forget(self) -> None:
         """Forget all of them."""
