@@ -561,6 +561,79 @@ class Scores:
         return f"<Scores: {self.why()}>"
 
 
+class Experts:
+    """The experts of each layer that the last token of a place went through.
+
+    `record` has them, and what recurrent layers keep (`engine.protocol.ExpertsRead`).
+    """
+
+    def __init__(self, record: protocol.ExpertsRead) -> None:
+        self.record = record
+
+    def weights(self, layer: int) -> dict[int, float | None]:
+        """The experts of a layer that ran, from 0, with the weight of each; None where it isn't known.
+
+        Args:
+            layer: From 0.
+
+        Raises:
+            StepError: The layer has no experts.
+        """
+        for read in self.record.layers:
+            if read.layer == layer:
+                return dict(zip(read.chosen, read.weights or [None] * len(read.chosen), strict=True))
+        known = ", ".join(str(each.layer) for each in self.record.layers)
+        raise StepError(f"Layer {layer} has no experts to show.", f"These have: {known or 'none'}.")
+
+    def __repr__(self) -> str:
+        return f"<Experts of {len(self.record.layers)} layers, states of {len(self.record.states)}>"
+
+
+class Moved:
+    """The prediction with the position of a token changed; `record` has it (`engine.protocol.PositionTried`)."""
+
+    def __init__(self, record: protocol.PositionTried) -> None:
+        self.record = record
+
+    @property
+    def kl_bits(self) -> float:
+        """How far all probabilities moved: KL(before || after)."""
+        return self.record.kl_bits
+
+    @property
+    def tokens(self) -> list[tuple[str, float, float]]:
+        """The most probable tokens, each with its probability before and after."""
+        return [(each.text, each.before, each.after) for each in self.record.tokens]
+
+    def __repr__(self) -> str:
+        return f"<Moved by {self.record.offset:+d}: {self.kl_bits:.3f} bits>"
+
+
+class Modules:
+    """The modules of a model on the way of a token; `record` has all of them (`engine.protocol.ModelModules`)."""
+
+    def __init__(self, record: protocol.ModelModules) -> None:
+        self.record = record
+
+    @property
+    def rows(self) -> list[dict[str, str | int]]:
+        """A row for each, layers that are alike in one: its path, name, purpose, shape, parameters, bytes and hooks."""
+        from inspector.tools.modules.lines import lines
+
+        return [
+            {"path": line.path, "module": line.label.strip(), "what": line.says, "shape": line.shape,
+             "parameters": line.parameters, "bytes": line.bytes, "hooks": line.hooks}
+            for line in lines(self.record)
+        ]  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        heads = ("path", "module", "what", "shape", "parameters", "bytes", "hooks")
+        return table(heads, [tuple(row.values()) for row in self.rows])
+
+    def __repr__(self) -> str:
+        return f"<Modules of {self.record.depth} layers, {self.record.parameters:,} parameters>"
+
+
 class Comparison:
     """Two branches: where they part, and what each is worth from there on."""
 
@@ -598,6 +671,19 @@ class Comparison:
     def __repr__(self) -> str:
         left, right = self.logprobs
         return f"<Comparison {self.shared} tokens in common, then logprob {left:.2f} against {right:.2f}>"
+
+
+def _see(what: str, facts: protocol.CaptureFacts) -> None:
+    """See that a view is what the model computes.
+
+    Raises:
+        StepError: One of its checks failed.
+    """
+    if (failed := facts.failed) is not None:
+        raise StepError(
+            f"The {what} of {facts.family} can't be shown: the check `{failed.name}` is off by {failed.error:.2g}, "
+            f"and {failed.bound:.2g} is allowed."
+        )
 
 
 # ---- branches ----------------------------------------------------------------------------------
@@ -704,8 +790,8 @@ class Branch(Passage):
         """Switch parts of the model off for what is run inside the block, on every branch of the session.
 
         Args:
-            units: `L6 h1` (a head), `L3 mlp`, `L4 attention`, `L2` (a layer), `L6 h1 x0.5` (scaled); several with
-                commas between them.
+            units: `L6 h1` (a head), `L3 mlp`, `L4 attention`, `L2` (a layer), `L6 h1 x0.5` (scaled), or the name of a
+                hook or a module, as `named_part` takes it: `blocks.5.attn.hook_z[0]`; several with commas between them.
 
         Raises:
             StepError: One of them is not so written.
@@ -809,7 +895,7 @@ class Branch(Passage):
             StepError: What was read is not what the model computes, or the model has nothing to read.
         """
         read = self._line.do(protocol.ReadAttention(self.node)).answer(protocol.AttentionRead)
-        _check("attention", read.facts)
+        _see("attention", read.facts)
         return Attention(read, [item.text for item in self._path()])
 
     def gradients(
@@ -876,8 +962,33 @@ class Branch(Passage):
         """
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
         read = self._line.do(command).answer(protocol.ScoreRead)
-        _check("scores", read.facts)
+        _see("scores", read.facts)
         return Scores(read, [item.text for item in self._path()])
+
+    def experts(self) -> Experts:
+        """Read which experts the last token here went through, and what recurrent layers keep after it.
+
+        Raises:
+            StepError: What was read is not what the model computes.
+        """
+        read = self._line.do(protocol.ReadExperts(self.node)).answer(protocol.ExpertsRead)
+        _see("experts", read.facts)
+        return Experts(read)
+
+    def moved(self, offset: int = 0, change: protocol.PositionChange = "token") -> Moved:
+        """Predict the next token with the last one here told a wrong position.
+
+        Args:
+            offset: What is added to its position.
+            change: `token`: of this token alone; `path`: of all alike; `mask`: none, but without the causal mask.
+
+        Raises:
+            StepError: The model can't be told another position, or what was computed doesn't hold.
+        """
+        asked = protocol.TryPosition(self.node, change, offset)
+        read = self._line.do(asked).answer(protocol.PositionTried)
+        _see("positions", read.facts)
+        return Moved(read)
 
     # ---- where it goes ----------------------------------------------------------------------
 
@@ -1145,6 +1256,14 @@ class Session(Branch):
             EngineError: The tokenizer, or the text, can't be taken apart.
         """
         return Merges(self._line.do(protocol.TakeApart(text)).answer(protocol.TakenApart))
+
+    def modules(self) -> Modules:
+        """Read what its model is made of.
+
+        Raises:
+            EngineError: The engine refuses.
+        """
+        return Modules(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
 
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.

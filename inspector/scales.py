@@ -24,6 +24,11 @@ _VIRIDIS: tuple[Rgb, ...] = (
 )  # fmt: skip
 _ON_DARK = (0.12, 0.32, 0.50, 0.70, 0.96)
 _ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
+_ABOVE_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
+_BELOW_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
+_ABOVE_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
+_BELOW_LIGHT = ((222, 235, 247), (180, 210, 238), (120, 170, 220), (50, 115, 185), (8, 60, 130))
+_INKS: tuple[Rgb, Rgb] = ((16, 16, 20), (248, 248, 250))
 
 
 # ---- numbers --------------------------------------------------------------------------------
@@ -163,6 +168,8 @@ class Metric:
     """Full height of its chart, None to fit the values shown."""
     height: Callable[[float], float] = float
     """Height of a value in a chart, before it is set against the top."""
+    signed: bool = False
+    """Whether values below 0 are as hot as those above, in colours of their own."""
 
     @property
     def falling(self) -> bool:
@@ -170,9 +177,11 @@ class Metric:
         return self.steps[0] > self.steps[-1] if self.steps else False
 
     def step(self, value: float | None) -> int:
-        """The heat step of a value: 0 calm (or not known) to 5."""
+        """The heat step of a value: 0 calm (or not known) to 5; down to -5 below 0 of a signed one."""
         if value is None:
             return 0
+        if self.signed and value < 0:
+            return -self.step(-value)
         falling = self.falling
         return sum(1 for edge in self.steps if (value < edge if falling else value >= edge))
 
@@ -208,6 +217,10 @@ def _rank(token: TokenRecord) -> float | None:
     return token.rank or None
 
 
+SHARES = (0.02, 0.05, 0.15, 0.35, 0.65)
+"""Shares of attention and the like from which on a token has the next colour."""
+INSIDE = "inside"
+"""What a view of the inside says of each token, in the place of a metric: see `shares_metric`."""
 SEGMENT = "segment"
 """Whose a token is, in the place of a metric: the kinds have colours, and nothing is hot."""
 METRIC: Mapping[str, Metric] = {
@@ -219,10 +232,24 @@ METRIC: Mapping[str, Metric] = {
         Metric("entropy", "bits", _entropy, (2, 3, 4, 5, 6), bits),
         Metric("rank", "", _rank, (2, 3, 6, 11, 101), lambda value: count(int(value)), None, math.log2),
         Metric(SEGMENT, "", lambda _: None, (), str),
+        Metric(INSIDE, "", lambda _: None, (), str),
     )
 }
 METRICS: tuple[str, ...] = tuple(METRIC)
 """Names of the metrics, in the order in which a key goes through them."""
+
+
+def shares_metric(name: str, shares: Mapping[int, float], signed: bool) -> Metric:
+    """The metric of tokens that each have a share, by node.
+
+    Args:
+        name: Printable.
+        shares: 0 to 1, or -1 to 1; a token without one stays plain.
+        signed: Whether some can be below 0.
+    """
+    return Metric(name, "", lambda token: shares.get(token.node), SHARES, percent, 1.0, signed=signed)
+
+
 KL_BITS = (0.01, 0.05, 0.2, 0.5, 1.5)
 """Where each step of the colours of a KL divergence begins, in bits."""
 
@@ -247,26 +274,29 @@ def colour(level: float, dark: bool = True) -> Rgb:
     return viridis(0.42 + 0.55 * level) if dark else viridis(0.52 - 0.50 * level)
 
 
-_BELOW: Rgb = (232, 84, 56)
-"""Vermilion, which no viridis colour is near to, and which differs from them in grey, too."""
-
-
-def heat(step: int, dark: bool = True, below: bool = False) -> tuple[Rgb, Rgb]:
+def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     """Ink and ground of a heat step: the hottest is the furthest from the theme's own ground.
 
     Args:
         step: 1 to 5.
         dark: Whether the theme is dark.
-        below: Whether the number is below 0, on a scale that goes both ways.
     """
     ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
-    if below:
-        ground = _mix(
-            (30, 24, 24) if dark else (255, 255, 255), _BELOW, (0.25, 0.4, 0.55, 0.75, 1.0)[step - 1]
-        )
-    elif not dark:
+    if not dark:
         ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
     return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
+
+
+def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
+    """Ink and ground of a step of what has a sign: orange above 0, blue below.
+
+    Args:
+        step: 1 to 5, or -1 to -5.
+        dark: Whether the theme is dark.
+    """
+    above, below = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
+    ground = (above if step > 0 else below)[abs(step) - 1]
+    return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
 
 
 def contrast(one: Rgb, other: Rgb) -> float:

@@ -21,6 +21,7 @@ from engine.protocol.batch import *
 from engine.protocol.beams import *
 from engine.protocol.floats import *
 from engine.protocol.gradients import *
+from engine.protocol.hooks import *
 from engine.protocol.inside import *
 from engine.protocol.interventions import *
 from engine.protocol.lens import *

@@ -1,4 +1,4 @@
-"""Numbers in a record: those that may be infinite, and arrays, too many for a tuple of floats, packed into bytes."""
+"""Numbers in a record: those that may be infinite or below 0; arrays, too many for a tuple of floats, as bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from engine.frozen import frozen
 
 Endless = Annotated[float, "may be infinite, or NaN"]
 """A number that may be infinite, or NaN, where a model gives a token probability 0; all others are finite."""
+Signed = Annotated[int, "may be below 0"]
+"""A whole number that may be below 0, as a difference may; all others are from -1 up."""
 Width = Literal[16, 32]
 
 

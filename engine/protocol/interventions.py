@@ -6,11 +6,12 @@ Layers, heads and positions are counted from 0; `label` counts from 1, as a pers
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless, Floats
+from engine.protocol.floats import Endless, Floats, Signed
+from engine.protocol.hooks import SWITCHED, named_part
 from engine.protocol.inside import CaptureFacts, Inside, Scope
 from engine.protocol.steering import Direction
 from engine.protocol.steps import Candidate
@@ -50,29 +51,30 @@ class Intervention:
         return f"L{self.layer + 1}{words.get(self.kind, f' {self.kind}')}{scale}"
 
 
-_UNIT = re.compile(
-    r"L(\d+)(?:\s*h(\d+)|\s+(attention|mlp|recurrence|layer))?(?:\s+x(-?\d*\.?\d+))?", re.IGNORECASE
-)
+_SCALED = re.compile(r"(.*?)(?:\s+x(-?\d{0,9}\.?\d{1,9}))?", re.IGNORECASE | re.DOTALL)
 
 
 def units_from(text: str) -> tuple[Intervention, ...]:
-    """The interventions that a list of labels names: `L6 h1, L3 mlp, L4, L2 attention x0.5`.
+    """The interventions that a list of names names: `L6 h1, L3 mlp x0.5, blocks.5.attn.hook_z[0], model.layers.3.mlp`.
 
     Raises:
-        ValueError: One of them is no label.
+        ValueError: One of them names no part, or one that can't be switched off.
     """
-    found: list[Intervention] = []
-    for part in text.split(","):
-        named = _UNIT.fullmatch(part.strip())
-        if named is None:
-            raise ValueError(f"{part.strip()!r} is not a unit: write L6 h1, L3 mlp or L4")
-        layer, head, kind, scale = named.groups()
-        if 0 in (int(layer), int(head or 1)):
-            raise ValueError(f"{part.strip()!r} is not a unit: layers and heads count from 1")
-        number = int(head) - 1 if head else None
-        unit = "head" if head else (kind or "layer").lower()
-        found.append(Intervention(cast("InterventionKind", unit), int(layer) - 1, number, float(scale or 0)))
-    return tuple(found)
+    return tuple(_unit(part.strip()) for part in text.split(","))
+
+
+def _unit(text: str) -> Intervention:
+    scaled = _SCALED.fullmatch(text)
+    assert scaled is not None, "the pattern takes any text"
+    name, scale = scaled.groups()
+    named = named_part(name)
+    unit, layer = named.hook.unit, named.layer
+    if unit is None or layer is None:
+        raise ValueError(f"{name!r} is {named.hook.what}: that can't be switched off. These can: {SWITCHED}")
+    if unit == "head" and named.head is None:
+        one, all_of_them = f"{named.hook.name.replace('N', str(layer))}[0]", f"blocks.{layer}.hook_attn_out"
+        raise ValueError(f"{name!r} is all heads of a layer: write {one} for one, {all_of_them} for all")
+    return Intervention(unit, layer, named.head, float(scale or 0))
 
 
 @frozen
@@ -234,7 +236,7 @@ class ActivationsPatched(Record):
     tokens_run: int
     note: str
     facts: CaptureFacts
-    shift: int = 0
+    shift: Signed = 0
     """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
 
     def share(self, layer: int, position: int) -> float | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Record
-from engine.protocol.floats import Endless
+from engine.protocol.floats import Endless, Signed
 from engine.protocol.inside import CaptureFacts, Look
 
 PositionChange = Literal["token", "path", "mask"]
@@ -68,7 +68,7 @@ class PositionTried(Record):
 
     node: int
     change: PositionChange
-    offset: int
+    offset: Signed
     """What was added to the position; 0 for the mask."""
     use: PositionUse
     """Without the change."""
@@ -97,7 +97,7 @@ class TryPosition(Look):
     node: int
     change: PositionChange = "token"
     """This token alone, the whole path, or the mask."""
-    offset: int = 0
+    offset: Signed = 0
     """What is added to positions."""
     top: int = 8
     """Tokens that are listed of each side."""

@@ -1,8 +1,9 @@
 """The classes of a trace and of the wire: their fields, and the forms of these as JSON, read off the dataclasses.
 
 Nothing here names a record's fields. A field is described once, where its class declares it: by its name, which has the
-unit, by its type, which says whether its numbers may be infinite (`Endless`), and by `metadata={"traced": False}` where
-it means nothing outside the running process. So a new record or field is in the next trace by its definition.
+unit, by its type, which says whether its numbers may be infinite (`Endless`) or below 0 (`Signed`), and by
+`metadata={"traced": False}` where it means nothing outside the running process. So a new record or field is in the next
+trace by its definition.
 """
 
 from __future__ import annotations

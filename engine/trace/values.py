@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from engine.protocol import Endless, Packed
+from engine.protocol import Endless, Packed, Signed
 
 # ---- bounds -----------------------------------------------------------------------------------
 
@@ -266,6 +266,17 @@ def read_int(value: Any) -> int:
     raise Misfit(f"must be a whole number from -1 up to 2**64 - 1, not {brief(value)}")
 
 
+def read_signed(value: Any) -> int:
+    """A whole number, which may be below 0.
+
+    Raises:
+        Misfit: It isn't one.
+    """
+    if type(value) is int and abs(value) < INT_LIMIT:
+        return value
+    raise Misfit(f"must be a whole number between -2**64 and 2**64, not {brief(value)}")
+
+
 def read_float(value: Any) -> float:
     """A finite number.
 
@@ -354,6 +365,7 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], Any]
 READS: Mapping[Any, Read] = {
     int: read_int,
+    Signed: read_signed,
     float: read_float,
     Endless: read_endless,
     str: read_text,

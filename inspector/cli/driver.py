@@ -303,6 +303,7 @@ def run(
     after: Callable[[], Iterable[Command]] = tuple,
     trace: Path | None = None,
     told: Callable[[protocol.Failure], protocol.Failure] = lambda failure: failure,
+    forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
 ) -> int:
     """Drive the engine that the flags name, and report what failed, if something did.
 
@@ -314,6 +315,7 @@ def run(
         after: As for `drive`.
         trace: Where a trace is written too, from `place`; None for none.
         told: Makes the failure that is reported of the engine's.
+        forgives: As for `drive`.
 
     Returns:
         The exit status.
@@ -322,7 +324,9 @@ def run(
         EngineError: The address or the token can't be used, or the trace can't be written.
     """
     kept = TraceWriter(writer, request)
-    outcome = drive(request, writer if trace is None else kept, then, backend_from(args), after=after)
+    outcome = drive(
+        request, writer if trace is None else kept, then, backend_from(args), after=after, forgives=forgives
+    )
     if outcome.failure is not None:
         return exit_status(replace(outcome, failure=told(outcome.failure)))
     if trace is not None:

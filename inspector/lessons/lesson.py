@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from engine.frozen import frozen
+from engine.protocol import named_part
 from engine.settings import Settings
 from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 from inspector.state.timeline import Timeline
@@ -210,11 +211,21 @@ class Beat:
         return (*asked, *texts, *(expression for _, expression in self.keep), *number)
 
     def calls(self, function: str) -> list[tuple[int, ...]]:
-        """The numbers that the beat gives to a function that counts layers or heads, each once."""
+        """The layers and heads that the beat gives to a function, by numbers or by a name, each once."""
         calls = (call for each in self.expressions for call in each.calls(function))
         given = ((*call.args, *(each.value for each in call.keywords)) for call in calls)
-        numbers = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
-        return list(dict.fromkeys(tuple(n for n in each if isinstance(n, int)) for each in numbers))
+        values = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
+        return list(dict.fromkeys(tuple(n for each in parts for n in _place(each)) for parts in values))
+
+
+def _place(value: object) -> tuple[int, ...]:
+    """The numbers that a value of an expression stands for."""
+    if not isinstance(value, str):
+        return (value,) if isinstance(value, int) else ()
+    try:
+        return named_part(value).place
+    except ValueError:  # it is told where the expression is read
+        return ()
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -266,21 +266,54 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
     return scope.answer(protocol.Explain(node, settings), Explained)
 
 
-@_listed("lens(7)", kinds.LENS, "What a layer would predict next, counted from 1; the last without a number.")
-def _lens(scope: Scope, layer: int = 0) -> kinds.LensLayer:
+@_listed(
+    "lens(7)", kinds.LENS,
+    "What a layer would predict next, counted from 1, or 'blocks.6.hook_resid_post'; the last without a number.",
+)  # fmt: skip
+def _lens(scope: Scope, layer: int | str = 0) -> kinds.LensLayer:
     columns = scope.answer(lens_of(scope.timeline), protocol.LensRead).columns
     if not columns:
         raise LookupError("the lens can't read this model")
+    if isinstance(layer, str):
+        return kinds.LensLayer(columns[-1], *_named(layer, ("stream before", "stream after", "layer"), 1))
     return kinds.LensLayer(columns[-1], layer or len(columns[-1].cells) - 1)
 
 
-@_listed("head(6, 1)", kinds.HEAD, "Where a head looks from the last token: layer and head from 1.")
-def _head(scope: Scope, layer: int, head: int) -> kinds.HeadRow:
+@_listed(
+    "head(6, 1)", kinds.HEAD,
+    "Where a head looks from the last token: layer and head from 1, or 'blocks.5.attn.hook_pattern[0]'.",
+)  # fmt: skip
+def _head(scope: Scope, layer: int | str, head: int | None = None) -> kinds.HeadRow:
+    if isinstance(layer, str):
+        layer, head = _named(layer, ("pattern", "scores", "head"), 2)
+    if head is None:
+        raise TypeError("a layer alone is no head")
     read = scope.answer(protocol.ReadAttention(scope.timeline.tip), protocol.AttentionRead)
     found = next((each for each in read.layers if each.layer == layer - 1), None)
     if found is None or not 1 <= head <= found.heads:
         raise LookupError(f"the model has no head {head} in layer {layer} that can be read")
     return kinds.HeadRow(found.over(head - 1, read.tokens), tuple(scope.timeline.items))
+
+
+def _named(text: str, parts: Collection[str], count: int) -> tuple[int, ...]:
+    """Layer, or layer and head, of a part that is named.
+
+    Args:
+        text: As `named_part` takes it.
+        parts: One of those that are meant.
+        count: 1 for a layer, 2 for a head, too.
+
+    Raises:
+        LookupError: It names none of these.
+    """
+    try:
+        named = protocol.named_part(text)
+    except ValueError as error:
+        raise LookupError(str(error)) from error
+    if named.hook.part not in parts or len(named.place) != count:
+        wanted = "blocks.5.attn.hook_pattern[0]" if count == 2 else "blocks.6.hook_resid_post"
+        raise LookupError(f"{text!r} is not what is meant here, as {wanted} is")
+    return named.place
 
 
 @_listed("race", kinds.RACE, "The race of this beat.")

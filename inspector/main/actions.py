@@ -36,7 +36,7 @@ from inspector.main.tool import (
     replayed,
 )
 from inspector.recordings.sessions import recent_models
-from inspector.scales import METRICS
+from inspector.scales import INSIDE, METRICS
 from inspector.session.prompts import Draft, given, on_show
 from inspector.session.requests import Latest
 from inspector.state.disk_models import far
@@ -233,11 +233,14 @@ class LookActions(ToolActions):
             self.host.answer()
 
     def metric(self, by: int) -> None:
-        """Colour text and steps by another metric."""
-        text, steps = self.host.panel(TextPanel), self.host.panel(StepsPanel)
-        metric = METRICS[(METRICS.index(text.metric) + by) % len(METRICS)]
+        """Colour text and steps by another metric; by the inside, which is passed over where nothing was looked at, the
+        text alone."""
+        text, steps, inside = self.host.panel(TextPanel), self.host.panel(StepsPanel), self.host.heat()
+        metrics = [name for name in METRICS if name != INSIDE or inside is not None or text.metric == INSIDE]
+        metric = metrics[(metrics.index(text.metric) + by) % len(metrics)]
         text.metric = steps.metric = metric
-        self.host.answer("Colour off" if metric == "off" else f"Colour by {metric}")
+        by_inside = f"inside: {inside.title}" if metric == INSIDE and inside is not None else metric
+        self.host.answer("Colour off" if metric == "off" else f"Colour by {by_inside}")
 
     def view(self) -> None:
         """Show tokens in the text in another way."""

@@ -5,7 +5,7 @@ What is done on that screen stays on it; for anything else whatever lies over th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import platformdirs
 from textual.app import App
 
 from engine import confinement
+from engine.protocol import HookPart, named_part
 from inspector.display import visible
 from inspector.keys import TABS, key_for
 from inspector.main.actions import SCREEN_TOOL
@@ -41,6 +42,13 @@ MOVES = frozenset(
 )
 """Keys that go about on a tool's own screen: elsewhere nobody looks for them."""
 SCREEN = "Screen"
+SHOWS: Mapping[HookPart, str] = {
+    "queries": "attention", "keys": "attention", "values": "attention", "rope": "attention", "scores": "attention",
+    "pattern": "attention", "head": "attention", "attention": "attribution", "mlp": "attribution",
+    "layer": "attribution", "stream before": "lens", "stream after": "lens", "experts": "experts",
+    "recurrence": "experts",
+}  # fmt: skip
+"""The action that shows something of a part of the model that was named; the map of the modules shows the others."""
 
 
 class Everything:
@@ -62,7 +70,7 @@ class Everything:
         """
         things = list(self._things())
         first = sorted(things, key=self._place)
-        dialog = FinderDialog(Index(things), first, self._on_disk, self._possible, typed)
+        dialog = FinderDialog(Index(things, self._parts), first, self._on_disk, self._possible, typed)
         self._main.host.open(dialog, self._chosen)
 
     def _place(self, thing: Findable) -> int:
@@ -117,6 +125,23 @@ class Everything:
                     run = partial(self._open_and_do, opening, table, action)
                     yield _findable(action, opening.label, keys, run, opening.id)
 
+    def _parts(self, query: str) -> Iterator[Findable]:
+        """The view that shows a part of the model, where a query names one: `L6 h1`, `blocks.5.attn.hook_z[0]`."""
+        try:
+            named = named_part(query)
+        except ValueError:
+            return
+        id, table = SHOWS.get(named.hook.part, "modules"), self._main.table
+        if id not in table:
+            return
+        view = table[id]
+        where = "" if named.layer is None else f" of layer {named.layer + 1}"
+        where = where if named.head is None else f" of head {named.head + 1}{where}"
+        help = f"{named.hook.what[0].upper()}{named.hook.what[1:]}{where}, counted from 1."
+        place = named.place if id in SHOWS.values() else ()
+        run = partial(self._open_at, id, table.tool(id).id, place)
+        yield Findable("part", query.strip(), help, view.label, view.way, action=id, run=run)
+
     def _on_disk(self) -> Iterator[Findable]:
         """What has to be read first; called in a thread."""
         for actions in self._main.actions.values():
@@ -148,6 +173,12 @@ class Everything:
             await self._main.do(thing.action, thing.run)
         elif thing.run is not None and (done := thing.run()) is not None:
             await done
+
+    async def _open_at(self, id: str, tool: str, place: Sequence[int]) -> None:
+        """Open a view on a layer, or on a head of it."""
+        if place:
+            self._main.host.point(tool, *place)
+        await self._main.do(id)
 
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:
         """Open a tool's screen, and do there what one of its keys does."""

@@ -7,7 +7,7 @@ in what else it is called, in where it lives, or in the sentence about it, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -187,9 +187,13 @@ class Index:
 
     Args:
         things: In the order in which those that fit alike come.
+        named: What a query names as a whole, which comes before all that has its words.
     """
 
-    def __init__(self, things: Sequence[Findable]) -> None:
+    def __init__(
+        self, things: Sequence[Findable], named: Callable[[str], Iterable[Findable]] = lambda query: ()
+    ) -> None:
+        self._named = named
         self.things: list[Findable] = []
         self._words: list[Words] = []
         self.add(things)
@@ -210,7 +214,7 @@ class Index:
         own = any(spelt and not self.things[at].foreign for spelt, _, at in found)
         kept = [each for each in found if each[0] or not own]
         kept.sort(key=lambda each: (not each[0], -each[1], each[2]))
-        return [self.things[at] for *_, at in kept]
+        return [*self._named(query), *(self.things[at] for *_, at in kept)]
 
     def _found(self, typed: Sequence[str]) -> Iterator[tuple[bool, float, int]]:
         for at, words in enumerate(self._words):

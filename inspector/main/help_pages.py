@@ -30,6 +30,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("parts/head", "Head", "several attentions side by side, and why they share keys"),
     ("parts/norm", "Norm", "what keeps the numbers at one scale"),
     ("parts/mlp", "MLP", "the larger part of a layer, and when it isn't"),
+    ("parts/hooks", "Hook names", "TransformerLens's names for parts of a model, and where each is shown"),
     ("parts/grammar", "Grammar", "text that must match: digits, a date, JSON"),
     ("parts/differences", "Where programs and courses differ", "orders, growth, names"),
     ("keys-of-your-own", "Keys of your own", "another key for any action"),

@@ -48,8 +48,9 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tabs import TabLines
-from inspector.main.tool import PanelSpec, Tool, ToolActions, ToolMessage
+from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage
 from inspector.main.tool_screen import ToolScreen
+from inspector.scales import INSIDE
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
@@ -250,6 +251,7 @@ class MainScreen(KeyedScreen[None]):
             self.query_one(OpeningPanel).show(timeline, setup)
         if timeline.facts is not None:
             self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
+        self.host.colour()
         self.panel(TextPanel).show(timeline)
         self.panel(CandidatesPanel).show(timeline)
         self.panel(StepsPanel).ask("learn" not in self._panel_layout.shown)
@@ -614,6 +616,8 @@ class ScreenHost:
         self.playback = playback
         self.clipboard = Clipboard(screen)
         self._screen, self._table, self._layout = screen, table, layout
+        self._looked: dict[str, None] = {}
+        """Ids of the tools whose own screen was opened, the last one at the end."""
         self.room = PanelRoom(layout, self.answer)
         """Hides and sizes the panels."""
 
@@ -722,6 +726,9 @@ class ScreenHost:
     ) -> Screen[Result]:
         """Show a screen or a dialog over the main one; returns the one that is shown, which may have been kept."""
         app = self._screen.app
+        if isinstance(screen, ToolScreen):
+            self._looked.pop(screen.TOOL, None)
+            self._looked[screen.TOOL] = None
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
         kept = shown(app, screen)
@@ -745,6 +752,19 @@ class ScreenHost:
         """Choose what a tool's own screen shows, before it is opened."""
         if (actions := self._screen.actions.get(tool)) is not None:
             actions.point(*place)
+
+    def heat(self) -> OfferedHeat | None:
+        """What the tool that was looked at last, of those that have it, says of each token of the text."""
+        actions, concealed = self._screen.actions, self.controller.timeline.concealed
+        tools = (id for id in (*reversed(self._looked), *actions) if id in actions and id not in concealed)
+        offered = (actions[id].heat() for id in tools)
+        return next((each for each in offered if each is not None), None)
+
+    def colour(self) -> None:
+        """Colour the text anew, where it is coloured by that."""
+        text = self.panel(TextPanel)
+        if text.metric == INSIDE:
+            text.offer(self.heat())
 
     def help(self, tool: str = "", page: str = "keys") -> None:
         """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""

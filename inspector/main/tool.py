@@ -6,7 +6,7 @@ its actions once, with itself as their host, and knows no tool by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from textual import events
@@ -126,6 +126,12 @@ class Host(Protocol):
     def point(self, tool: str, *place: int) -> None:
         """Choose what a tool's own screen shows, before it is opened: see `ToolActions.point`."""
 
+    def heat(self) -> OfferedHeat | None:
+        """What the tool that was looked at last, of those that have it, says of each token of the text."""
+
+    def colour(self) -> None:
+        """Colour the text anew, where it is coloured by that."""
+
     def help(self, tool: str = "", page: str = "keys") -> None:
         """Show the keys and what is shown.
 
@@ -206,6 +212,18 @@ class Host(Protocol):
 
 
 @frozen
+class OfferedHeat:
+    """What a view says of each token, for the text to be coloured by."""
+
+    title: str
+    """What it is, and from which token; printable."""
+    shares: Mapping[int, float]
+    """By node, 0 to 1, or -1 to 1; a token without one stays plain."""
+    signed: bool = False
+    """Whether some can be below 0."""
+
+
+@frozen
 class PanelSpec:
     """A panel that a tool brings to the main screen."""
 
@@ -276,6 +294,11 @@ class ToolActions:
     def on_disk(self) -> Iterator[Findable]:
         """The same, of what has to be read from the disk first; called in a thread."""
         yield from ()
+
+    def heat(self) -> OfferedHeat | None:
+        """What its last view says of each token of the text; None while it has none. Asked with each showing while the
+        text is coloured by it: the same one while nothing changed."""
+        return None
 
     def point(self, *place: int) -> None:
         """Choose what its own screen shows: a layer, a layer and a head, counted from 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import field, fields, replace
@@ -18,6 +19,7 @@ from engine.protocol import (
     Check,
     Direction,
     DirectionMade,
+    ExpertsRead,
     GradientMethod,
     GradientsRead,
     HeadsSwept,
@@ -28,7 +30,10 @@ from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
     ModelFacts,
+    ModelModules,
     PatchKind,
+    PositionChange,
+    PositionTried,
     PromptOpened,
     Record,
     Scope,
@@ -145,6 +150,8 @@ Tried = tuple[int, tuple[Intervention, ...], Scope, int]
 Swept = tuple[int, Direction, int, Scope, int]
 """What was added with all strengths: after which node, what, after which layer, in how much of the path, and from which
 position on."""
+Moved = tuple[int, PositionChange, int, int]
+"""What was tried of a position: of which node, how, by how much, and how many later tokens it saw."""
 Patched = tuple[int, int, PatchKind]
 """What was patched: after which node, from the path to which, and which part of the layers."""
 ScoredHead = tuple[int, int, int]
@@ -173,7 +180,8 @@ class InsideViews(CapabilityState):
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
         AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, DirectionMade,
-        StrengthsSwept, GradientsRead, ScoreRead, PromptOpened,
+        StrengthsSwept, GradientsRead, ScoreRead, ModelModules, ExpertsRead, PositionTried,
+        PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -190,6 +198,11 @@ class InsideViews(CapabilityState):
     directions: OrderedDict[Direction, DirectionMade] = field(default_factory=OrderedDict)
     strengths: OrderedDict[Swept, StrengthsSwept] = field(default_factory=OrderedDict)
     scores: OrderedDict[ScoredHead, ScoreRead] = field(default_factory=OrderedDict)
+    experts: OrderedDict[int, ExpertsRead] = field(default_factory=OrderedDict)
+    """By node."""
+    positions: OrderedDict[Moved, PositionTried] = field(default_factory=OrderedDict)
+    modules: OrderedDict[tuple[str, int], ModelModules] = field(default_factory=OrderedDict)
+    """Of any model, by its path and its bytes."""
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
@@ -198,8 +211,18 @@ class InsideViews(CapabilityState):
                 bool(record.facts.model) != self.SECOND
             ):
                 pass
+            case ExpertsRead() | PositionTried() if bool(record.facts.model) != self.SECOND:
+                pass
             case PromptOpened(new_tree=True):
+                modules = self.modules
                 self.forget()
+                self.modules = modules  # those of the model are the same for every prompt
+            case ModelModules():
+                _keep(self.modules, (record.model, record.bytes), record)
+            case ExpertsRead() if record.facts.failed is None:
+                _keep(self.experts, record.node, record)
+            case PositionTried() if record.facts.failed is None:
+                _keep(self.positions, (record.node, record.change, record.offset, record.later), record)
             case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.attention, record.node, record)
             case LensRead() if record.facts.failed is None:
@@ -224,6 +247,25 @@ class InsideViews(CapabilityState):
             case _:
                 pass
 
+    @classmethod
+    def sound(cls, record: Record) -> bool:
+        """Tell whether experts have a weight each, or none has one; whether layers have parts, embeddings a size."""
+        match record:
+            case ExpertsRead():
+                return all(
+                    len(layer.weights) in (0, len(layer.chosen)) and all(map(math.isfinite, layer.weights))
+                    for layer in record.layers
+                )
+            case ModelModules():
+                inside = (part for block in record.blocks for part in block.parts)
+                parts = (*record.before, *inside, *record.after, *record.unused)
+                tables = (part.arrays[0] for part in parts if part.role == "embedding" and part.arrays)
+                return all(block.layers and block.parts for block in record.blocks) and all(
+                    table.shape for table in tables
+                )
+            case _:
+                return True
+
     def forget(self) -> None:
         """Forget all of them."""
         for each in fields(self):
@@ -236,7 +278,7 @@ class SecondInside(InsideViews):
 
     TAKES = (
         AttentionRead, LensRead, AttributionRead, GradientsRead, ScoreRead, LockstepOpened, LockstepClosed, ModelFacts,
-        PromptOpened,
+        ExpertsRead, PositionTried, PromptOpened,
     )  # fmt: skip
     SECOND = True
 

@@ -11,6 +11,8 @@ from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lens.evidence import LENS_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
 from inspector.tools.merges.evidence import MERGES_PART
+from inspector.tools.modules.evidence import EXPERTS_PART, MODULES_PART
+from inspector.tools.positions.evidence import POSITIONS_PART
 from inspector.tools.race.evidence import RACE_PART
 from inspector.tools.scores.evidence import SCORES_PART
 from inspector.tools.segments.evidence import SEGMENTS_PART
@@ -19,4 +21,5 @@ from inspector.tools.steering.evidence import STEERED_PART
 EXPORTS = (
     BEAMS_PART, SEGMENTS_PART, MERGES_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, LENS_PART,
     CONTRIBUTIONS_PART, GRADIENTS_PART, SWITCHED_PART, PATCHED_PART, STEERED_PART, SCORES_PART,
+    POSITIONS_PART, MODULES_PART, EXPERTS_PART,
 )  # fmt: skip

@@ -232,21 +232,23 @@ _PLAIN = (Style(), Style(italic=True), Style(underline=True), Style(underline=Tr
 """Heat where the terminal has no colours for it."""
 
 
-def heat_style(step: int, dark: bool, colourful: bool, below: bool = False) -> Style:
-    """The style of a heat step, 0 (none) to 5; `below` 0 in colours of its own."""
+def heat_style(step: int, dark: bool, colourful: bool, signed: bool = False) -> Style:
+    """The style of a heat step, 0 (none) to 5; -5 to 5 of what has a sign, dim below 0 where there are no colours."""
     if not colourful or step == 0:
-        return _PLAIN[step]
-    ink, ground = scales.heat(step, dark, below)
-    return rgb_style(ink, ground) + Style(underline=step >= _UNDERLINED or None)
+        return _PLAIN[step] if step >= 0 else _PLAIN[-step] + Style(dim=True)
+    ink, ground = scales.opposed_heat(step, dark) if signed else scales.heat(step, dark)
+    return rgb_style(ink, ground) + Style(underline=abs(step) >= _UNDERLINED or None)
 
 
 def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
     """What the heat steps mean, each threshold on its own colour; a short one leaves out what can be guessed."""
     if metric.name == scales.SEGMENT:
         return Content("segment that each token belongs to")
+    if metric.name == scales.INSIDE:
+        return Content("inside: nothing to colour by yet")
     if not metric.steps:
         return Content("m heat")
-    word = "" if short else "below " if metric.falling else "from "
+    word = "" if short or metric.name not in scales.METRIC else "below " if metric.falling else "from "
     edges = [edge * 100 if metric.top == 1.0 else edge for edge in metric.steps]
     unit = "%" if metric.top == 1.0 else "" if short else metric.unit
     parts = (
@@ -278,7 +280,8 @@ class TokenStyles:
 
     def __init__(self, inks: Mapping[str, Style], metric: scales.Metric, dark: bool, colourful: bool) -> None:
         self.inks, self.metric = inks, metric
-        self._heat = [heat_style(step, dark, colourful) for step in range(scales.STEPS + 1)]
+        steps = range(-scales.STEPS * metric.signed, scales.STEPS + 1)
+        self._heat = {step: heat_style(step, dark, colourful, metric.signed) for step in steps}
 
     def segments(
         self,

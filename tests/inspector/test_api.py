@@ -78,8 +78,17 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert sum(scores.in_query(key, second).values()) == pytest.approx(whole, abs=1e-4)
     assert scores.why().startswith("L5 h3 looks at ")
     assert scores.why() == repr(scores).removeprefix("<Scores: ")[:-1] == scores.why(key)
+    assert s.at(12).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
+    assert s.at(12).moved(5).kl_bits > 0.001
+    assert [text for text, _, _ in s.at(12).moved(5).tokens[:1]] == [s.at(12).sampler().top(1)[0].text]
+    assert s.at(12).experts().record.layers == ()
+    rows = s.modules().rows
+    assert next(row for row in rows if row["hooks"] == "hook_embed")["parameters"] == 4096 * 256
+    with s.off("blocks.5.attn.hook_z[0]"):
+        named = s.at(12).run(20)
     with s.off("L6 h1"):
         changed = s.at(12).run(20)
+    assert named.ids == changed.ids
     assert [step.id for step in changed.steps[:12]] == [step.id for step in s.steps[:12]]
     assert len(changed.new) == 20 or changed.finished
     assert s.save(tmp_path / "x.trace").exists()
@@ -321,6 +330,8 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.off("no").__enter__(), StepError, "'no' is not a unit: write L6 h1, L3 mlp or L4."),
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
         (lambda s: s.gradients(" a big dog"), PromptError, "is 3 tokens, not one"),
+        (lambda s: s.experts().weights(0), StepError, "Layer 0 has no experts"),
+        (lambda s: s.off("blocks.3.attn.hook_pattern").__enter__(), StepError, "These can: hook_z"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
         (lambda s: s.scores(99), StepError, "There is no layer 100"),
         (lambda s: s.scores(1).why(9999), StepError, "Token 9999 is not among the keys"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,6 @@ from rich.color import Color, ColorSystem
 
 from inspector import scales
 from inspector.scales import METRIC, METRICS, STEPS
-from inspector.tools.interventions.cells import _ABOVE_DARK, _ABOVE_LIGHT, _BELOW_DARK, _BELOW_LIGHT
 from inspector.widgets.token_lines import heat_style
 from tests.inspector.fakes import session
 
@@ -77,9 +78,9 @@ def test_heat_is_calm_until_the_first_threshold_and_then_rises() -> None:
 
 def test_every_metric_reads_prompt_and_steps() -> None:
     timeline = session(3).timeline()
-    assert METRICS == ("off", "probability", "surprisal", "entropy", "rank", "segment")
+    assert METRICS == ("off", "probability", "surprisal", "entropy", "rank", "segment", "inside")
     step, token, first = timeline.items[-1], timeline.items[2], timeline.items[0]
-    for name in METRICS[1:-1]:
+    for name in METRICS[1:-2]:
         metric = METRIC[name]
         assert metric.value(step) is not None, name
         assert metric.value(token) is not None, name
@@ -87,6 +88,26 @@ def test_every_metric_reads_prompt_and_steps() -> None:
         assert len(metric.steps) == STEPS
     assert METRIC["off"].value(step) is None
     assert METRIC["segment"].value(step) is None, "whose a token is stands beside it"
+    assert METRIC["inside"].value(step) is None, "what was looked at stands beside it"
+
+
+def test_shares_are_hot_above_and_below_0() -> None:
+    tokens = session(3).timeline().items[:5]
+    shares = dict(zip((token.node for token in tokens), (0.7, -0.7, 0.01, math.nan), strict=False))
+    metric = scales.shares_metric("a share", shares, signed=True)
+    assert [metric.step(metric.value(token)) for token in tokens] == [5, -5, 0, 0, 0]
+    unsigned = scales.shares_metric("a share", shares, signed=False)
+    assert [unsigned.step(unsigned.value(token)) for token in tokens] == [5, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_what_has_a_sign_can_be_read_and_looks_different_above_and_below(dark: bool) -> None:
+    steps = [*range(-STEPS, 0), *range(1, STEPS + 1)]
+    pairs = [scales.opposed_heat(step, dark) for step in steps]
+    assert all(contrast(ink, own) >= 4.5 for ink, own in pairs)
+    for enough in (True, False):
+        painted = [heat_style(step, dark, enough, signed=True).render("x") for step in steps]
+        assert len(set(painted)) == len(steps)
 
 
 def test_surprisal_of_the_prompt_is_in_bits() -> None:
@@ -115,7 +136,7 @@ def test_heat_can_be_read_and_gets_further_from_the_ground(dark: bool) -> None:
 def test_each_heat_step_has_a_colour_of_its_own_in_256_colours(dark: bool) -> None:
     """As in Terminal.app, where Textual takes the nearest of 256."""
     grounds = [scales.heat(step, dark)[1] for step in range(1, STEPS + 1)]
-    signed = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
+    signed = [[scales.opposed_heat(sign * step, dark)[1] for step in range(1, STEPS + 1)] for sign in (1, -1)]
     for colours in (grounds, *signed):
         assert (
             len({Color.from_rgb(*each).downgrade(ColorSystem.EIGHT_BIT).number for each in colours}) == STEPS

@@ -28,7 +28,10 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "gradients", "scores", "interventions", "steering")
+VIEWS = (
+    "attention", "lens", "contributions", "gradients", "scores", "interventions", "steering", "modules", "experts",
+    "positions",
+)  # fmt: skip
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -40,14 +43,18 @@ def inside_parser() -> Parser:
     made = command_parser(
         "inside",
         "What the layers of a model compute for one token of a prompt: where each head looks and why, what each "
-        "layer would predict, what each part adds to a logit, and what changes without it. The token runs again under "
+        "layer would predict, what each part adds to a logit, what changes without it or at a wrong position, which "
+        "experts it took, and what the model is made of. The token runs again under "
         "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
         f"{EXIT_STATUS} 3 where the check of a view failed.",
     )
     group = made.add_argument_group("inside")
     shown = f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
     group.add_argument("--show", type=_views, metavar="VIEW,...", help=shown)
-    off = "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2; scale one with L6 h1 x0.5"
+    off = (
+        "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or by names that count from 0, "
+        "blocks.5.attn.hook_z[0], model.layers.2.mlp; scale one with L6 h1 x0.5"
+    )
     group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
     _add_steering(group)
     scope = "change that token's forward alone, or the whole context (default: token)"
@@ -191,7 +198,7 @@ def run_inside(args: Namespace) -> int:
         if args.off:
             yield Intervene(node, args.off, args.scope, begin=args.begin)
 
-    status = run(args, request, out, steps, after)
+    status = run(args, request, out, steps, after, forgives=out.refused)
     if status != OK or not (failed := out.known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TextIO, TypeVar
 
 from engine import protocol
@@ -17,6 +17,8 @@ from engine.protocol import (
     Command,
     Direction,
     DirectionMade,
+    ExpertsRead,
+    Failure,
     GradientsRead,
     HeadsSwept,
     Intervene,
@@ -24,11 +26,15 @@ from engine.protocol import (
     Intervention,
     LensRead,
     MakeDirection,
+    ModelModules,
     Piece,
+    PositionTried,
     PromptToken,
     ReadAttention,
+    ReadExperts,
     ReadGradients,
     ReadLens,
+    ReadModules,
     ReadScore,
     ScoreRead,
     SteeredStrength,
@@ -38,6 +44,7 @@ from engine.protocol import (
     SweepStrengths,
     Tokenize,
     Tokenized,
+    TryPosition,
 )
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
@@ -45,7 +52,7 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import bits, count, milliseconds, percent
+from inspector.scales import amount, bits, count, milliseconds, percent, size
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.gradients import (
     MEANINGS,
@@ -72,11 +79,16 @@ from inspector.state.scores import (
 )
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times
+from inspector.tools.modules.lines import lines as module_lines
+from inspector.tools.positions.trials import LATER, OFFSETS, facts_line, trial_of, trials
 
 FIGURES = ("model",)
 TOP = 3
 """Tokens that a head's line names."""
 CELL = 16
+NAMED = 34
+"""Cells of a module's name, with the stream before it."""
 STRONGEST = 12
 """Units in a table."""
 SHARES = 8
@@ -92,12 +104,14 @@ View = (
     | StrengthsSwept
     | GradientsRead
     | ScoreRead
+    | ExpertsRead
+    | PositionTried
 )
 TITLES: Mapping[type[View], str] = {
     AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
     HeadsSwept: "Switched off one at a time", Intervened: "Changed", DirectionMade: "Direction",
     StrengthsSwept: "Steering", GradientsRead: "Gradients",
-    ScoreRead: "Why it looks there",
+    ScoreRead: "Why it looks there", ExpertsRead: "Experts and states", PositionTried: "Another position",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -124,6 +138,7 @@ class Known:
             case (
                 AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened() | DirectionMade()
                 | StrengthsSwept() | GradientsRead() | ScoreRead()
+                | ExpertsRead() | PositionTried()
             ):  # fmt: skip
                 if record.facts.failed is not None:
                     self.failed.append(TITLES[type(record)])
@@ -139,6 +154,9 @@ class InsideWriter(Writer, Protocol):
     known: Known
     compared: tuple[int | None, int | None]
     """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the mean."""
+
+    def refused(self, failure: Failure) -> bool:
+        """Tell of a failure after which the next command is sent all the same; returns whether it is one."""
 
 
 def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> InsideWriter:
@@ -166,6 +184,9 @@ def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int]
         "interventions": lambda node: [SweepHeads(node)],
         "steering": lambda node: _steering(args, out, node),
         "scores": lambda node: [_score(args, out, node)],
+        "modules": lambda node: [ReadModules()],
+        "experts": lambda node: [ReadExperts(node)],
+        "positions": lambda node: _positions(out, node),
     }
 
 
@@ -189,6 +210,14 @@ def _key(flag: str, place: int | None, tokens: int) -> int | None:
         f"--{flag} {place} is no token of the path, which has {tokens}.",
         f"Give one from {-tokens} to {tokens - 1}.",
     )
+
+
+def _positions(out: InsideWriter, node: int) -> Iterator[Command]:
+    """What the screen tries of a token's position."""
+    place = out.nodes.index(node)
+    later = out.nodes[place + 1 :][:LATER]
+    for trial in trials(place, OFFSETS, len(later), later[-1] if later else None):
+        yield trial.question(node)[1]
 
 
 def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
@@ -298,8 +327,21 @@ class InsideLines(JsonLines):
                 self._write("direction", direction_made(record), facts(record.facts))
             case StrengthsSwept():
                 self._write("steering", steering(record), facts(record.facts))
+            case ModelModules():
+                self._write("modules", record_json(record))
+            case ExpertsRead():
+                shown = record if record.facts.failed is None else replace(record, layers=(), states=())
+                self._write("experts", record_json(shown, facts=facts(record.facts)))
+            case PositionTried():
+                self._write("position", position(record))
             case _:
                 super().take(record, text)
+
+    def refused(self, failure: Failure) -> bool:
+        """A position that can't be tried is an event of its own."""
+        if failure.command == TryPosition.kind:
+            self._write("position", {"refused": failure.message})
+        return failure.command == TryPosition.kind
 
     def end(self, summary: Summary) -> None:
         """Nothing comes last: each view is whole."""
@@ -483,6 +525,13 @@ def steering(read: StrengthsSwept) -> Json:
     }
 
 
+def position(read: PositionTried) -> Json:
+    """What another position, or no mask, does; nothing of it where a check failed."""
+    if read.facts.failed is not None:
+        return {**pick(read, "node", "change", "offset"), **facts(read.facts)}
+    return record_json(read, facts=facts(read.facts))
+
+
 def facts(known: CaptureFacts) -> Json:
     """Checks and times."""
     checks = [record_json(check, where=pick(check, "passed", "where")) for check in known.checks]
@@ -534,10 +583,26 @@ class InsideTables(PlainText):
                 self._table(record, direction_table(record))
             case StrengthsSwept():
                 self._table(record, strengths_table(record))
+            case ModelModules():
+                self._show("")
+                self._out.write("Modules\n")
+                self._out.writelines(f"  {line.rstrip()}\n" for line in modules_table(record))
+                self._out.write("\n")
+            case ExpertsRead():
+                self._table(record, experts_table(record))
+            case PositionTried():
+                self._table(record, position_table(record))
             case Step():
                 pass
             case _:
                 super().take(record, "")
+
+    def refused(self, failure: Failure) -> bool:
+        """A position that can't be tried is a line."""
+        if failure.command == TryPosition.kind:
+            self._show("")
+            self._out.write(f"{TITLES[PositionTried]}\n  Not tried: {visible(failure.message)}\n\n")
+        return failure.command == TryPosition.kind
 
     def end(self, summary: Summary) -> None:
         """Say which model it was."""
@@ -583,8 +648,8 @@ def attention_table(read: AttentionRead, path: Sequence[str]) -> Iterator[str]:
 def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
     """Layers upwards, positions to the right; a star where the final token leads."""
     yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
-    count = len(read.columns[0].cells) if read.columns else 0
-    for layer in range(count - 1, -1, -1):
+    depth = len(read.columns[0].cells) if read.columns else 0
+    for layer in range(depth - 1, -1, -1):
         cells = [column.cells[layer] for column in read.columns]
         texts = [
             f"{'*' if cell.final_rank == 1 else ' '}{truncate(token_label(cell.top[0].text, b''), CELL - 9)}"
@@ -716,3 +781,39 @@ def _strength_line(each: SteeredStrength) -> str:
         f"{f'x{each.strength:g}':>8}{each.kl_bits:>9.3f}{kl:>16}{each.change:>+9.2f}{mark}{change:>17}   "
         f"{pad(token_label(each.top_text), UNIT_CELL)}{percent(each.top_prob):>8}"
     )
+
+
+def modules_table(read: ModelModules) -> Iterator[str]:
+    """A line a module, as a token meets them, beside the residual stream; layers that are alike in one."""
+    yield f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers"
+    yield f"{pad('', NAMED)}{'params':>8}{'bytes':>10}  what it is"
+    for line in module_lines(read):
+        numbers = f"{amount(line.parameters) if line.parameters else '':>8}{size(line.bytes) if line.bytes else '':>10}"
+        said = " · ".join(filter(None, (line.says, line.shape, line.hooks)))
+        yield f"{pad(line.gutter + line.label, NAMED)}{numbers}  {said}"
+
+
+def experts_table(read: ExpertsRead) -> Iterator[str]:
+    """A line a layer of experts, and one a state."""
+    for words in (experts_summary(read.layers), states_summary(read.states)):
+        if words:
+            yield words
+    for layer in read.layers:
+        yield f"L{layer.layer + 1}".ljust(6) + f"experts {chosen_words(layer)}"
+    for state in read.states:
+        changed = "was empty" if state.changed is None else f"changed by {100 * state.changed:.0f} %"
+        whole = f"state {times(state.shape):<17}{size(state.bytes):>9}"
+        yield (
+            f"L{state.layer + 1}".ljust(6)
+            + f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
+        )
+    yield from map(visible, read.missing)
+
+
+def position_table(read: PositionTried) -> Iterator[str]:
+    """The change, what it does to all, and the candidates before and after."""
+    yield f"What if {trial_of(read).label(False)}? {facts_line(read.use, True)}"
+    most = f"{read.largest_change:.2f} ({token_label(read.largest_text)})"
+    yield f"KL {read.kl_bits:.3f} bits, largest logit change {most}"
+    for token in read.tokens:
+        yield f"{pad(token_label(token.text), CELL)}{percent(token.before):>10} to {percent(token.after):>8}"

@@ -29,6 +29,7 @@ from inspector.keys import key_for, with_keys
 from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
+from inspector.scales import SHARES
 from inspector.session.requests import LookReplies, Replies
 from inspector.state.inside import CHECKS, checked
 from inspector.state.lockstep import LockstepSoFar
@@ -47,8 +48,6 @@ LOW, TALL = 16, 30
 """Rows of a screen from which on there is room for one line of text, and for two."""
 TITLED = 6
 """Cells of a frame's line beside its title."""
-STEPS = (0.02, 0.05, 0.15, 0.35, 0.65)
-"""Shares from which on a token has the next colour."""
 TOLD = 0.01
 """The least share whose number is written under its token."""
 GAP = "⋮ "
@@ -178,6 +177,7 @@ class TokenHeat(Canvas):
             marked: Places of tokens that are underlined, and whose lines come first where there is no room for all.
         """
         self._items, self._shares, self._named, self._marked = items, shares, title, marked
+        self._signed = any(share < 0 for share in shares)
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
@@ -249,11 +249,11 @@ class TokenHeat(Canvas):
 
     def _piece(self, piece: TextPiece) -> list[Segment]:
         share = self._share(piece.slot)
-        step = sum(abs(share) >= edge for edge in STEPS)
+        step = sum(abs(share) >= edge for edge in SHARES) * (-1 if share < 0 else 1)
         blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == len(self._items) - 1:
             return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
-        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app), share < 0)
+        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app), self._signed)
         if piece.slot in self._marked:
             style += Style(bold=True, underline=True)
         return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
@@ -387,6 +387,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
         self.view.put(visible(model_prefix(self.timeline, self.looked) + self.heading(answer)), self._draw)
         self.write(failed=self._trouble(answer))
+        self.host.colour()
 
     def _want(self) -> None:
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at

@@ -36,7 +36,7 @@ from inspector.display import (
     unfinished,
     visible,
 )
-from inspector.main.tool import SlotSelected
+from inspector.main.tool import OfferedHeat, SlotSelected
 from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
@@ -433,6 +433,8 @@ _TITLES = {
     IDS: "Text, token by token with ids",
     BYTES: "Text, token by token with bytes",
 }
+LEAST_TITLE, SWATCHES = 12, 25
+"""Cells of what the inside says, and of the steps behind it."""
 _ROOMY = 44
 """Cells from which the legend is written out."""
 
@@ -465,6 +467,8 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         """None where the theme or the metric changed."""
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
+        self._offered: OfferedHeat | None = None
+        """What the heat `scales.INSIDE` is."""
         self._shown: tuple[object, ...] = ()
         self._concealed = "", False
         """Whether the text, and whether its heat, is to be predicted."""
@@ -512,6 +516,12 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     def watch_metric(self) -> None:
         """Heat by another metric."""
         self._restyle()
+
+    def offer(self, heat: OfferedHeat | None) -> None:
+        """Colour by this, while the metric is `scales.INSIDE`; None for nothing."""
+        if heat is not self._offered and heat != self._offered:
+            self._offered = heat
+            self._restyle()
 
     @property
     def own_view(self) -> str:
@@ -597,7 +607,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
 
     def _show_legend(self) -> None:
         short = self.size.width < _ROOMY
-        shown = legend(scales.METRIC[self._heat], is_dark(self.app), colourful(self.app), short)
+        shown = legend(self._coloured_by, is_dark(self.app), colourful(self.app), short)
         if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
@@ -681,7 +691,16 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
 
     def _new_rows(self) -> TextRows:
         inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}
-        return TextRows(inks, scales.METRIC[self._heat], is_dark(self.app), colourful(self.app))
+        return TextRows(inks, self._coloured_by, is_dark(self.app), colourful(self.app))
+
+    @property
+    def _coloured_by(self) -> scales.Metric:
+        """The metric that the text is coloured by."""
+        offered = self._offered
+        if self._heat != scales.INSIDE or offered is None:
+            return scales.METRIC[self._heat]
+        title = truncate(offered.title, max(LEAST_TITLE, self.size.width - SWATCHES))
+        return scales.shares_metric(title, offered.shares, offered.signed)
 
     @property
     def _heat(self) -> str:

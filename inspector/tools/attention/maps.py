@@ -11,7 +11,7 @@ from rich.style import Style
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, TriangleRead
 from inspector import scales
 from inspector.display import pad, token_label
-from inspector.main.inside.screen import STEPS, part_shown
+from inspector.main.inside.screen import part_shown
 from inspector.scales import bits, percent
 from inspector.state.session_tree import Item
 from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of
@@ -39,7 +39,8 @@ class Shades:
         self.colourful, self.dark = colourful(on.app), is_dark(on.app)
         calm = on.ink("track").bgcolor
         grounds = [
-            rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor for step in range(1, len(STEPS) + 1)
+            rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor
+            for step in range(1, len(scales.SHARES) + 1)
         ]
         self._colours = [calm, *grounds]
 
@@ -97,7 +98,7 @@ class Shades:
         """
         plain, muted = self._on.rich_style, self._on.ink("muted")
         row: Row = [self.whole(0.0, 2 if self.colourful else 1)]
-        for step, edge in enumerate(STEPS, start=1):
+        for step, edge in enumerate(scales.SHARES, start=1):
             number = f"{edge * 100:g}"
             if self.colourful:
                 row.append(Segment(f" {number} ", heat_style(step, self.dark, True)))
@@ -110,7 +111,7 @@ class Shades:
 
 def step_of(share: float) -> int:
     """The step of the text's heat that a share has."""
-    return sum(share >= edge for edge in STEPS)
+    return sum(share >= edge for edge in scales.SHARES)
 
 
 # ---- all heads ----------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ from statistics import fmean
 from typing import NamedTuple
 
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
+from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.client import EngineClient
 from inspector.session.requests import LookReplies
+from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, both
 
 # ---- weights of a head --------------------------------------------------------------------------
@@ -160,6 +162,8 @@ class AttentionControl:
         self.squeezed = False
         """Whether it is squeezed into the panel, where it is larger."""
         self._chosen: Head | None = None
+        self._heat: tuple[AttentionRead, Head, OfferedHeat] | None = None
+        """What was offered last, and what it was made of."""
 
     def drop(self) -> None:
         """Nobody waits for an answer any more."""
@@ -175,6 +179,21 @@ class AttentionControl:
         layer = self.layer(read, self._chosen)
         head = self._chosen.head if self._chosen.head in columns(layer) else layer.heads - 1
         return Head(layer.layer, head)
+
+    def heat(self, timeline: Timeline) -> OfferedHeat | None:
+        """The weights of the chosen head over the path: from the selected token, or the one that was looked at last."""
+        nodes = (node for node in (timeline.before, *reversed(self.rows.keys)) if isinstance(node, int))
+        known = (self.rows.get(node) for node in nodes if node in timeline.tree.nodes)
+        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        if read is None or (head := self.chosen(read)) is None:
+            return None
+        if self._heat is None or self._heat[0] is not read or self._heat[1] != head:
+            path = timeline.tree.path(read.node)
+            weights = weights_of(self.layer(read, head), head.head, len(path))
+            shares = {item.node: weight for item, weight in zip(path, weights, strict=False)}
+            token = quoted(token_label(path[-1].text, path[-1].raw))
+            self._heat = read, head, OfferedHeat(f"{head.name} from {token}", shares)
+        return self._heat[2]
 
     @staticmethod
     def layer(read: AttentionRead, head: Head) -> AttentionLayer:
@@ -245,6 +264,10 @@ class AttentionActions(ToolActions):
         from inspector.tools.attention.screen import AttentionScreen
 
         self.open_screen(AttentionScreen(self.host, self.control))
+
+    def heat(self) -> OfferedHeat | None:
+        """Where the chosen head looks."""
+        return self.control.heat(self.timeline)
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer; of a layer alone the head that is chosen in another."""

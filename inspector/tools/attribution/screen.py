@@ -12,6 +12,7 @@ from rich.style import Style
 from engine.frozen import frozen
 from engine.protocol import Attribute, AttributedToken, AttributionRead, Command
 from inspector.display import pad, quoted, token_label, visible
+from inspector.keys import with_keys
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
@@ -165,7 +166,7 @@ WORDS = 2
 """Lines that it has."""
 DIRECT = (
     "Direct effect alone: what a part does through later layers is in their bars. "
-    "Switch off shows the total effect."
+    "Switching it off, {interventions}, shows the total effect."
 )
 SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 """Words of a narrow view."""
@@ -355,7 +356,11 @@ class Chart:
         counts = range(HEADS, -1, -1)
         forms = [wrapped(self._in_words(heads), width) for heads in counts] if self.rows else [[]]
         lines = next((form for form in forms if len(form) <= WORDS), forms[-1][:WORDS])
-        quiet = [line for text in (*map(visible, self.read.notes), DIRECT) for line in wrapped(text, width)]
+        quiet = [
+            line
+            for text in (*map(visible, self.read.notes), with_keys(DIRECT))
+            for line in wrapped(text, width)
+        ]
         return [
             *[[Segment(line, self.on.rich_style)] for line in lines],
             *[[Segment(line, self._muted)] for line in quiet],

@@ -12,11 +12,6 @@ GLYPHS, BELOW = "·:░▒▓█", "·-~=≡#"
 """For each step of a value above 0, and of one below, from calm to strongest."""
 NOTHING = "·"
 """A number too small for its cells."""
-_ABOVE_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
-_BELOW_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
-_ABOVE_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
-_BELOW_LIGHT = ((222, 235, 247), (180, 210, 238), (120, 170, 220), (50, 115, 185), (8, 60, 130))
-_INKS: tuple[scales.Rgb, scales.Rgb] = ((16, 16, 20), (248, 248, 250))
 
 
 def figure(value: float, cells: int, signed: bool = False) -> str:
@@ -41,9 +36,7 @@ def ground(on: Canvas, step: int, signed: bool = True) -> Style:
     dark = is_dark(on.app)
     if not signed or not colourful(on.app):
         return heat_style(abs(step), dark, colourful(on.app))
-    above, below = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
-    colour = (above if step > 0 else below)[abs(step) - 1]
-    return rgb_style(max(_INKS, key=lambda ink: scales.contrast(ink, colour)), colour)
+    return rgb_style(*scales.opposed_heat(step, dark))
 
 
 def glyph(on: Canvas, step: int) -> str:

@@ -6,7 +6,7 @@ from engine.frozen import slotted
 from engine.protocol import LensRead
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import LookReplies
 from inspector.widgets.actions import Action, Needs, both
 
@@ -38,6 +38,19 @@ class LensActions(ToolActions):
 
         self._begin()
         self.open_screen(LensScreen(self.host, self.answers, self.choices))
+
+    def heat(self) -> OfferedHeat | None:
+        """How many of the layers it takes until the final token leads, of each position of the latest table."""
+        known = (self.answers.get(key) for key in (self.timeline.before, *reversed(self.answers.keys)))
+        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        if read is None or not read.columns:
+            return None
+        shares = {
+            column.node: min(1.0, column.leads_from / (len(column.cells) - 1))
+            for column in read.columns
+            if len(column.cells) > 1
+        }
+        return OfferedHeat("layers until the answer leads", shares)
 
     def point(self, *place: int) -> None:
         """Choose a layer."""

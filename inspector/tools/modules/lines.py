@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.protocol import HeadFacts, LayerBlock, LayerSum, ModelModules, ModulePart, Role, RopeFacts
+from engine.protocol import (
+    HOOKS,
+    ExpertLayer,
+    HeadFacts,
+    HookPart,
+    LayerBlock,
+    LayerSum,
+    ModelModules,
+    ModulePart,
+    Role,
+    RopeFacts,
+    StateArray,
+)
 from inspector.display import visible
+from inspector.scales import count, size
 
 
 @frozen
@@ -31,6 +44,14 @@ class Line:
     strong: bool = False
     inside: str = ""
     """Role of the direct part of a layer that it belongs to."""
+    hooked: tuple[HookPart, ...] = ()
+    """Of the hooks that are found here: see `hooks`."""
+
+    @property
+    def hooks(self) -> str:
+        """Its hooks, as TransformerLens names them, with spaces between; empty where it has none there."""
+        layer = str(self.layers[0]) if len(self.layers) == 1 else "N"
+        return " ".join(hook.name.replace("N", layer) for hook in HOOKS if hook.part in self.hooked)
 
     @property
     def sort(self) -> str:
@@ -66,6 +87,7 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
         label, more = "head", "a logit for each token"
     elif part.norm is not None and part in modules.after:
         label = "final norm"
+    final: tuple[HookPart, ...] = ("final norm",) if label == "final norm" else ()
     said = " · ".join(text for text in (description(part), more) if text)
     return Line(
         gutter,
@@ -77,6 +99,7 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
         part,
         visible(part.path),
         strong=True,
+        hooked=final or NAMED.get(part.name, ("embedding",) if part.role == "embedding" else ()),
     )
 
 
@@ -113,7 +136,7 @@ def _header(number: int, block: LayerBlock, layers: tuple[int, ...], mark: str) 
     return Line(
         "│ ", f"{mark} {name}", f"{len(layers)} alike" if many else visible(whole.kind),
         f"× {len(layers)}" if many else "", whole.parameters * len(layers), whole.bytes * len(layers), whole,
-        _path(block, layers, ""), layers, number, True,
+        _path(block, layers, ""), layers, number, True, hooked=("stream before", "stream after"),
     )  # fmt: skip
 
 
@@ -137,7 +160,8 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
         yield from _tree(block, part, layers, gutter)
         for total in block.sums:
             if total.after == part.path:
-                yield Line("⊕─╯ ", addition(total, names), layers=layers)
+                place: HookPart = "stream after" if total is block.sums[-1] else "stream between"
+                yield Line("⊕─╯ ", addition(total, names), layers=layers, hooked=(place,))
                 branched = False
     if not known:
         yield Line("│   ", "how these are joined isn't known", layers=layers)
@@ -161,7 +185,7 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
             "  " * (each.depth - 1) + label,
             f"{mixed.active} of {mixed.experts} for each token" if mixed else description(each), shape_of(each),
             each.parameters * len(layers), each.bytes * len(layers), each,
-            _path(block, layers, each.path), layers, strong=own, inside=part.role,
+            _path(block, layers, each.path), layers, strong=own, inside=part.role, hooked=_hooked(block, part, each),
         )  # fmt: skip
         holders.append(each)
 
@@ -169,6 +193,43 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
 def _within(parts: Sequence[ModulePart], part: ModulePart) -> Iterator[ModulePart]:
     """A part, and those in it."""
     return (each for each in parts if each is part or each.path.startswith(f"{part.path}."))
+
+
+# ---- hooks ----------------------------------------------------------------------------------------
+
+OWN: dict[Role, tuple[HookPart, ...]] = {
+    "attention": ("scores", "pattern", "head", "attention"),
+    "mlp": ("mlp",),
+}
+"""What is found at a direct part of a layer, by its role."""
+NAMED: dict[str, tuple[HookPart, ...]] = {
+    "q_proj": ("queries",), "k_proj": ("keys",), "v_proj": ("values",),
+    "qkv_proj": ("queries", "keys", "values"), "c_attn": ("queries", "keys", "values"),
+    "gate_proj": ("gate",), "up_proj": ("up",), "gate_up_proj": ("gate", "up"), "c_fc": ("gate",),
+    "down_proj": ("neurons",), "wpe": ("positions",),
+}  # fmt: skip
+"""The same by the attribute that holds a module: what it returns; of the last matrix of an MLP what it is given."""
+
+
+def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart) -> tuple[HookPart, ...]:
+    """The hooks that are found at a module of a layer.
+
+    Args:
+        block: Of the layer.
+        part: Its direct part.
+        each: A module in that, or itself.
+    """
+    if each.norm is not None and each is part:
+        readers = {other.role for other in block.parts if other.depth == 1 and other.reads == part.path}
+        return ("first norm",) if "attention" in readers else ("second norm",) if "mlp" in readers else ()
+    if any(inner.experts for inner in _within(block.parts, part)):
+        mixes = each.experts is not None or each.name in ("gate", "router")
+        return OWN["mlp"] if each is part else ("experts",) if mixes else ()
+    if each.rope is not None and each.heads is None:
+        return ("rope",)
+    if each.name == "up_proj" and part.mlp is not None and not part.mlp.gated:
+        return NAMED["gate_proj"]
+    return OWN.get(part.role, ()) if each is part else NAMED.get(each.name, ())
 
 
 # ---- names and descriptions, in words that a student understands --------------------------------
@@ -375,3 +436,57 @@ def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
     if part.norm is not None and not part.heads:
         return "norm"
     return label if label in EXPLAINED else inside if inside in EXPLAINED else part.role
+
+
+# ---- what one token chose -----------------------------------------------------------------------
+
+STATES = (
+    "A state is all that a recurrent layer keeps of the text, and its size never grows."
+    " Its norm before and after this token."
+)
+
+
+def experts_summary(layers: Sequence[ExpertLayer]) -> str:
+    """All mixtures in a sentence or two: how many experts, and how far one of them decides; empty without any."""
+    if not layers:
+        return ""
+    chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
+    words = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
+    strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
+    if not strongest:
+        return words
+    mean = sum(weight for weight, _ in strongest) / len(strongest)
+    (low, least), (high, most) = min(strongest), max(strongest)
+    if len(strongest) == 1:
+        return f"{words} The strongest weight is {mean:.2f}."
+    return (
+        f"{words} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
+        f"least in layer {least} ({low:.2f})."
+    )
+
+
+def chosen_words(layer: ExpertLayer) -> str:
+    """The experts of a layer that ran, counted from 1, each with its weight where that is known."""
+    known = len(layer.weights) == len(layer.chosen)
+    return ", ".join(
+        f"{expert + 1} ({layer.weights[place]:.2f})" if known else f"{expert + 1}"
+        for place, expert in enumerate(layer.chosen)
+    )
+
+
+def states_summary(states: Sequence[StateArray]) -> str:
+    """All states of recurrent layers in a sentence; empty without any."""
+    if not states:
+        return ""
+    layers = len({state.layer for state in states})
+    words = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
+    changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
+    if len(changed) < 2:
+        return words
+    (low, least), (high, most) = min(changed), max(changed)
+    ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
+    return f"{words} This token changed {ends}."
+
+
+def _layers(number: int) -> str:
+    return f"{count(number)} layer{'s' * (number != 1)}"

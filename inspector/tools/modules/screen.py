@@ -22,7 +22,15 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import amount, count, size
 from inspector.session.requests import LookReplies, Replies
-from inspector.tools.modules.lines import EXPLAINED, Line, lines, times
+from inspector.tools.modules.lines import (
+    EXPLAINED,
+    STATES,
+    Line,
+    experts_summary,
+    lines,
+    states_summary,
+    times,
+)
 from inspector.tools.modules.tool import EXPERTS_SCREEN, MODULES_SCREEN
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
@@ -155,7 +163,9 @@ class ModulesScreen(InsideScreen[ModelModules]):
         rows += [
             [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
         ]
-        rows += [[Segment(text, on.ink("muted"))] for text in wrapped(facts, width) if text]
+        hooks = f"hooks: {line.hooks}" if line.hooks else ""
+        said = (*wrapped(hooks, width), *wrapped(facts, width))
+        rows += [[Segment(text, on.ink("muted"))] for text in said if text]
         return rows
 
     # ---- the cursor -------------------------------------------------------------------------------
@@ -321,10 +331,6 @@ def _facts(line: Line) -> str:
 
 SHADES = "░▒▓█"
 """For a weight up to a quarter, a half, three quarters, and above."""
-STATES = (
-    "A state is all that a recurrent layer keeps of the text, and its size never grows."
-    " Its norm before and after this token."
-)
 LOW = 8
 """Lines of a view below which the numbers come before the words."""
 NAME = 8
@@ -388,43 +394,6 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         yield from _states(states, on, width)
         if self.chosen_layer is not None and not experts and not states:
             yield [Segment(f"Layer {self.chosen_layer + 1} has no experts and no state.", on.ink("muted"))]
-
-
-def experts_summary(layers: Sequence[ExpertLayer]) -> str:
-    """All mixtures in a sentence or two: how many experts, and how far one of them decides; empty without any."""
-    if not layers:
-        return ""
-    chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
-    words = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
-    strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
-    if not strongest:
-        return words
-    mean = sum(weight for weight, _ in strongest) / len(strongest)
-    (low, least), (high, most) = min(strongest), max(strongest)
-    if len(strongest) == 1:
-        return f"{words} The strongest weight is {mean:.2f}."
-    return (
-        f"{words} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
-        f"least in layer {least} ({low:.2f})."
-    )
-
-
-def states_summary(states: Sequence[StateArray]) -> str:
-    """All states of recurrent layers in a sentence; empty without any."""
-    if not states:
-        return ""
-    layers = len({state.layer for state in states})
-    words = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
-    changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
-    if len(changed) < 2:
-        return words
-    (low, least), (high, most) = min(changed), max(changed)
-    ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
-    return f"{words} This token changed {ends}."
-
-
-def _layers(number: int) -> str:
-    return f"{count(number)} layer{'s' * (number != 1)}"
 
 
 def _legend(layers: Sequence[ExpertLayer], width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import ExpertsRead, ModelModules
+from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies, Replies
@@ -63,6 +64,14 @@ EXPERTS_SCREEN = inside_table(
     *walking(),
     told=False,
 )  # fmt: skip
+
+
+def _exports() -> tuple[ExportPart, ...]:
+    from inspector.tools.modules.evidence import EXPERTS_PART, MODULES_PART
+
+    return (MODULES_PART, EXPERTS_PART)
+
+
 MODULES = Tool(
     "modules",
     "Inside the model",
@@ -81,4 +90,5 @@ MODULES = Tool(
             view="experts"),
     ),
     owners=(MODULES_SCREEN, EXPERTS_SCREEN),
+    exports=_exports,
 )  # fmt: skip

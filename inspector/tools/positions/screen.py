@@ -9,13 +9,14 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.protocol import Command, PositionTried, PositionUse, Rotation, TokenShift
+from engine.protocol import Command, PositionTried, PositionUse, TokenShift
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.scales import count, percent
+from inspector.scales import percent
 from inspector.session.requests import LookReplies
-from inspector.tools.positions.tool import LATER, POSITIONS_SCREEN, PositionChoices, PositionTrial, trials
+from inspector.tools.positions.tool import POSITIONS_SCREEN, PositionChoices
+from inspector.tools.positions.trials import LATER, PositionTrial, facts_line, trials
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
@@ -65,37 +66,6 @@ def page(
     if width < NARROW:
         return [*(said if height > len(table) else []), *table, *listed, *words]
     return [*said, *gap, *table, *gap, *listed, *words]
-
-
-def facts_line(use: PositionUse, short: bool) -> str:
-    """A sentence on the position embedding of the token."""
-    if short:
-        way = {"rotary": "RoPE", "learned": "learned table", "own": "its own way", "none": "none"}[use.way]
-        return f"Position {count(use.position)}: {way}"
-    start = (
-        f"This token stands at position {count(use.position)}, counted from 0: so many tokens are in the KV cache "
-        "before it, which is its offset. "
-    )
-    match use.way:
-        case "rotary":
-            turns = "; ".join(_rotation(one, len(use.rotations) > 1) for one in use.rotations)
-            still = len(use.unturned)
-            without = (
-                f"; {'1 layer turns' if still == 1 else f'{still} layers turn'} nothing" if still else ""
-            )
-            return f"{start}RoPE turns its query and key by an angle for each position: {turns}{without}."
-        case "learned":
-            row = f"Row {count(use.position)} of a learned table of {count(use.table)} positions"
-            return f"{start}{row} is added to its vector."
-        case _:
-            return f"{start}The model uses it in a way of its own."
-
-
-def _rotation(one: Rotation, several: bool) -> str:
-    layers = f" in {len(one.layers)} layers" if several else ""
-    base = f"base {count(round(one.base))}" if one.base is not None else "a list of frequencies"
-    scale = f", positions times {one.scale:g}" if one.scale != 1 else ""
-    return f"{one.dims} numbers of a head{layers}, {base}{scale}"
 
 
 def _table(on: Canvas, rows: Sequence[Tried], chosen: int, width: int) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.protocol import Endless, Marked, Packed, Record, Runs
+from engine.protocol import Endless, Marked, Packed, Record, Runs, Signed
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.trace import Entry
 from engine.trace.schema import KINDS, columns, items, optional, words
@@ -40,6 +40,7 @@ def _inner(hint: Any) -> st.SearchStrategy[Any]:
         return made(hint)
     return {
         int: INTS,
+        Signed: INTS | st.integers(1 - INT_LIMIT, -1),
         float: FLOATS,
         Endless: FLOATS | FLOAT32 | st.sampled_from([float("inf"), float("-inf")]),
         str: TEXTS,

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from engine.inspection.inside import lens
-from engine.protocol import AttentionLayer, AttentionRead, CaptureFacts, Check, floats
+from engine.protocol import (
+    AttentionLayer,
+    AttentionRead,
+    CaptureFacts,
+    Check,
+    ExpertLayer,
+    ExpertsRead,
+    Failure,
+    StateArray,
+    floats,
+)
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
@@ -197,3 +208,54 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
     assert "L5 h2 looks at" in out
     assert "than at" in out
     assert "query x key" in out
+
+
+def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = events("--show", "modules,experts,positions", "--at", "3")
+    made, chosen, *tried = lines[-8:]
+    assert (made["event"], chosen["event"], {each["event"] for each in tried}) == (
+        "modules",
+        "experts",
+        {"position"},
+    )
+    assert made["parameters"] == next(line for line in lines if line["event"] == "model")["parameters"]
+    assert chosen["layers"] == []
+    assert chosen["missing"] == ["This model has neither experts nor recurrent layers."]
+    assert [(each["change"], each["offset"]) for each in tried] == [
+        ("token", -3), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
+    ]  # fmt: skip
+    assert all(check["passed"] for each in tried for check in each["checks"])
+    prompt = next(line for line in lines if line["event"] == "prompt")
+    assert tried[-1]["later"] == len(prompt["tokens"]) - 4, "what comes after it in the prompt"
+    assert tried[3]["kl_bits"] > tried[4]["kl_bits"], "with RoPE distances count alone"
+    assert cli.main(["inside", *PROMPT, "--show", "modules,experts,positions"]) == 0
+    out = capsys.readouterr().out
+    assert "│ │   queries" in out
+    assert "blocks.N.attn.hook_q" in out
+    assert "What if it is given position 0, not " in out
+    assert "What if no causal mask: it sees no later token? Position " in out
+
+
+def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> None:
+    facts = CaptureFacts((Check("forward", 0.0, 0.0),), 2.0, 1.0, "odd")
+    layer = ExpertLayer(1, "mlp", 8, (4, 1), (0.75, 0.25), 1e-7)
+    state = StateArray(2, (1, 4, 16), "float32", 256, 2.0, 1.0, None)
+    read = ExpertsRead(2, (layer,), (state,), ("The weights of \x1b are not known.",), facts)
+    failed = replace(read, facts=replace(facts, checks=(Check("experts", 1.0, 1e-5),)))
+    refused = Failure("TryPosition", "no\x1b[31m positions", "Press tab.")
+    for flags in (("--jsonl",), ()):
+        out = io.StringIO()
+        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), out, None)
+        made.take(read, "")
+        assert made.refused(refused)
+        assert not made.refused(replace(refused, command="ReadExperts"))
+        said = out.getvalue()
+        assert "\x1b" not in said
+        assert "positions" in said
+        if not flags:
+            assert "L2    experts 5 (0.75), 2 (0.25)" in said
+            assert "norm 1 to 2, was empty" in said
+            assert "Not tried: no" in said
+        made.take(failed, "")
+        assert "0.75" not in out.getvalue()[len(said) :]
+        assert made.known.failed == ["Experts and states"]

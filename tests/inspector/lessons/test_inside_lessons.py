@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.settings import LoadSettings
 from inspector.lessons.actions import VERBS, Before
 from inspector.lessons.catalogue import find
+from inspector.lessons.errors import LessonError
 from inspector.lessons.expressions import expression
 from inspector.lessons.headless import HeadlessSession, live_session
 from inspector.lessons.lesson import LessonPhase
-from inspector.lessons.quantities import Scope
+from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
@@ -103,6 +106,41 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
             controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         assert VERBS["attention"].done("", controller, before)
+
+
+def test_heads_and_layers_may_be_named_as_hooks() -> None:
+    """By their names they are what they are by their numbers; another hook is refused in words."""
+    lesson = find("looking-back").lesson
+    with live_session(LoadSettings(lesson.model), lesson) as session:
+        scope = Scope(session.controller)
+        done(session, "prompt", lesson.prompt)
+
+        def value(source: str) -> float | None:
+            try:
+                return expression(source, 1).value(scope).number
+            except Unanswered as question:
+                scope.ask(question.command)
+                session.until(lambda: not session.controller.client.outstanding)
+                return expression(source, 1).value(scope).number
+
+        by_number = value("head(6, 1).weight")
+        assert value("head('blocks.5.attn.hook_pattern[0]').weight") == by_number
+        assert value("head('L6 h1').weight") == by_number
+        assert value("lens('blocks.4.hook_resid_post').prob") == value("lens(5).prob")
+        assert value("lens('blocks.5.hook_resid_pre').prob") == value("lens(5).prob")
+        for source in (
+            "head('blocks.5.attn.hook_pattern')",
+            "head('blocks.5.hook_mlp_out')",
+            "head(6)",
+            "lens('L6 h1')",
+        ):
+            with pytest.raises(LessonError, match=r"is not what is meant here|doesn't take these arguments"):
+                value(source)
+    beat = next(beat for beat in lesson.beats if beat.calls("head"))
+    named = expression("head('blocks.5.attn.hook_pattern[0]').weight", 1)
+    assert replace(beat, number=named).calls("head")[-1:] == [(6, 1)]
+    unknown = expression("head('\x1b').weight", 1)
+    assert replace(beat, number=unknown).calls("head") == [*beat.calls("head"), ()]
 
 
 @pytest.mark.lesson(listed=find("looking-back"), size=(120, 40))

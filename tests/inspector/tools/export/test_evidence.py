@@ -26,6 +26,7 @@ from engine.protocol import (
     ReadGradients,
     Step,
     SweepStrengths,
+    TryPosition,
 )
 from engine.trace import Entry, save_as
 from inspector.state.inside import InsideViews
@@ -43,6 +44,9 @@ from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.gradients.reads import read as gradients
 from tests.inspector.tools.interventions.units import STRONGEST, candidate, effect, patched, sweep
+from tests.inspector.tools.modules.test_lines import MODULES
+from tests.inspector.tools.modules.test_screen import experts
+from tests.inspector.tools.positions.test_screen import told
 from tests.inspector.tools.scores.reads import read as scores
 from tests.inspector.tools.steering.sweeps import UP, strengths
 
@@ -60,6 +64,9 @@ BY_PART = {
     "steering": "Steered by L2 +up-down x1",
     "second model": "Beside a second model",
     "race": "With the KV cache and without",
+    "positions": "What if the token stood elsewhere",
+    "modules": "What the model is made of",
+    "experts": "Experts that the token went through",
 }
 """Of each part a heading."""
 NAMES = (*BY_PART.values(), "What each part is worth")
@@ -67,6 +74,7 @@ WITH = (
     "sums make its weights (2e-07)",
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
+    "it is given position 110, not 10", "blocks.N.ln1.hook_scale", "4 of 16 ran for this token",
 )  # fmt: skip
 
 
@@ -89,7 +97,13 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
             effect(Intervene(node, (STRONGEST,)), **own),
             patched(PatchActivations(node, 2, 7, 9, "layer"), **own),
             strengths(SweepStrengths(node, UP, 1), **own),
+            replace(told(TryPosition(node, "token", 100)), facts=facts),
+            replace(experts(node), facts=facts),
         ]
+        if not failed:
+            known = session.timeline().facts
+            assert known is not None
+            session.records.append(replace(MODULES, model=known.path, bytes=known.weight_bytes))
 
 
 def measured(session: Session, node: int) -> None:

@@ -84,6 +84,22 @@ def test_the_way_of_a_token() -> None:
     ]
 
 
+def test_lines_have_the_hooks_of_their_modules() -> None:
+    hooks = {line.label.strip(): line.hooks for line in lines(MODULES, {0}, {1})}
+    assert hooks["embedding"] == "hook_embed"
+    assert hooks["▾ layer 2"] == "blocks.1.hook_resid_pre blocks.1.hook_resid_post"
+    assert hooks["queries"] == "blocks.1.attn.hook_q"
+    assert hooks["RoPE"] == "blocks.1.attn.hook_rot_q blocks.1.attn.hook_rot_k"
+    assert hooks["attention"].startswith("blocks.1.attn.hook_attn_scores blocks.1.attn.hook_pattern")
+    assert hooks["up"] == "blocks.1.mlp.hook_pre_linear"
+    assert hooks["MLP"] == "blocks.1.hook_mlp_out"
+    assert hooks["final norm"] == "ln_final.hook_scale ln_final.hook_normalized"
+    joins = [line.hooks for line in lines(MODULES) if line.gutter.startswith("⊕")]
+    assert joins == ["blocks.N.hook_resid_mid", "blocks.N.hook_resid_post"], "of layers that are folded"
+    norms = [line.hooks for line in lines(MODULES) if line.label.strip() == "norm"]
+    assert [each.split()[0] for each in norms] == ["blocks.N.ln1.hook_scale", "blocks.N.ln2.hook_scale"]
+
+
 def test_a_folded_line_counts_all_its_layers_and_the_lines_of_the_way_sum_to_the_model() -> None:
     found = lines(MODULES)
     header = next(line for line in found if line.block == 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
+from inspector.state.inside import InsideViews
 from inspector.tools.lens.screen import LensScreen
-from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen, experts_summary, states_summary
+from inspector.tools.modules.lines import experts_summary, states_summary
+from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.modules.test_lines import MODULES
@@ -308,3 +311,22 @@ async def test_a_recording_shows_what_was_looked_at(replay: Rig) -> None:
     await replay.press("left")
     assert "was not recorded" in replay.screen_text()
     assert replay.engine.sent == []
+
+
+def test_what_no_engine_said_is_not_drawn() -> None:
+    read = experts(3)
+    layer = read.layers[0]
+    lies = [
+        replace(layer, weights=layer.weights[:-1]),
+        replace(layer, weights=(math.nan,) * len(layer.chosen)),
+    ]
+    assert InsideViews.sound(read)
+    assert not any(InsideViews.sound(replace(read, layers=(lie,))) for lie in lies)
+    block, table = MODULES.blocks[0], MODULES.before[0]
+    assert InsideViews.sound(MODULES)
+    for lie in (
+        replace(MODULES, blocks=(replace(block, parts=()),)),
+        replace(MODULES, blocks=(replace(block, layers=()),)),
+        replace(MODULES, before=(replace(table, arrays=(replace(table.arrays[0], shape=()),)),)),
+    ):
+        assert not InsideViews.sound(lie)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from engine.protocol import (
     CaptureFacts,
     Check,
     Failure,
+    Loading,
     PositionTried,
     PositionUse,
     Rotation,
@@ -17,9 +19,11 @@ from engine.protocol import (
     TryPosition,
 )
 from engine.settings import LoadSettings, Settings
+from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
-from inspector.tools.positions.screen import PositionsScreen, facts_line
-from inspector.tools.positions.tool import PositionTrial, key_of, trials
+from inspector.tools.positions.screen import PositionsScreen
+from inspector.tools.positions.trials import OFFSETS, PositionTrial, facts_line, key_of, trials
+from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 
 FACTS = CaptureFacts((Check("forward", 0.0, 0.0), Check("keys", 0.0, 0.0, "layer 0")), 9.0, 3.0, "llama")
@@ -181,3 +185,26 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
         assert "it is given position 0, not 10" in shown
         assert "␣Lily" in shown
         assert "same keys (0)" in shown
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A session in which somebody tried positions of the last token."""
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    timeline = session.timeline()
+    place = len(timeline.items) - 1
+    asked = [trial.question(timeline.before)[1] for trial in trials(place, OFFSETS, 0, None)]
+    kept = [record for record in session.records if not isinstance(record, Loading)]
+    entries = [Entry(LoadSettings("pocket"), 0.0)]
+    entries += [Entry(record, number * 0.1) for number, record in enumerate([*kept, *map(told, asked)])]
+    save_as(tmp_path / "a.jsonl", entries, "test 1")
+    return tmp_path / "a.jsonl"
+
+
+async def test_a_recording_shows_what_was_tried(replay: Rig) -> None:
+    await replay.press("Y")
+    await replay.until(lambda: replay.screen_text().count("0.250") == 6)
+    assert not replay.engine.sent

@@ -1,0 +1,155 @@
+"""What is tried of the position of a token: each a question to the engine, with its words and those of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from engine.frozen import frozen
+from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TokenShift, TryPosition
+from inspector.scales import count
+
+LATER = 32
+"""Tokens after the one that is looked at which it sees without the mask, at most."""
+OFFSETS = (-1, 1, 100, 100)
+"""Those that are tried unless others are chosen: three of the token, one of the path."""
+
+
+# ---- what is tried ------------------------------------------------------------------------------
+
+
+@frozen
+class PositionTrial:
+    """One change, at one token.
+
+    Args:
+        position: Of the token, from 0.
+        change: What is changed.
+        offset: What is added to positions.
+        later: Tokens after it that go through with it.
+        until: The node of the last of these.
+    """
+
+    position: int
+    change: PositionChange
+    offset: int = 0
+    later: int = 0
+    until: int | None = None
+
+    def question(self, node: int) -> tuple[Hashable, TryPosition]:
+        """The key of the trial at a token, which is `key_of` the answer, and the command."""
+        return (
+            (node, self.change, self.offset, self.later),
+            TryPosition(node, self.change, self.offset, until=self.until),
+        )
+
+    @property
+    def given(self) -> int:
+        """The position that the token is given."""
+        return self.position + self.offset
+
+    def label(self, short: bool) -> str:
+        """Its row in the table, which begins with `What if`."""
+        match self.change:
+            case "token":
+                position = "" if short else "it is given position "
+                return f"{position}{count(self.given)}, not {count(self.position)}"
+            case "path":
+                more = f"{count(abs(self.offset))} {'more' if self.offset >= 0 else 'less'}"
+                return f"all: {more}" if short else f"all tokens are given {more}"
+            case "mask":
+                later = f"{self.later or 'no'} later token{'s' * (self.later > 1)}"
+                return "no mask" if short else f"no causal mask: it sees {later}"
+
+    def words(self, use: PositionUse) -> str:
+        """The lesson of the trial."""
+        match self.change:
+            case "mask" if self.later:
+                return (
+                    "Without the mask the answer leaks: the token sees what comes after it. Training would be "
+                    "cheating, and in generation nothing is there to see."
+                )
+            case "mask":
+                return (
+                    "Nothing comes after it yet, but the tokens before it saw those after them. "
+                    "Press ← for a token that sees its own answer."
+                )
+            case "path" if use.way == "learned":
+                return "Each position has a vector of its own, learned by itself: moved on, all of them are others."
+            case "path":
+                return (
+                    "Queries and keys are turned alike, and only the angle between them counts: the distance. "
+                    "So the same number for all changes next to nothing."
+                )
+            case "token":
+                why = "Its offset was forgotten: all" if not self.given else "All"
+                off = count(abs(self.offset))
+                return (
+                    f"{why} its distances are off by {off}, though the keys in the cache are right. "
+                    "Nothing fails, the text stays fluent: a silent bug."
+                )
+
+
+def trials(position: int, offsets: Sequence[int], later: int, until: int | None) -> list[PositionTrial]:
+    """The trials at a token.
+
+    Args:
+        position: Of the token.
+        offsets: Of the rows that a person can change: three of the token, one of the path.
+        later: Tokens after it that are seen without the mask.
+        until: The node of the last of these.
+    """
+    return [
+        PositionTrial(position, "token", -position),
+        *(PositionTrial(position, "token", offset) for offset in offsets[:-1]),
+        PositionTrial(position, "path", offsets[-1]),
+        PositionTrial(position, "mask", 0, later, until if later else None),
+    ]
+
+
+def key_of(answer: PositionTried) -> Hashable:
+    """The key of an answer."""
+    return answer.node, answer.change, answer.offset, answer.later
+
+
+def trial_of(answer: PositionTried) -> PositionTrial:
+    """The trial that an answer is of."""
+    return PositionTrial(answer.use.position, answer.change, answer.offset, answer.later)
+
+
+def likeliest_after(answer: PositionTried) -> TokenShift | None:
+    """The most probable token after the change; None where none is listed."""
+    return min(answer.tokens, key=lambda token: token.rank_after, default=None)
+
+
+# ---- how a token is given its position -----------------------------------------------------------
+
+
+def facts_line(use: PositionUse, short: bool) -> str:
+    """A sentence on the position embedding of the token."""
+    if short:
+        way = {"rotary": "RoPE", "learned": "learned table", "own": "its own way", "none": "none"}[use.way]
+        return f"Position {count(use.position)}: {way}"
+    start = (
+        f"This token stands at position {count(use.position)}, counted from 0: so many tokens are in the KV cache "
+        "before it, which is its offset. "
+    )
+    match use.way:
+        case "rotary":
+            turns = "; ".join(_rotation(one, len(use.rotations) > 1) for one in use.rotations)
+            still = len(use.unturned)
+            without = (
+                f"; {'1 layer turns' if still == 1 else f'{still} layers turn'} nothing" if still else ""
+            )
+            return f"{start}RoPE turns its query and key by an angle for each position: {turns}{without}."
+        case "learned":
+            row = f"Row {count(use.position)} of a learned table of {count(use.table)} positions"
+            return f"{start}{row} is added to its vector."
+        case _:
+            return f"{start}The model uses it in a way of its own."
+
+
+def _rotation(one: Rotation, several: bool) -> str:
+    layers = f" in {len(one.layers)} layers" if several else ""
+    base = f"base {count(round(one.base))}" if one.base is not None else "a list of frequencies"
+    scale = f", positions times {one.scale:g}" if one.scale != 1 else ""
+    return f"{one.dims} numbers of a head{layers}, {base}{scale}"
