@@ -79,7 +79,7 @@ def read_score(
         The progress, then the scores.
 
     Raises:
-        StepError: There is no such node, layer, head or key; the head's queries and keys can't be computed from others
+        StepError: There is no such node, layer, head or key; the head's queries and keys can't be computed from other
             streams than the model's own.
         Cancelled: `stopped` returned True.
     """

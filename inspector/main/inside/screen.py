@@ -174,7 +174,7 @@ class TokenHeat(Canvas):
             title: Printable.
             items: The path up to the token that is looked at, which is drawn as the cursor.
             shares: A number from -1 to 1 for each token; none for no heat. What is below 0 has colours of its own.
-            marked: Places of tokens that are underlined, and whose lines come first where there is no room for all.
+            marked: Places of tokens that are drawn reversed, and whose lines come first where there is no room for all.
         """
         self._items, self._shares, self._named, self._marked = items, shares, title, marked
         self._signed = any(share < 0 for share in shares)
@@ -255,7 +255,7 @@ class TokenHeat(Canvas):
             return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
         style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app), self._signed)
         if piece.slot in self._marked:
-            style += Style(bold=True, underline=True)
+            style += Style(reverse=True)
         return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
 
     def _under(self, piece: TextPiece) -> Segment:
