@@ -84,8 +84,9 @@ class TrainingBegun(Record):
 class Continuation:
     """A token that may come next."""
 
+    id: int
     text: str
-    prob: float
+    prob: Endless
 
 
 @frozen

@@ -18,7 +18,7 @@ from engine.files import CONFIG_LIMIT, MIB, check_regular, message_and_hint, rea
 from engine.frozen import frozen
 from engine.training.learner import Learner
 from engine.training.text import TrainingText, encode, read_text, write_tokenizer
-from engine.training_settings import TrainingSettings, check_training
+from engine.training_settings import BOUNDS, TrainingSettings, check_training
 
 TRAINING = "training.json"
 """Settings, steps made and the digest of the text."""
@@ -139,7 +139,7 @@ def _kept(directory: Path) -> tuple[TrainingSettings, int, str]:
             raise ValueError("its settings are others than a training has")
         settings = TrainingSettings(**values | {"texts": tuple(values["texts"])})
         step, digest = found["step"], found["text_sha256"]
-        if type(step) is not int or step < 0 or type(digest) is not str:
+        if type(step) is not int or not 0 <= step <= BOUNDS["steps"][1] or type(digest) is not str:
             raise ValueError("its step is none")
     except FileNotFoundError:
         hint = "Name a directory that inspector train wrote, such as NAME/step-000300."

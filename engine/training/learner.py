@@ -167,8 +167,8 @@ class Learner:
         started = time.perf_counter()
         held_out = self._held_out_loss()
         probs = np.array(mx.softmax(self.model(mx.array([self._prompt]))[0, -1]))
-        best = np.argsort(-probs, kind="stable")[:CANDIDATES]
-        found = tuple(Continuation(self._text_of(int(id)), float(probs[id])) for id in best)
+        best = np.argsort(-probs, kind="stable")[:CANDIDATES].tolist()
+        found = tuple(Continuation(id, self._text_of(id), float(probs[id])) for id in best)
         sample = self.sample()
         self._look_ms = (time.perf_counter() - started) * 1000
         return TrainingLook(held_out, found, sample, self._look_ms)
