@@ -39,7 +39,9 @@ class TrainingCommands(Capability):
         text = read_text(settings.texts)
         served = self._prepare()
         tokenizer, ms = train_tokenizer(text, settings.vocabulary)
-        self._taken = TakenUp(Learner(settings, tokenizer, encode(text, tokenizer, settings)), text)
+        self._taken = TakenUp(
+            Learner(settings, tokenizer, encode(text, tokenizer, settings, task.stopped)), text
+        )
         self._tell(served, ms)
 
     def _resume(self, command: protocol.ResumeTraining, task: Task) -> None:
