@@ -77,10 +77,10 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
     recent = fmean(learned[-RECENT:])
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
-        Segment(f"{recent:.2f} on what it learns from", on.data(LEARNED)),
+        Segment(f"{recent:.2f} on the text it learns from", on.data(LEARNED)),
         Segment("  "),
-        Segment(f"{held_out[-1]:.2f} on what it never sees", on.data(HELD_OUT)),
-        Segment(f"  a guess: {guess:.2f}", on.ink("faint")),
+        Segment(f"{held_out[-1]:.2f} held out", on.data(HELD_OUT)),
+        Segment(f"  {guess:.2f} a guess", on.ink("faint")),
     ]
     top = round_top(max(guess, *held_out))
     cells = max(2, min(width, round(width * so_far.step / begun.settings.steps)))
@@ -235,8 +235,8 @@ class TrainingScreen(ToolScreen[None]):
         recorded = "recorded · " if self.control.recording is not None else ""
         settings = begun.settings
         return (
-            f"{recorded}llama, {settings.layers} layers of width {settings.width}, {amount(begun.parameters)} "
-            f"parameters · {count(begun.vocabulary)} tokens of its own · {visible(begun.text)}"
+            f"{recorded}llama {settings.layers} × {settings.width} · {amount(begun.parameters)} parameters · "
+            f"{count(begun.vocabulary)} tokens · {visible(begun.text)}"
         )
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
