@@ -24,7 +24,7 @@ TEXT_CELLS = 110
 
 def training_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
-    return TrainingLines(out, request) if request.jsonl else TrainingText(out, err, request)
+    return TrainingLines(out, request) if request.jsonl else TrainingLooks(out, err, request)
 
 
 class TrainingLines(JsonLines):
@@ -46,7 +46,7 @@ class TrainingLines(JsonLines):
         """Nothing comes last: every event was complete."""
 
 
-class TrainingText(PlainText):
+class TrainingLooks(PlainText):
     """Writes what is trained, a few lines at each look, and where the checkpoints are."""
 
     def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:

@@ -77,7 +77,7 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
     recent = fmean(learned[-RECENT:])
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
-        Segment(f"{recent:.2f} on the text it learns from", on.data(LEARNED)),
+        Segment(f"{recent:.2f} train", on.data(LEARNED)),
         Segment("  "),
         Segment(f"{held_out[-1]:.2f} held out", on.data(HELD_OUT)),
         Segment(f"  {guess:.2f} a guess", on.ink("faint")),

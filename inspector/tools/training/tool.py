@@ -61,7 +61,7 @@ class TrainingControl:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.settings = TrainingSettings()
-        self.job = Job(controller.client, BeginTraining, ResumeTraining, Train, SaveCheckpoint)
+        self.job = Job(controller.client, BeginTraining, ResumeTraining, Train)
         self.live = TrainingSoFar()
         self.recording: RecordedTraining | None = None
         """The recorded training, while it is shown."""
