@@ -215,7 +215,7 @@ TRAINING = Tool(
     actions=(
         Action("training", "Watch a model learn",
             "Train a small model from nothing and watch what it knows: loss, gradients, what it says next, its texts.",
-            TrainingActions.open, looks=True, view="training",
+            TrainingActions.open, looks=True, view="train",
             synonyms="train, learn, learning, loss, gradient, optimizer, backpropagation, fine-tune, checkpoint, "
             "overfitting, held out"),
     ),
