@@ -57,7 +57,6 @@ def config_of(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,
         "max_position_embeddings": 512,
-        "bos_token_id": END_ID,
         "eos_token_id": END_ID,
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine import confinement
 from engine.errors import Cancelled, PathError
@@ -39,8 +39,13 @@ million random letters takes 1.4 s in such pieces, 3.7 s in those of 10,000."""
 HELD_OUT_SHARE = 0.05
 LEAST_ROWS = 2
 """Rows of tokens that must be held out."""
-CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
-"""tokenizer_config.json."""
+CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "bos_token": None,
+    "eos_token": END_OF_TEXT,
+    "clean_up_tokenization_spaces": False,
+}
+"""tokenizer_config.json: nothing that asks for transformers, which takes seconds to import."""
 
 
 @frozen
@@ -159,10 +164,6 @@ def train_tokenizer(text: TrainingText, vocabulary: int) -> tuple[Any, float]:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_pieces(text, TOKENIZER_TEXT), trainer)
-    # before a prompt as before each text that it learns from
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{END_OF_TEXT} $A", special_tokens=[(END_OF_TEXT, END_ID)]
-    )
     return tokenizer, (time.perf_counter() - started) * 1000
 
 

@@ -28,6 +28,8 @@ TICK_S = 0.1
 LEARNED, HELD_OUT = 0.2, 0.75
 """Colours of both losses, by their level in the scale."""
 LEAST_CHART, MOST_CHART = 4, 12
+ROOM = 1.5
+"""Of the present held-out loss the height of the chart: with room for the first steps both curves would be one."""
 TEXTS = 4
 TEXT_ROWS = 3
 """Of the latest text."""
@@ -82,7 +84,8 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
         Segment(f"{held_out[-1]:.2f} held out", on.data(HELD_OUT)),
         Segment(f"  {guess:.2f} a guess", on.ink("faint")),
     ]
-    top = round_top(max(guess, *held_out))
+    highest = max(each for each in (guess, *held_out) if math.isfinite(each))
+    top = round_top(min(highest, ROOM * held_out[-1]) if math.isfinite(held_out[-1]) else highest)
     cells = max(2, min(width, round(width * so_far.step / begun.settings.steps)))
     drawn = curves([binned(learned, 2 * cells), binned(held_out, 2 * cells)], cells, height, top)
     levels = (LEARNED, HELD_OUT)
@@ -93,7 +96,7 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
         ]
         for line in drawn
     ]
-    foot = axis("0", count(begun.settings.steps), width, f"steps; up to {top:g} nats")
+    foot = axis("0", count(begun.settings.steps), width, f"steps; to {top:g} nats, more is cut off")
     return [head, *rows, [Segment(foot, on.ink("faint"))]]
 
 
@@ -295,6 +298,11 @@ class TrainingScreen(ToolScreen[None]):
                 f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} begins anew"
             )
         return f"Paused at {where}. {run} goes on, {bare_key_for('training.open')} opens it as a session"
+
+    @property
+    def doing(self) -> str:
+        """The word for the key that goes on."""
+        return "pause" if self.control.running else "play" if self.control.recording is not None else "train"
 
     # ---- keys -------------------------------------------------------------------------------
 

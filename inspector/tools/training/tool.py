@@ -195,7 +195,7 @@ TRAINING_SCREEN = screen_table(
     Action("training.step", "Step", "Make one step; of the recorded training show the next look.",
            lambda own: own.step(), worth=9, hint=lambda own: "" if own.control.running else "step"),
     Action("training.run", "Run", "Train on, or pause.", lambda own: own.run(), worth=10,
-           hint=lambda own: "pause" if own.control.running else "train"),
+           hint=lambda own: own.doing),
     Action("training.back", "Checkpoint before", "Go back to the checkpoint before.", lambda own: own.go_back(),
            worth=5, hint=lambda own: "back to a checkpoint" if own.control.earlier else ""),
     Action("training.open", "Open", "Save the model as it is and open it as a session, with all tools.",

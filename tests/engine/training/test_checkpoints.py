@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from engine import protocol
+from engine.model.tokens import plain_tokenizer
 from engine.protocol import (
     CheckpointSaved,
     Failure,
@@ -54,6 +55,11 @@ def test_a_checkpoint_is_a_session_with_the_same_candidates(tmp_path: Path) -> N
     assert [each.id for each in prefilled.next.candidates[:8]] == [each.id for each in look.candidates]
     probs = [each.prob for each in prefilled.next.candidates[:8]]
     assert probs == pytest.approx([each.prob for each in look.candidates], rel=1e-4)
+
+
+def test_a_checkpoint_opens_without_transformers(tmp_path: Path) -> None:
+    folder = saved(begun(tiny(tmp_path)), tmp_path / "out")
+    assert plain_tokenizer(folder, json.loads((folder / "config.json").read_text())) is not None
 
 
 def test_going_on_is_as_if_nothing_had_been(tmp_path: Path) -> None:

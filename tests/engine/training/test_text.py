@@ -12,6 +12,7 @@ import pytest
 from engine.errors import PathError
 from engine.files import MIB
 from engine.protocol import BeginTraining, Failure
+from engine.training.distill import whole
 from engine.training.text import END_OF_TEXT, MOST_FILES, TrainingText, encode, read_text, train_tokenizer
 from engine.training_settings import TrainingSettings
 from tests.engine.training.rig import text, tiny
@@ -49,7 +50,7 @@ def test_every_text_is_encoded_and_decoded_as_it_is() -> None:
     for each in ("the dog", "Grüße 世界 🐕", "\x00\x1b[31m\u202e", "a\n\n b", ""):
         ids = tokenizer.encode(each, add_special_tokens=False).ids
         assert tokenizer.decode(ids, skip_special_tokens=False) == each
-    assert tokenizer.encode("the dog").ids[0] == tokenizer.token_to_id(END_OF_TEXT) == 0
+    assert tokenizer.token_to_id(END_OF_TEXT) == 0
     assert tokenizer.get_vocab_size() <= 300
 
 
@@ -107,3 +108,16 @@ def test_a_folder_of_too_many_texts_is_refused(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").touch()
     with pytest.raises(PathError, match="1,001 texts"):
         read_text((str(tmp_path),))
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("One day. Two day", "One day."),
+        ('He said, "Go!" And th', 'He said, "Go!"'),
+        ("No end", ""),
+        ("All of it? Yes.", "All of it? Yes."),
+    ],
+)
+def test_a_story_ends_with_a_sentence(told: str, kept: str) -> None:
+    assert whole(told) == kept

@@ -182,6 +182,16 @@ async def test_a_failure_is_shown_with_what_to_do(rig: Rig) -> None:
     assert "\x1b" not in text
 
 
+@SIZES
+async def test_a_training_that_diverged_is_shown(rig: Rig, size: tuple[int, int]) -> None:
+    await trained(rig, 30)
+    lost = float("nan")
+    look = TrainingLook(lost, (Continuation(7, ",", lost),), "", 1.0)
+    await rig.push([replace(step(31, lost), norms=(lost, float("inf"), lost), look=look)])
+    assert "Training: step 31 of 400" in rig.screen_text()
+    assert "nan held out" in rig.screen_text()
+
+
 async def test_anew_is_another_seed(rig: Rig) -> None:
     await trained(rig)
     await rig.end("Train", cancelled=True)
