@@ -38,6 +38,7 @@ from inspector.api import (  # noqa: E402
     WhatIf,
     compare,
     open,
+    train,
 )
 from inspector.plugins import ExportPlugin, PanelPlugin  # noqa: E402
 from inspector.state.passage import Step  # noqa: E402
@@ -57,4 +58,5 @@ __all__ = [
     "WhatIf",
     "compare",
     "open",
+    "train",
 ]

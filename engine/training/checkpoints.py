@@ -54,20 +54,17 @@ def save(learner: Learner, text: TrainingText, directory: Path) -> Path:
     try:
         aside.mkdir(parents=True)
         _write(learner, text, aside)
-        if target.is_dir() and (target / TRAINING).is_file():
+        if (target / TRAINING).is_file():
             shutil.rmtree(target)
+        elif target.exists():
+            hint = "Name another directory."
+            raise PathError(f"{shorter(target)} is there already and is no checkpoint.", hint)
         aside.rename(target)
-    except FileExistsError:
-        raise _not_ours(target) from None
     except OSError as error:
         raise PathError(*message_and_hint(target, error, "written")) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target.absolute()
-
-
-def _not_ours(target: Path) -> PathError:
-    return PathError(f"{shorter(target)} is there already and is no checkpoint.", "Name another directory.")
 
 
 def _write(learner: Learner, text: TrainingText, directory: Path) -> None:
