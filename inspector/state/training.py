@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine import wire
 from engine.frozen import frozen
 from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun, TrainingLook
 
@@ -69,6 +67,10 @@ class TrainingSoFar:
 
 def recorded() -> Iterator[Record]:
     """The records of the training that comes with the program."""
+    import gzip  # with what reads bytes: once it is played
+
+    from engine import wire
+
     for line in gzip.decompress(RECORDING.read_bytes()).splitlines():
         record = wire.decode(line, recorded=True)
         assert isinstance(record, Record)
