@@ -9,8 +9,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import EngineError
-from engine.files import shorter, typed
+from engine.errors import EngineError, PathError
+from engine.files import message_and_hint, shorter, typed
 from engine.settings import LoadSettings, Settings
 from inspector.cli.arguments import CliRequest, given, known
 from inspector.cli.exit import output
@@ -162,7 +162,7 @@ def _new_directory(name: str | None) -> Path:
     if name is None:
         from inspector import places
 
-        return places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S")
+        return _made(places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S"))
     directory = typed(name)
     if directory.exists() and not directory.is_dir():
         raise EngineError(f"{shorter(directory)} is a file.", "Name a directory with -o.")
@@ -171,7 +171,16 @@ def _new_directory(name: str | None) -> Path:
         raise EngineError(
             message, f"Go on with that by --resume {shorter(directory)}, or name another directory."
         )
-    return directory.absolute()
+    return _made(directory.absolute())
+
+
+def _made(directory: Path) -> Path:
+    """A directory that is there, before the work that is to be saved in it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PathError(*message_and_hint(directory, error, "written")) from error
+    return directory
 
 
 TRAIN = Subcommand("train", train_parser, run_train, "watch a small model learn, from a text of your own")

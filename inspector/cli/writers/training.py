@@ -79,6 +79,11 @@ class TrainingLooks(PlainText):
     def end(self, summary: Summary) -> None:
         """Write where it is."""
         self._show("")
+        begun = self._begun
+        if begun is not None and begun.step >= begun.settings.steps:
+            self._say(
+                f"{'over':<12}all {count(begun.settings.steps)} steps were made; --steps N gives it more\n"
+            )
         if self._saved is None:
             return
         path = PurePath(self._saved.directory)

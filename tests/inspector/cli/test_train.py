@@ -99,6 +99,7 @@ def test_text_that_a_terminal_would_obey_is_made_visible(
         (["--save-every", "0"], "--save-every: must be at least 1"),
         (["-t", "nowhere.txt"], "nowhere.txt can't be read"),
         (["-o", "text.txt"], "text.txt is a file"),
+        (["-o", "text.txt/below"], "text.txt/below can't be written: Not a directory"),
         (["-o", "used"], "used has the checkpoints of another training. Go on with that by --resume used"),
         (["--resume", "used"], "--text has no effect with --resume"),
     ],
@@ -115,6 +116,14 @@ def test_what_can_t_be_trained_is_one_line(
     (tmp_path / "used" / "step-000001").mkdir(parents=True)
     output = [] if "-o" in more or "--resume" in more else ["-o", str(tmp_path / "out")]
     assert told.replace(": must", "") in complaint(*flags, *output, *more).replace(": must", "")
+
+
+def test_a_training_that_is_over_says_so(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*flags, "-o", str(tmp_path / "out")]) == 0
+    assert main(["train", "--resume", str(tmp_path / "out")]) == 0
+    assert "over        all 8 steps were made; --steps N gives it more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
