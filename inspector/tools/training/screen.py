@@ -10,6 +10,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
+from textual.timer import Timer
 
 from engine.protocol import TrainingBegun
 from inspector.display import pad, token_label, truncate, visible
@@ -204,14 +205,19 @@ class TrainingScreen(ToolScreen[None]):
     def __init__(self, host: Host, control: TrainingControl) -> None:
         super().__init__(host, control.job)
         self.control = control
+        self._clock: Timer
 
     def body(self) -> ComposeResult:
         yield PageView(id="training-view")
 
     def on_mount(self) -> None:
-        """Play the recorded training where nothing can be trained."""
+        """Have a clock for the recording; it goes while that is played."""
+        self._clock = self.set_interval(TICK_S, self._tick, pause=True)
+
+    def begin(self) -> None:
+        """Show the recorded training where nothing can be trained."""
         self.control.enter()
-        self.set_interval(TICK_S, self._tick)
+        super().begin()
 
     def let_go(self) -> None:
         """Pause, and listen no more."""
@@ -222,12 +228,14 @@ class TrainingScreen(ToolScreen[None]):
         recording = self.control.recording
         if recording is not None and recording.playing:
             recording.advance()
-            self.changed()
+        self.changed()
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
+        playing = self.control.recording is not None and self.control.recording.playing
+        self._clock.resume() if playing else self._clock.pause()
         self.view.put("Learning", self._draw)
         self.write(self._place())
 

@@ -22,6 +22,7 @@ from engine.protocol import (
     TrainingLook,
 )
 from engine.training_settings import TrainingSettings
+from inspector.demo import DEMONSTRATION
 from inspector.state.training import TrainingSoFar, recorded
 from inspector.tools.training.screen import TrainingScreen
 from tests.inspector.rig import Rig
@@ -246,3 +247,22 @@ def test_records_of_something_else_change_nothing() -> None:
     so_far = TrainingSoFar()
     so_far.apply(Record())
     assert (so_far.begun, so_far.step, so_far.over) == (None, 0, False)
+
+
+@pytest.fixture
+def path() -> Path:
+    """The recording that the application shows."""
+    return DEMONSTRATION
+
+
+async def test_in_a_replay_the_recorded_training_is_all_there_is(replay: Rig) -> None:
+    rig = replay
+    await rig.do("training")
+    assert isinstance(rig.app.screen, TrainingScreen)
+    assert "Recorded: step 0 of 4,000" in rig.screen_text()
+    await rig.press("space", "space")
+    assert "Recorded: step 50 of 4,000" in rig.screen_text()
+    await rig.press("v")
+    assert "needs a live engine" in rig.screen_text()
+    await rig.press("o")
+    assert "There is no model to open" in rig.screen_text()
