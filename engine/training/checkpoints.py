@@ -62,6 +62,9 @@ def save(learner: Learner, text: TrainingText, directory: Path) -> Path:
         aside.rename(target)
     except OSError as error:
         raise PathError(*message_and_hint(target, error, "written")) from error
+    except RuntimeError as error:  # MLX's, on a full disk
+        message = f"{shorter(target)} can't be written ({first_line(error)})."
+        raise PathError(message, "Make room there, or choose another place.") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return target.absolute()
@@ -113,10 +116,7 @@ def take_up(directory: Path, steps: int | None = None) -> TakenUp:
             f"The text that {shorter(directory)} learned from has changed.",
             "Begin a new training, or bring the text back.",
         )
-    try:
-        tokenizer = Tokenizer.from_str(read_regular(directory / "tokenizer.json", CONFIG_LIMIT).decode())
-    except Exception as error:  # the library raises plain exceptions
-        raise _damaged(directory, error) from error
+    tokenizer = _tokenizer(directory, settings)
     learner = Learner(settings, tokenizer, encode(text, tokenizer, settings))
     try:
         _fill(learner, directory)
@@ -124,6 +124,17 @@ def take_up(directory: Path, steps: int | None = None) -> TakenUp:
         raise _damaged(directory, error) from error
     learner.step = step
     return TakenUp(learner, text)
+
+
+def _tokenizer(directory: Path, settings: TrainingSettings) -> Any:
+    try:
+        tokenizer = Tokenizer.from_str(read_regular(directory / "tokenizer.json", CONFIG_LIMIT).decode())
+        ids = tokenizer.get_vocab().values()
+        if not len(ids) <= settings.vocabulary or max(ids) >= len(ids):
+            raise ValueError("its tokenizer has other tokens than its settings say")
+    except Exception as error:  # the library raises plain exceptions
+        raise _damaged(directory, error) from error
+    return tokenizer
 
 
 def _kept(directory: Path) -> tuple[TrainingSettings, int, str]:

@@ -118,6 +118,18 @@ def test_a_checkpoint_takes_the_place_of_its_own_kind_alone(tmp_path: Path) -> N
     assert failure.expected
 
 
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any, **named: Any) -> None:
+        raise RuntimeError("[write] Unable to write to file")
+
+    engine = begun(tiny(tmp_path))
+    monkeypatch.setattr(mx, "save_safetensors", full)
+    failure, _ = engine.do(SaveCheckpoint(str(tmp_path / "out")))
+    assert isinstance(failure, Failure)
+    assert failure.expected
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 # ---- damaged ones -------------------------------------------------------------------------------
 
 
@@ -131,6 +143,19 @@ def changed(name: str, value: Any) -> Any:
         (folder / "training.json").write_text(json.dumps(kept))
 
     return change
+
+
+def far_token(folder: Path) -> None:
+    file = json.loads((folder / "tokenizer.json").read_text())
+    last = max(file["model"]["vocab"], key=file["model"]["vocab"].__getitem__)
+    file["model"]["vocab"][last] = 10**6
+    (folder / "tokenizer.json").write_text(json.dumps(file))
+
+
+def more_tokens(folder: Path) -> None:
+    file = json.loads((folder / "tokenizer.json").read_text())
+    file["model"]["vocab"] |= {f"more{number}": 1000 + number for number in range(5000)}
+    (folder / "tokenizer.json").write_text(json.dumps(file))
 
 
 def cut(name: str) -> Any:
@@ -160,6 +185,8 @@ def cut(name: str) -> Any:
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 64), "is damaged"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "is damaged"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "is damaged"),
+        (far_token, "is damaged"),
+        (more_tokens, "is damaged"),
     ],
 )  # fmt: skip
 def test_a_damaged_checkpoint_is_one_sentence(damage: Any, told: str, tmp_path: Path) -> None:
