@@ -44,6 +44,7 @@ from inspector.api import (  # noqa: E402
     WhatIf,
     compare,
     open,
+    train,
 )
 from inspector.plugins import ExportPlugin, PanelPlugin  # noqa: E402
 from inspector.state.passage import Step  # noqa: E402
@@ -69,4 +70,5 @@ __all__ = [
     "WhatIf",
     "compare",
     "open",
+    "train",
 ]

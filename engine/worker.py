@@ -22,6 +22,7 @@ from engine.ranks.ring import RING
 from engine.session.handlers import SessionCommands
 from engine.settings import LoadSettings
 from engine.task import Stopped, Task
+from engine.training.handlers import TrainingCommands
 
 CAPABILITIES = (
     SessionCommands,
@@ -33,6 +34,7 @@ CAPABILITIES = (
     LockstepCommands,
     MeasuringCommands,
     RanksCommands,
+    TrainingCommands,
 )
 """The classes that provide handlers; each worker makes one instance of each."""
 

@@ -37,6 +37,7 @@ from engine.protocol import Command, Intervention, Message, Record
 from engine.settings import LoadSettings, Settings, changed, check_load
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
+from engine.training_settings import TrainingSettings
 from inspector.display import token_label
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
@@ -1369,6 +1370,50 @@ def open(
         raise
     session._went(line.timeline.tip)
     return session
+
+
+def train(
+    *texts: str | Path, directory: str | Path | None = None, **settings: Any
+) -> Iterator[protocol.TrainedStep]:
+    """Train a small model, a step for each turn of a loop; what leaves the loop ends the training.
+
+    Args:
+        texts: Files or folders of text; none for the stories that come with the program.
+        directory: Where the checkpoint goes that is saved at the end, also where the loop is left before it.
+        settings: Of `engine.training_settings`: `layers`, `width`, `vocabulary`, `steps`, `seed`, ...
+
+    Returns:
+        The steps, each with its loss, and some with a look at what the model knows.
+
+    Raises:
+        EngineError: A text can't be read, or a setting is wrong.
+    """
+    known = {field.name for field in fields(TrainingSettings)} - {"texts"}
+    if unknown := settings.keys() - known:
+        raise SettingsError(
+            min(unknown), f"There is no setting {min(unknown)}.", f"There are {', '.join(sorted(known))}."
+        )
+    line = _Line(LoadSettings(), Settings())
+    line.client.backend = _ENGINE.session(line._emit)
+    try:
+        begin = protocol.BeginTraining(TrainingSettings(texts=tuple(map(str, texts)), **settings))
+        begun = line.do(begin).answer(protocol.TrainingBegun)
+    except BaseException:
+        line.close()
+        raise
+    return _steps(line, begun.settings.steps, directory)
+
+
+def _steps(line: _Line, count: int, directory: str | Path | None) -> Iterator[protocol.TrainedStep]:
+    try:
+        for _ in range(count):
+            yield line.do(protocol.Train()).answer(protocol.TrainedStep)
+    finally:
+        try:
+            if directory is not None:
+                line.do(protocol.SaveCheckpoint(str(directory)))
+        finally:
+            line.close()
 
 
 def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:

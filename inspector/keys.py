@@ -52,7 +52,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "speculation": "S", "ranks": "R", "verify": "v", "connection": "e",
     },
     "6": {
-        "learn": "g",
+        "learn": "g", "training": "l",
         "lessons": "S", "all_lessons": "V", "tour": "W", "present": "K", "export": "E", "copy": "C",
         "save_as": "ctrl+s", "sessions": "ctrl+o", "requests": "R", "alone": "0", "hide": "H",
         "left_narrower": "shift+left", "left_wider": "shift+right", "divider_up": "shift+up",
@@ -164,6 +164,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
         "part": "m", "edit": "e",
+    },
+    "training": {
+        "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",
+        "leave": "escape @training q",
     },
     "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
     "modules": {

@@ -43,6 +43,7 @@ from engine.protocol.speculation import *
 from engine.protocol.steering import *
 from engine.protocol.steps import *
 from engine.protocol.tokens import *
+from engine.protocol.training import *
 
 _BASES = (Command, Inside, Look, Measure, Record)
 _CLASSES = [each for _, each in sorted(globals().items()) if isinstance(each, type) and each not in _BASES]

@@ -266,6 +266,7 @@ def drive(
     loads: bool = True,
     after: Callable[[], Iterable[Command]] = tuple,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
+    awaits: bool = False,
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -278,12 +279,13 @@ def drive(
         after: Called when all these have ended, for commands that depend on what came of them; the next one is asked
             for when the one before has ended.
         forgives: Told of each failure; where it returns True the next command is sent all the same.
+        awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
     sent = [*(opening(request) if loads else ()), *then]
-    driver = Driver(request, writer, sent, make_backend, after, forgives)
+    driver = Driver(request, writer, sent, make_backend, after, forgives, awaits)
     code, failure = FAULT, None
     try:
         with driver.interruptible():
@@ -397,6 +399,7 @@ class Driver:
         make_backend: Makes the backend.
         after: More commands, asked for once those have ended.
         forgives: As for `drive`.
+        awaits: As for `drive`.
     """
 
     def __init__(
@@ -407,7 +410,9 @@ class Driver:
         make_backend: MakeBackend,
         after: Callable[[], Iterable[Command]] = tuple,
         forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
+        awaits: bool = False,
     ) -> None:
+        self._awaits = awaits
         self._commands, self._after, self._forgives = sent, after, forgives
         self._writer = writer
         runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in sent)
@@ -438,12 +443,18 @@ class Driver:
                 self._carry_out(command)
         except Interrupted:
             code = INTERRUPTED
+            if self._awaits:
+                self._receive_rest()
         self._writer.end(self._tally.summary())
         return code, None
 
     def _carry_out(self, command: Command) -> None:
         self._command = command
         self._backend.send(command)
+        self._receive_rest()
+
+    def _receive_rest(self) -> None:
+        """Take in the records of the command that is carried out, until it has ended."""
         while not isinstance(record := self._next(), protocol.Ended):
             if not isinstance(record, protocol.Failure):
                 self._writer.take(record, self._tally.take(record))

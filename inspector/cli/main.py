@@ -30,12 +30,14 @@ from inspector.cli.subcommands.record import RECORD
 from inspector.cli.subcommands.recordings import EXPORT, REPLAY, SESSIONS
 from inspector.cli.subcommands.serve import ENGINE, SERVE
 from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
+from inspector.cli.subcommands.train import TRAIN
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     each.name: each
     for each in (
-        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, RECORD, OPEN, PREFIX,
-        ENGINE, REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT, DOCTOR, COMPLETION,
+        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, TRAIN, RECORD, OPEN,
+        PREFIX, ENGINE, REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT,
+        DOCTOR, COMPLETION,
     )
 }  # fmt: skip
 """By name, in the order of the help."""

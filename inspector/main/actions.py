@@ -546,7 +546,7 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
            "list of tokens, logprobs, log"),
     _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "memory, cache size, bytes of the cache"),
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds"),
-    _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start here",
+    _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
            "getting started, menu, overview"),
     *both(("next_view", "view_before"), ("Next view", "View before"),
           "Show the next answer of this tab, or the one before; where one panel is shown at a time, the text, too.",

@@ -41,6 +41,7 @@ from inspector.tools.speculation.tool import SPECULATION
 from inspector.tools.steering.tool import STEERING, steered
 from inspector.tools.sweeps.tool import SWEEP
 from inspector.tools.tour.tool import TOUR
+from inspector.tools.training.tool import TRAINING
 from inspector.tools.tree.tool import TREE
 from inspector.tools.turns.tool import TURNS
 from inspector.tools.typed_text.tool import TYPED_TEXT
@@ -83,9 +84,10 @@ TOOLS: tuple[Tool, ...] = (
     CONNECTION,
     TOUR,
     LESSONS,
+    TRAINING,
 )
 
-FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RECORDINGS, LESSONS))
+FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RECORDINGS, LESSONS, TRAINING))
 """The tools of a program that follows a session of somebody else: none that writes, or opens anything else."""
 
 

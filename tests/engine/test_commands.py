@@ -21,6 +21,7 @@ from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task
+from engine.training_settings import TrainingSettings
 from engine.worker import Worker
 from tests.engine.unthreaded import Unthreaded
 
@@ -43,6 +44,10 @@ SAMPLES: tuple[Command, ...] = (
     protocol.ScoreHeads(1),
     protocol.ReadLens(1),
     protocol.ReadModules(),
+    protocol.BeginTraining(TrainingSettings()),
+    protocol.ResumeTraining("x"),
+    protocol.Train(),
+    protocol.SaveCheckpoint("x"),
     protocol.ReadExperts(1),
     protocol.TryPosition(1),
     protocol.PreviewPrompt("Once", chat=False),
@@ -117,7 +122,10 @@ def test_the_table_of_kinds_has_every_command_once() -> None:
 
 
 def test_facts() -> None:
-    assert by_kind(lambda cls: not cls.needs_model) == {"Cancel", "Load", "Configure", "CutText", "TakeApart"}
+    assert by_kind(lambda cls: not cls.needs_model) == {
+        "Cancel", "Load", "Configure", "CutText", "TakeApart", "BeginTraining", "ResumeTraining", "Train",
+        "SaveCheckpoint",
+    }  # fmt: skip
     assert by_kind(lambda cls: cls.aside) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
         "CheckToolCall",
@@ -125,7 +133,7 @@ def test_facts() -> None:
     assert by_kind(lambda cls: cls.stoppable) == {
         "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
         "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation", "FollowSecond",
-        "RepeatReply",
+        "RepeatReply", "Train",
     }  # fmt: skip
 
 

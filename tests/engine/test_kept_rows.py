@@ -6,6 +6,7 @@ bit for bit. After those that step or move, a row that was kept before must stil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from random import Random
 from threading import Event
@@ -40,6 +41,7 @@ from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
 from engine.task import Task, never
+from engine.training_settings import TrainingSettings
 from engine.tree import Chunks
 from engine.worker import Worker
 from tests.zoo import Zoo
@@ -262,7 +264,7 @@ def stopped(walk: Walk, command: Command) -> Command:
 BEFORE = {
     "AddLanes": "StartBatch", "AdvanceBatch": "StartBatch", "CompareBatch": "StartBatch", "RemoveLane": "StartBatch",
     "DiffText": "OpenLockstep", "FollowSecond": "ReadLockstep", "PartWays": "OpenLockstep", "GoOnBeams": "SearchBeams",
-    "ReadLockstep": "OpenLockstep", "VerifySpeculation": "RunRounds",
+    "ReadLockstep": "OpenLockstep", "VerifySpeculation": "RunRounds", "Train": "BeginTraining",
 }  # fmt: skip
 """What a command needs to have something to do."""
 MAKERS: dict[str, Callable[[Walk], Command]] = {
@@ -272,6 +274,9 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     ),
     "AdvanceBatch": lambda walk: protocol.AdvanceBatch(steps=2),
     "Attribute": lambda walk: protocol.Attribute(walk.node, (walk.token, walk.token)),
+    "BeginTraining": lambda walk: protocol.BeginTraining(
+        TrainingSettings(layers=1, width=16, vocabulary=257)
+    ),
     "CheckToolCall": lambda walk: protocol.CheckToolCall(walk.node),
     "Choose": lambda walk: protocol.Choose(walk.node, walk.token),
     "CloseLockstep": lambda walk: protocol.CloseLockstep(),
@@ -326,8 +331,10 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "Reroll": lambda walk: protocol.Reroll(),
     "Restore": lambda walk: protocol.Restore(walk.grown, walk.on_path),
     "Run": lambda walk: protocol.Run(until=Breakpoints(tokens=3)),
+    "ResumeTraining": lambda walk: protocol.ResumeTraining(os.devnull),
     "RunRounds": lambda walk: protocol.RunRounds(speculation(walk), until=Breakpoints(tokens=3)),
     "ReadScore": lambda walk: protocol.ReadScore(walk.node, 0, 0),
+    "SaveCheckpoint": lambda walk: protocol.SaveCheckpoint(os.devnull),
     "ScoreHeads": lambda walk: protocol.ScoreHeads(walk.node),
     "SearchBeams": lambda walk: protocol.SearchBeams(BeamSettings(width=2, max_tokens=3), steps=2),
     "StartBatch": lambda walk: protocol.StartBatch((LanePrompt(walk.text(3)), LanePrompt("Once")), steps=2),
@@ -341,6 +348,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "TakeRound": lambda walk: protocol.TakeRound(speculation(walk), inside=walk.random.random() < 0.5),
     "TakeApart": lambda walk: protocol.TakeApart(walk.text(3)),
     "Tokenize": lambda walk: protocol.Tokenize(" dog"),
+    "Train": lambda walk: protocol.Train(steps=2),
     "TryPosition": lambda walk: protocol.TryPosition(walk.node, "path", 3),
     "Verify": lambda walk: protocol.Verify(),
     "VerifySpeculation": lambda walk: protocol.VerifySpeculation(walk.on_path),

@@ -21,6 +21,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     "Learn": (
         (("lessons",), "Lessons", "predict, do it, and see"),
         (("all_lessons",), "All lessons", "the list, to begin another"),
+        (("training",), "Training", "watch a model learn"),
         (("tour",), "Tour", "a stop at each tab"),
         (("present",), "Present", "to a class, in large type"),
     ),

@@ -28,9 +28,9 @@ WALKED = {
 """They go through `Runner` and `KV` alone: the walks and the program of these tests run them or the same methods."""
 NO_FORWARD = {
     "Cancel", "CheckToolCall", "Tokenize", "PreviewPrompt", "CutText", "FindTokens", "ReadGrammar", "ReadLogits",
-    "Explain", "WhatIf", "TakeApart",
+    "Explain", "WhatIf", "TakeApart", "BeginTraining", "ResumeTraining", "Train", "SaveCheckpoint",
 }  # fmt: skip
-"""They need no model, or answer from kept logits."""
+"""They need no model, have one of their own, or answer from kept logits."""
 
 
 def test_every_command_is_refused_or_works_over_ranks() -> None:

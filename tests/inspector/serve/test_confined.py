@@ -293,7 +293,7 @@ async def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> 
     ) as place:
         visitor = await place.visit(size="width=160&height=40")
         await visitor.until("at its end")
-        await said(visitor, "6", "start here")
+        await said(visitor, "6", "lessons")
         await said(visitor, "\x13", "Save as")
         await said(visitor, f"\x01\x0b{evil}\r", "outside")
         await said(visitor, "\x01\x0bmine.jsonl\r", "Saved")

@@ -1,0 +1,135 @@
+"""A small model that is trained while one looks on: its beginning, its steps and its checkpoints."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from engine.frozen import frozen
+from engine.protocol.base import Command, Record
+from engine.protocol.floats import Endless
+from engine.training_settings import TrainingSettings
+
+
+@frozen
+class BeginTraining(Command):
+    """Read the text, train a tokenizer and make a model of random weights; answered by one `TrainingBegun`.
+
+    The model that was trained before is dropped; that of the session stays.
+    """
+
+    needs_model: ClassVar[bool] = False
+    settings: TrainingSettings
+
+
+@frozen
+class ResumeTraining(Command):
+    """Go on from a checkpoint, or back to it; answered by one `TrainingBegun`."""
+
+    needs_model: ClassVar[bool] = False
+    checkpoint: str
+    """Its directory."""
+    steps: int | None = None
+    """Of the whole training from now on; None for those that it was begun with."""
+
+
+@frozen
+class Train(Command):
+    """Make steps, until the last of the training; answered by a `TrainedStep` each, and `CheckpointSaved`."""
+
+    needs_model: ClassVar[bool] = False
+    stoppable: ClassVar[bool] = True
+    steps: int = 1
+    directory: str = ""
+    """Where checkpoints go, each into a directory of its own; empty for none. The last one is written when the steps
+    are made, and also when the command is cancelled."""
+    save_every: int = 0
+    """Steps between two checkpoints besides; 0 for none."""
+
+
+@frozen
+class SaveCheckpoint(Command):
+    """Write the model as it is, with its tokenizer, as mlx_lm loads it; answered by `CheckpointSaved`."""
+
+    needs_model: ClassVar[bool] = False
+    directory: str
+    """The checkpoint becomes a directory in this one, which is made if it isn't there."""
+
+
+@frozen
+class TrainingBegun(Record):
+    """A model is there to be trained."""
+
+    lasting: ClassVar[bool] = False
+    settings: TrainingSettings
+    text: str
+    """What it learns from, in a few words."""
+    step: int
+    """Steps made until now: 0, or those of the checkpoint."""
+    parameters: int
+    vocabulary: int
+    """Tokens of its tokenizer: fewer than were asked for where the text has no more pairs to merge."""
+    tokens: int
+    """Of the text, without those held out."""
+    held_out_tokens: int
+    """At the end of the text, which it never learns from."""
+    parts: tuple[str, ...]
+    """Names of the parts whose gradient norms each step has."""
+    tokenizer_ms: float | None
+    """For which the tokenizer was trained; None for that of a checkpoint."""
+    blas: str = ""
+    """What multiplies matrices on a CPU; empty for what MLX brings."""
+
+
+@frozen
+class Continuation:
+    """A token that may come next."""
+
+    id: int
+    text: str
+    prob: Endless
+
+
+@frozen
+class TrainingLook:
+    """What the model knows at some step: after it."""
+
+    held_out_loss: Endless
+    """Mean over tokens that it never learns from, in nats."""
+    candidates: tuple[Continuation, ...]
+    """The most probable tokens after the prompt, best first."""
+    sample: str
+    """How it goes on after the prompt, drawn at temperature 0.8 with the training's seed."""
+    ms: float
+
+
+@frozen
+class TrainedStep(Record):
+    """One step of the training."""
+
+    lasting: ClassVar[bool] = False
+    step: int
+    """Steps made, with this one."""
+    loss: Endless
+    """Mean over the batch before the step, in nats."""
+    rate: float
+    """The learning rate."""
+    norms: tuple[Endless, ...]
+    """Norm of the gradient in each part, in the order of `TrainingBegun.parts`, before it is clipped."""
+    tokens: int
+    """Learned from until now, repeats included."""
+    ms: float
+    """Without the look."""
+    left_ms: float
+    """Estimated time to the end of the training, looks included, by how long the last steps took."""
+    look: TrainingLook | None = None
+    """Every few steps, after the first one and after the last one."""
+
+
+@frozen
+class CheckpointSaved(Record):
+    """A checkpoint was written."""
+
+    lasting: ClassVar[bool] = False
+    step: int
+    directory: str
+    """Absolute: what opens as a model."""

@@ -1,0 +1,186 @@
+"""`inspector train`: a small model learns from a text while one looks on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.errors import EngineError, PathError
+from engine.files import message_and_hint, shorter, typed
+from engine.settings import LoadSettings, Settings
+from inspector.cli.arguments import CliRequest, given, known
+from inspector.cli.exit import output
+from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, command_parser, flag_errors, whole
+
+if TYPE_CHECKING:
+    from engine.protocol import ResumeTraining
+    from engine.training_settings import TrainingSettings
+
+SAVE_EVERY = 300
+"""Steps between two checkpoints, unless others are asked for."""
+PATTERN = "step-*"
+"""Names of checkpoints."""
+
+
+def train_parser() -> Parser:
+    """The parser of `inspector train`."""
+    from engine.training_settings import TrainingSettings
+
+    default = TrainingSettings()
+    made = command_parser(
+        "train",
+        "Train a small llama from nothing, on a text of your own or on stories that come with the program, and watch "
+        "what it knows: its loss on what it learns from and on what it never sees, how it goes on after a prompt, and "
+        "the text it writes. Its tokenizer is trained a moment before. Ctrl-C saves what it has learned; each "
+        "checkpoint is a model that mlx_lm loads: inspector --model DIR/step-000300.",
+        EXIT_STATUS,
+    )
+    text = made.add_argument_group("text")
+    file = "a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: stories)"
+    text.add_argument("--text", "-t", metavar="FILE", action="append", dest="texts", help=file)
+    shown = f'whose continuations are shown (default: "{default.prompt}")'
+    text.add_argument("--prompt", "-p", metavar="TEXT", help=shown)
+    model = made.add_argument_group("model")
+    for name, help_text in {
+        "layers": f"of the llama (default: {default.layers})",
+        "width": f"of its residual stream, a multiple of 8 (default: {default.width})",
+        "vocabulary": f"tokens of its own tokenizer at most (default: {default.vocabulary})",
+    }.items():
+        model.add_argument(f"--{name}", type=whole, metavar="N", help=help_text)
+    training = made.add_argument_group("training")
+    batch = f"rows x tokens of a step (default: {default.rows}x{default.row_tokens})"
+    training.add_argument("--batch", type=_batch, metavar="ROWSxTOKENS", help=batch)
+    steps = f"of the whole training; the learning rate falls until then (default: {default.steps})"
+    training.add_argument("--steps", type=whole, metavar="N", help=steps)
+    training.add_argument(
+        "--rate", type=_number, metavar="X", help=f"highest learning rate (default: {default.rate})"
+    )
+    training.add_argument(
+        "--seed", type=whole, metavar="N", help=f"of weights and batches (default: {default.seed})"
+    )
+    training.add_argument(
+        "--every", type=whole, metavar="N", help=f"steps between two looks (default: {default.every})"
+    )
+    out = made.add_argument_group("output")
+    where = "directory of the checkpoints (default: a new one in the program's own folder)"
+    out.add_argument("--output", "-o", metavar="DIR", help=where)
+    saved = f"steps between two checkpoints (default: {SAVE_EVERY})"
+    out.add_argument("--save-every", type=whole, metavar="N", default=SAVE_EVERY, help=saved)
+    resume = "go on from a checkpoint, or from the last one of a training"
+    out.add_argument("--resume", metavar="DIR", help=resume)
+    add_jsonl(out, "lines")
+    return made
+
+
+def _batch(text: str) -> tuple[int, int]:
+    """Rows and tokens, as `8x64`."""
+    rows, by, tokens = text.lower().partition("x")
+    if not by or not rows.isdecimal() or not tokens.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be rows x tokens, such as 8x64, not {text!r}")
+    return whole(rows), whole(tokens)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+
+
+def run_train(args: Namespace) -> int:
+    """Run `inspector train`.
+
+    Raises:
+        EngineError: A value is out of range, or the directory can't be used.
+    """
+    from engine.protocol import BeginTraining, Train
+    from engine.training_settings import BOUNDS
+    from inspector.cli.driver import drive, exit_status
+    from inspector.cli.writers.training import training_writer
+
+    if args.save_every < 1:
+        raise EngineError("--save-every: must be at least 1.", f"Take {SAVE_EVERY}, for example.")
+    begin: BeginTraining | ResumeTraining
+    if args.resume is not None:
+        begin = _resumed(args)
+        directory = Path(begin.checkpoint).parent
+    else:
+        begin = BeginTraining(_settings(args))
+        directory = _new_directory(args.output)
+    request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
+    then = [begin, Train(BOUNDS["steps"][1], str(directory), args.save_every)]
+    return exit_status(
+        drive(request, training_writer(request, output(), sys.stderr), then, loads=False, awaits=True)
+    )
+
+
+def _settings(args: Namespace) -> TrainingSettings:
+    from engine.training_settings import TrainingSettings, check_training
+
+    values = given(args)
+    if args.batch is not None:
+        values["rows"], values["row_tokens"] = args.batch
+    values["texts"] = tuple(args.texts or ())
+    try:
+        with flag_errors():
+            return check_training(TrainingSettings(**known(TrainingSettings, values)))
+    except EngineError as error:
+        message = error.message.replace("--rows:", "--batch: its rows").replace(
+            "--row-tokens:", "--batch: a row's tokens"
+        )
+        raise EngineError(message, error.hint) from None
+
+
+def _resumed(args: Namespace) -> ResumeTraining:
+    """Go on from the checkpoint that was named, or from the last one in the directory."""
+    from engine.protocol import ResumeTraining
+
+    begun = ("texts", "prompt", "layers", "width", "vocabulary", "batch", "rate", "seed", "every", "output")
+    if clash := [name for name in begun if getattr(args, name) is not None]:
+        flag = {"texts": "text"}.get(clash[0], clash[0])
+        message = f"--{flag} has no effect with --resume: a training goes on as it was begun."
+        raise EngineError(message, f"Leave --{flag} out, or begin a new one without --resume.")
+    named = typed(args.resume)
+    newest = max(checkpoints(named), default=named)
+    if not newest.is_dir():
+        raise EngineError(
+            f"There is no checkpoint {shorter(named)}.", "Check the name, or begin a new training."
+        )
+    return ResumeTraining(str(newest.absolute()), args.steps)
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints in a directory, those of fewer steps first."""
+    return sorted(each for each in directory.glob(PATTERN) if each.is_dir())
+
+
+def _new_directory(name: str | None) -> Path:
+    if name is None:
+        from inspector import places
+
+        return _made(places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S"))
+    directory = typed(name)
+    if directory.exists() and not directory.is_dir():
+        raise EngineError(f"{shorter(directory)} is a file.", "Name a directory with -o.")
+    if checkpoints(directory):
+        message = f"{shorter(directory)} has the checkpoints of another training."
+        raise EngineError(
+            message, f"Go on with that by --resume {shorter(directory)}, or name another directory."
+        )
+    return _made(directory.absolute())
+
+
+def _made(directory: Path) -> Path:
+    """A directory that is there, before the work that is to be saved in it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PathError(*message_and_hint(directory, error, "written")) from error
+    return directory
+
+
+TRAIN = Subcommand("train", train_parser, run_train, "watch a small model learn, from a text of your own")

@@ -1,0 +1,73 @@
+"""Records the training that comes with the program: `python -m inspector.demo.train`, from a checkout, in some minutes.
+
+Everything in it is what the engine told while it trained, times included; of the steps every few are kept, and of their
+numbers four digits.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from queue import SimpleQueue
+
+from engine import wire
+from engine.protocol import BeginTraining, Command, Ended, Failure, Record, Train, TrainedStep
+from engine.thread import EngineThread
+from engine.training_settings import TrainingSettings
+from inspector.state.training import RECORDING
+
+SETTINGS = TrainingSettings(layers=4, width=128, steps=4000, every=50)
+KEPT_EVERY = 5
+"""Of the steps one in so many is kept, and each that was looked at."""
+
+
+def rounded(value: float) -> float:
+    """A number with four digits."""
+    return float(f"{value:.4g}")
+
+
+def shorter(step: TrainedStep) -> TrainedStep:
+    """A step whose numbers have four digits."""
+    look = step.look
+    if look is not None:
+        candidates = tuple(replace(each, prob=rounded(each.prob)) for each in look.candidates)
+        look = replace(
+            look, held_out_loss=rounded(look.held_out_loss), candidates=candidates, ms=rounded(look.ms)
+        )
+    return replace(
+        step,
+        loss=rounded(step.loss),
+        rate=rounded(step.rate),
+        norms=tuple(map(rounded, step.norms)),
+        ms=rounded(step.ms),
+        left_ms=rounded(step.left_ms),
+        look=look,
+    )
+
+
+def main() -> None:
+    """Train, and write what was told."""
+    told: SimpleQueue[Record] = SimpleQueue()
+    engine = EngineThread(told.put)
+    engine.start()
+    lines = []
+    commands: tuple[Command, ...] = (BeginTraining(SETTINGS), Train(SETTINGS.steps))
+    for command in commands:
+        engine.send(command)
+        while not isinstance(record := told.get(), Ended):
+            if isinstance(record, Failure):
+                raise SystemExit(f"{record.message} {record.hint}")
+            if isinstance(record, TrainedStep):
+                if record.step % KEPT_EVERY and record.look is None:
+                    continue
+                record = shorter(record)
+                if record.look is not None:
+                    print(record.step, record.loss, record.look.held_out_loss, record.look.sample, flush=True)
+            if record.request == command.id:
+                lines.append(wire.encode(replace(record, request=0)))
+    engine.close()
+    RECORDING.write_bytes(gzip.compress(b"\n".join(lines) + b"\n", 9, mtime=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A training so far: live, or the recorded one that comes with the program. Pure; needs no MLX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.frozen import frozen
+from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun, TrainingLook
+
+RECORDING = Path(__file__).with_name("training.jsonl.gz")
+"""Records of a longer training, a line each as `engine.wire` writes them: what `inspector.demo.train` recorded."""
+
+
+@frozen
+class LookAt:
+    """What the model knew at a step."""
+
+    step: int
+    look: TrainingLook
+
+
+class TrainingSoFar:
+    """What the records of one training come to."""
+
+    def __init__(self) -> None:
+        self.begun: TrainingBegun | None = None
+        self.steps: list[TrainedStep] = []
+        self.looks: list[LookAt] = []
+        self.checkpoints: list[CheckpointSaved] = []
+        """Those that can be gone back to, the earliest first."""
+
+    @property
+    def step(self) -> int:
+        """Steps made."""
+        if self.steps:
+            return self.steps[-1].step
+        return self.begun.step if self.begun is not None else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step is made."""
+        return self.begun is not None and self.step >= self.begun.settings.steps
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; one of something else changes nothing."""
+        match record:
+            case TrainingBegun():
+                self._begin(record)
+            case TrainedStep():
+                self.steps.append(record)
+                if record.look is not None:
+                    self.looks.append(LookAt(record.step, record.look))
+            case CheckpointSaved():
+                self.checkpoints = [each for each in self.checkpoints if each.step < record.step] + [record]
+            case _:
+                pass
+
+    def _begin(self, record: TrainingBegun) -> None:
+        """A new training, or a step of this one that was gone back to: what came after it is forgotten."""
+        same = self.begun is not None and record.step > 0
+        self.begun = record
+        self.steps = [each for each in self.steps if same and each.step <= record.step]
+        self.looks = [each for each in self.looks if same and each.step <= record.step]
+        self.checkpoints = [each for each in self.checkpoints if same and each.step <= record.step]
+
+
+def recorded() -> Iterator[Record]:
+    """The records of the training that comes with the program."""
+    import gzip  # with what reads bytes: once it is played
+
+    from engine import wire
+
+    for line in gzip.decompress(RECORDING.read_bytes()).splitlines():
+        record = wire.decode(line, recorded=True)
+        assert isinstance(record, Record)
+        yield record

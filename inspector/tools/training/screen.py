@@ -1,0 +1,342 @@
+"""The screen of a training: losses, texts, what comes next after the prompt, and gradients, as the model learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import getters
+from textual.app import ComposeResult
+from textual.timer import Timer
+
+from engine.protocol import TrainingBegun
+from inspector.display import pad, token_label, truncate, visible
+from inspector.keys import bare_key_for
+from inspector.main.tool import Host
+from inspector.main.tool_screen import ToolScreen
+from inspector.scales import amount, count, milliseconds, time_left
+from inspector.state.training import LookAt, TrainingSoFar
+from inspector.tools.training.tool import TRAINING_SCREEN, TrainingControl
+from inspector.widgets.actions import ActionTable
+from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
+from inspector.widgets.charts import axis, bar, binned, curves, round_top, sample
+
+TICK_S = 0.1
+"""Between two records of the recording that is played: its 800 records take a minute and a half."""
+LEARNED, HELD_OUT = 0.2, 0.75
+"""Colours of both losses, by their level in the scale."""
+LEAST_CHART, MOST_CHART = 4, 12
+ROOM = 1.5
+"""Of the present held-out loss the height of the chart: with room for the first steps both curves would be one."""
+TEXTS = 4
+TEXT_ROWS = 3
+"""Of the latest text."""
+TOKENS = 5
+"""After the prompt, of which the probabilities are shown."""
+TOKEN_CELLS, STEP_CELLS = 12, 7
+NAME_CELLS, FIGURE_CELLS = 12, 8
+RECENT = 10
+"""Steps whose mean is shown as the present figure."""
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def training_page(
+    on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int
+) -> list[Row]:
+    """All that is known of a training.
+
+    Args:
+        on: Has the inks.
+        so_far: The training.
+        begun: What is trained.
+        width: Cells of a line.
+        height: Rows that there is room for.
+    """
+    rest: list[Row] = [*_texts(on, so_far, begun, width), *_nexts(on, so_far, begun, width)]
+    rest += _gradients(on, so_far, begun, width)
+    chart = max(LEAST_CHART, min(MOST_CHART, height - len(rest) - 3))
+    return [*_losses(on, so_far, begun, width, chart), *rest]
+
+
+def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
+    """Both losses over all steps of the training, of which some are still to come."""
+    guess = math.log(begun.vocabulary)
+    if not so_far.steps:
+        return [
+            [
+                Segment(
+                    f"Loss of a guess among {count(begun.vocabulary)} tokens: {guess:.2f} nats",
+                    on.ink("muted"),
+                )
+            ]
+        ]
+    learned = [each.loss for each in so_far.steps]
+    held_out = _spread(so_far)
+    recent = fmean(learned[-RECENT:])
+    head: Row = [
+        Segment("Loss  ", on.ink("primary")),
+        Segment(f"{recent:.2f} train", on.data(LEARNED)),
+        Segment("  "),
+        Segment(f"{held_out[-1]:.2f} held out", on.data(HELD_OUT)),
+        Segment(f"  {guess:.2f} a guess", on.ink("faint")),
+    ]
+    highest = max(each for each in (guess, *held_out) if math.isfinite(each))
+    top = round_top(min(highest, ROOM * held_out[-1]) if math.isfinite(held_out[-1]) else highest)
+    cells = max(2, min(width, round(width * so_far.step / begun.settings.steps)))
+    drawn = curves([binned(learned, 2 * cells), binned(held_out, 2 * cells)], cells, height, top)
+    levels = (LEARNED, HELD_OUT)
+    rows: list[Row] = [
+        [
+            Segment(cell.char, on.data(levels[cell.series]) if cell.series is not None else None)
+            for cell in line
+        ]
+        for line in drawn
+    ]
+    foot = axis("0", count(begun.settings.steps), width, f"steps; to {top:g} nats, more is cut off")
+    return [head, *rows, [Segment(foot, on.ink("faint"))]]
+
+
+def _spread(so_far: TrainingSoFar) -> list[float]:
+    """The held-out loss at each step: that of the look before it, at first that of the first look."""
+    looks, found, at = so_far.looks, list[float](), 0
+    if not looks:
+        return [so_far.steps[0].loss] * len(so_far.steps)
+    for each in so_far.steps:
+        while at + 1 < len(looks) and looks[at + 1].step <= each.step:
+            at += 1
+        found.append(looks[at].look.held_out_loss)
+    return found
+
+
+def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
+    """Texts that it wrote, the latest one whole."""
+    if not so_far.looks:
+        return []
+    rows: list[Row] = [[], [Segment("What it writes", on.ink("primary"))]]
+    shown = _picked(so_far.looks, TEXTS)
+    room = max(10, width - STEP_CELLS - 1)
+    for each in shown:
+        text = visible(begun.settings.prompt + each.look.sample)
+        latest = each is shown[-1]
+        lines = wrapped(text, room)[:TEXT_ROWS] if latest else [truncate(text, room)]
+        for number, line in enumerate(lines):
+            label = count(each.step) if number == 0 else ""
+            rows.append([
+                Segment(pad(label, STEP_CELLS, right=True) + " ", on.ink("muted")),
+                Segment(truncate(line, room), on.ink("strong") if latest else on.ink("muted")),
+            ])  # fmt: skip
+    return rows
+
+
+def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
+    """What may come after the prompt: a column a look, a row a token."""
+    if not so_far.looks:
+        return []
+    shown = _picked(so_far.looks, max(1, (width - TOKEN_CELLS) // STEP_CELLS))
+    tokens = {each.id: each.text for each in so_far.looks[-1].look.candidates[:TOKENS]}
+    known = [{each.id: each.prob for each in at.look.candidates} for at in shown]
+    prompt = truncate(visible(begun.settings.prompt), max(8, width - 20))
+    steps = "".join(pad(count(each.step), STEP_CELLS, right=True) for each in shown)
+    rows: list[Row] = [
+        [],
+        [Segment(f"What comes after “{prompt}”", on.ink("primary"))],
+        [Segment(pad("step", TOKEN_CELLS) + steps, on.ink("muted"))],
+    ]
+    for id, text in tokens.items():
+        label = pad(truncate(token_label(text), TOKEN_CELLS - 1), TOKEN_CELLS)
+        rows.append([Segment(label, on.rich_style), *(_share(on, probs.get(id)) for probs in known)])
+    return rows
+
+
+def _share(on: Canvas, prob: float | None) -> Segment:
+    if prob is None or not math.isfinite(prob):
+        return Segment(pad("·", STEP_CELLS, right=True), on.ink("faint"))
+    return Segment(pad(f"{prob:.0%}", STEP_CELLS, right=True), on.data(min(1.0, prob)))
+
+
+def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
+    """Norm of each part's gradient, as a mean over the last steps."""
+    recent = so_far.steps[-RECENT:]
+    if not recent:
+        return []
+    norms = [fmean(each.norms[place] for each in recent) for place in range(len(begun.parts))]
+    top = max((each for each in norms if math.isfinite(each)), default=0.0)
+    room = max(4, width - NAME_CELLS - FIGURE_CELLS)
+    rows: list[Row] = [[], [Segment("How hard each part is pulled: norm of its gradient", on.ink("primary"))]]
+    for name, norm in zip(begun.parts, norms, strict=True):
+        share = norm / top if top and math.isfinite(norm) else 0.0
+        rows.append([
+            Segment(pad(visible(name), NAME_CELLS), on.ink("muted")),
+            Segment(bar(share, room), on.data(0.45)),
+            Segment(pad(f"{norm:.3f}", FIGURE_CELLS, right=True), on.rich_style),
+        ])  # fmt: skip
+    return rows
+
+
+def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
+    """The first look, the last one, and some between."""
+    if len(looks) <= most:
+        return list(looks)
+    return [looks[0], *(looks[place] for place in sample(len(looks), most)[1:])] if most > 1 else [looks[-1]]
+
+
+# ---- the screen ---------------------------------------------------------------------------------
+
+
+class TrainingScreen(ToolScreen[None]):
+    """Trains; the session stays as it is.
+
+    Args:
+        host: The main screen.
+        control: Knows the engine and the training.
+    """
+
+    TOOL: ClassVar[str] = "training"
+    ACTIONS: ClassVar[ActionTable] = TRAINING_SCREEN
+    AUTO_FOCUS = "#training-view"
+
+    view = getters.query_one("#training-view", PageView)
+
+    def __init__(self, host: Host, control: TrainingControl) -> None:
+        super().__init__(host, control.job)
+        self.control = control
+        self._clock: Timer
+
+    def body(self) -> ComposeResult:
+        yield PageView(id="training-view")
+
+    def on_mount(self) -> None:
+        """Have a clock for the recording; it goes while that is played."""
+        self._clock = self.set_interval(TICK_S, self._tick, pause=True)
+
+    def begin(self) -> None:
+        """Show the recorded training where nothing can be trained."""
+        self.control.enter()
+        super().begin()
+
+    def let_go(self) -> None:
+        """Pause, and listen no more."""
+        self.control.stop()
+        super().let_go()
+
+    def _tick(self) -> None:
+        recording = self.control.recording
+        if recording is not None and recording.playing:
+            recording.advance()
+        self.changed()
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def show(self) -> None:
+        """Show everything, now."""
+        playing = self.control.recording is not None and self.control.recording.playing
+        self._clock.resume() if playing else self._clock.pause()
+        self.view.put("Learning", self._draw)
+        self.write(self._place())
+
+    def _place(self) -> str:
+        begun = self.control.shown.begun
+        if begun is None:
+            return "Watch a model learn"
+        recorded = "recorded · " if self.control.recording is not None else ""
+        settings = begun.settings
+        return (
+            f"{recorded}llama {settings.layers} × {settings.width} · {amount(begun.parameters)} parameters · "
+            f"{count(begun.vocabulary)} tokens · {visible(begun.text)}"
+        )
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        so_far, failure = self.control.shown, self.control.job.failure
+        if failure is not None and self.control.recording is None:
+            texts = [(failure.message, on.ink("bad")), (failure.hint, on.ink("muted"))]
+            return [[Segment(line, ink)] for text, ink in texts for line in wrapped(visible(text), width)]
+        if so_far.begun is None:
+            return self._about(on, width)
+        return training_page(on, so_far, so_far.begun, width, height)
+
+    def _about(self, on: Canvas, width: int) -> list[Row]:
+        """What can be done, before anything was."""
+        run, step, recorded = map(bare_key_for, ("training.run", "training.step", "training.recorded"))
+        settings = self.control.settings
+        texts = (
+            ("A model learns from nothing, here, before your eyes.", on.ink("primary")),
+            ("", on.rich_style),
+            (
+                f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
+                "from random weights to sentences in about two minutes.",
+                on.rich_style,
+            ),
+            (f"{step} makes a single step of the {count(settings.steps)}.", on.rich_style),
+            (f"{recorded} plays a longer training that was recorded.", on.rich_style),
+            ("", on.rich_style),
+            (
+                "Loss is surprise: how many nats the model is off by, on average, for each token. It falls first for "
+                "what is frequent, commas and the ends of words, then for names and phrases. Where it falls on the "
+                "text that the model learns from and no longer on text that it never sees, it learns by heart.",
+                on.ink("muted"),
+            ),
+            ("", on.rich_style),
+            ("inspector train --text FILE learns from a text of your own.", on.ink("muted")),
+        )
+        return [[Segment(line, ink)] for text, ink in texts for line in wrapped(text, width)]
+
+    def situation(self) -> str:
+        """The state of the training, and the keys that matter now."""
+        control = self.control
+        if control.job.failure is not None and control.recording is None:
+            return visible(control.job.failure.message)
+        so_far, run = control.shown, bare_key_for("training.run")
+        if so_far.begun is None:
+            return "Reading the text" if control.running else f"Press {run} to train, or a step at a time"
+        where = f"step {count(so_far.step)} of {count(so_far.begun.settings.steps)}"
+        if control.recording is not None:
+            verb = "Playing" if control.running else "Recorded:"
+            return f"{verb} {where}" + ("" if control.running else f". Press {run} to play")
+        if control.running:
+            last = so_far.steps[-1] if so_far.steps else None
+            pace = f", {milliseconds(last.ms)} each{time_left(last.left_ms)}" if last is not None else ""
+            return f"Training: {where}{pace}"
+        if so_far.over:
+            return (
+                f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} begins anew"
+            )
+        return f"Paused at {where}. {run} goes on, {bare_key_for('training.open')} opens it as a session"
+
+    @property
+    def doing(self) -> str:
+        """The word for the key that goes on."""
+        return "pause" if self.control.running else "play" if self.control.recording is not None else "train"
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Make one step."""
+        self.control.step()
+
+    def run(self) -> None:
+        """Train on, or pause."""
+        self.control.toggle()
+
+    def go_back(self) -> None:
+        """Go back to the checkpoint before."""
+        self.say(self.control.go_back())
+
+    def anew(self) -> None:
+        """Begin anew."""
+        self.control.anew()
+
+    def turn(self) -> None:
+        """Show the recorded training, or one's own."""
+        self.say(self.control.turn())
+
+    def open_model(self) -> None:
+        """Open the model as a session."""
+        if why := self.control.open():
+            self.say(why)
+        else:
+            self.host.to_main()
