@@ -257,6 +257,19 @@ class _Line:
             self.client.backend.close()
 
 
+def _check(what: str, facts: protocol.CaptureFacts) -> None:
+    """Refuse a view whose check failed.
+
+    Raises:
+        StepError: One did.
+    """
+    if (failed := facts.failed) is not None:
+        raise StepError(
+            f"{what} of {facts.family} can't be shown: the check `{failed.name}` is off by {failed.error:.2g}, "
+            f"and {failed.bound:.2g} is allowed."
+        )
+
+
 def _error(failure: protocol.Failure) -> EngineError:
     """What a failure is raised as: the engine's own class where that takes a message and a hint alone."""
     if not failure.expected:
@@ -578,12 +591,24 @@ class Branch(Passage):
             StepError: What was read is not what the model computes, or the model has nothing to read.
         """
         read = self._line.do(protocol.ReadAttention(self.node)).answer(protocol.AttentionRead)
-        if (failed := read.facts.failed) is not None:
-            raise StepError(
-                f"The attention of {read.facts.family} can't be shown: its check `{failed.name}` is off by "
-                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
-            )
+        _check("The attention", read.facts)
         return Attention(read, [item.text for item in self._path()])
+
+    def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
+        """Score what each head does: previous token, induction, duplicate token, first token, entropy.
+
+        Args:
+            texts: Over so many texts of random tokens, repeated; 0 for the path up to here.
+            length: Tokens of each that are repeated.
+            seed: Of the tokens.
+
+        Raises:
+            StepError: What was read is not what the model computes; or there can be no such texts.
+        """
+        over = protocol.RepeatedTexts(length, texts, seed) if texts else None
+        scored = self._line.do(protocol.ScoreHeads(self.node, over)).answer(protocol.HeadsScored)
+        _check("What the heads do", scored.facts)
+        return scored
 
     # ---- where it goes ----------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "inside": {"leave": "escape q"},
     "attention": {
         "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
-        "triangle": "a",
+        "triangle": "a", "texts": "x",
     },
     "lens": {
         "layer_above": "up", "layer_below": "down", "follow": "t", "measure": "m", "ten_above": "pageup",

@@ -16,6 +16,7 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Check,
+    HeadsScored,
     HeadsSwept,
     Intervened,
     Intervention,
@@ -26,6 +27,7 @@ from engine.protocol import (
     PatchKind,
     PromptOpened,
     Record,
+    RepeatedTexts,
     Scope,
     SweptUnit,
 )
@@ -134,13 +136,15 @@ class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
+        AttentionRead, LensRead, AttributionRead, HeadsScored, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
 
     attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
     """By node."""
+    scored: OrderedDict[tuple[int, RepeatedTexts | None], HeadsScored] = field(default_factory=OrderedDict)
+    """By node and the texts."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
     contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
     sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
@@ -150,12 +154,16 @@ class InsideViews(CapabilityState):
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() | LensRead() | AttributionRead() if bool(record.facts.model) != self.SECOND:
+            case AttentionRead() | LensRead() | AttributionRead() | HeadsScored() if (
+                bool(record.facts.model) != self.SECOND
+            ):
                 pass
             case PromptOpened(new_tree=True):
                 self.forget()
             case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.attention, record.node, record)
+            case HeadsScored(heads=(_, *_)) if record.facts.failed is None:
+                _keep(self.scored, (record.node, record.texts), record)
             case LensRead() if record.facts.failed is None:
                 _keep(self.lens, record.node, record)
             case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
@@ -180,7 +188,16 @@ class InsideViews(CapabilityState):
 class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
-    TAKES = AttentionRead, LensRead, AttributionRead, LockstepOpened, LockstepClosed, ModelFacts, PromptOpened
+    TAKES = (
+        AttentionRead,
+        LensRead,
+        AttributionRead,
+        HeadsScored,
+        LockstepOpened,
+        LockstepClosed,
+        ModelFacts,
+        PromptOpened,
+    )
     SECOND = True
 
     def apply(self, record: Record) -> None:

@@ -65,6 +65,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     attention = s.at(12).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
+    assert len(s.heads().heads) == len(s.heads(texts=1, length=5).heads) == 8 * 4
     with s.off("L6 h1"):
         changed = s.at(12).run(20)
     assert [step.id for step in changed.steps[:12]] == [step.id for step in s.steps[:12]]

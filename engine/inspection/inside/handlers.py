@@ -59,7 +59,7 @@ class InsideCommands(Capability):
 
     def _scores(self, command: protocol.ScoreHeads, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit_all(score_heads(session, command.node, task.stopped), asides=True)
+        self._context.emit_all(score_heads(session, command.node, command.texts, task.stopped), asides=True)
 
     def _lens(self, command: protocol.ReadLens, task: Task) -> None:
         session, how = self._session(command, command.node, task), (command.positions, command.top)

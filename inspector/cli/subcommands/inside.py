@@ -27,7 +27,7 @@ from inspector.cli.flags import (
 if TYPE_CHECKING:
     from engine.protocol import Command, Intervention
 
-VIEWS = ("attention", "lens", "contributions", "interventions")
+VIEWS = ("attention", "lens", "contributions", "interventions", "heads")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -56,6 +56,11 @@ def inside_parser() -> Parser:
     group.add_argument("--steps", type=whole, metavar="N", default=0, help=after)
     positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
+    texts = (
+        "heads are scored on the path, and on COUNT texts of LENGTH random tokens and the same again, drawn from SEED "
+        "(default: 50,10,0)"
+    )
+    group.add_argument("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
     _add_tokens(group)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
@@ -95,6 +100,14 @@ def _units(text: str) -> tuple[Intervention, ...]:
         return units_from(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _texts(text: str) -> tuple[int, ...]:
+    """Length, count and seed of repeated texts; the last ones may be left out."""
+    given = tuple(whole(part.strip()) for part in text.split(","))
+    if len(given) > 3:
+        raise argparse.ArgumentTypeError("give a length, a count and a seed")
+    return given
 
 
 def _columns(text: str) -> int:

@@ -15,6 +15,7 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Command,
+    HeadsScored,
     HeadsSwept,
     Intervened,
     LensRead,
@@ -22,6 +23,8 @@ from engine.protocol import (
     PromptToken,
     ReadAttention,
     ReadLens,
+    RepeatedTexts,
+    ScoreHeads,
     Step,
     SweepHeads,
     Tokenize,
@@ -34,6 +37,7 @@ from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import bits, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
+from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
 from inspector.state.inside import interventions_words
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.timeline import Timeline
@@ -45,10 +49,10 @@ CELL = 16
 STRONGEST = 12
 """Units in a table."""
 UNIT_CELL = 14
-View = AttentionRead | LensRead | AttributionRead | HeadsSwept | Intervened
+View = AttentionRead | HeadsScored | LensRead | AttributionRead | HeadsSwept | Intervened
 TITLES: Mapping[type[View], str] = {
-    AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
-    HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
+    AttentionRead: "Attention", HeadsScored: "Heads by what they do", LensRead: "Logit lens",
+    AttributionRead: "Contributions", HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -70,7 +74,9 @@ class Known:
         match record:
             case Tokenized():
                 self.pieces = record.pieces
-            case AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened():
+            case (
+                AttentionRead() | HeadsScored() | LensRead() | AttributionRead() | HeadsSwept() | Intervened()
+            ):
                 if record.facts.failed is not None:
                     self.failed.append(TITLES[type(record)])
 
@@ -102,6 +108,7 @@ def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int]
     """By view, the commands about a node."""
     return {
         "attention": lambda node: [ReadAttention(node)],
+        "heads": lambda node: [ScoreHeads(node, RepeatedTexts(*args.texts)), ScoreHeads(node)],
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
         "interventions": lambda node: [SweepHeads(node)],
@@ -157,6 +164,8 @@ class InsideLines(JsonLines):
         match record:
             case AttentionRead():
                 self._write("attention", attention(record))
+            case HeadsScored():
+                self._write("heads", heads(record))
             case LensRead():
                 self._write("lens", lens(record))
             case AttributionRead():
@@ -182,6 +191,20 @@ def attention(read: AttentionRead) -> Json:
         for layer in _shown(read.facts, read.layers)
     ]
     return {**pick(read, "node", "tokens", "missing"), **facts(read.facts), "layers": layers}
+
+
+def heads(scored: HeadsScored) -> Json:
+    """What each head does, over the path or over repeated texts, and the names of those above the threshold."""
+    each = [
+        {**record_json(score), "names": list(names_of(score))} for score in _shown(scored.facts, scored.heads)
+    ]
+    return {
+        **pick(scored, "node", "tokens", "repeats"),
+        "texts": None if scored.texts is None else record_json(scored.texts),
+        "named_from": NAMED,
+        **facts(scored.facts),
+        "heads": each,
+    }
 
 
 def lens(read: LensRead) -> Json:
@@ -298,6 +321,8 @@ class InsideTables(PlainText):
                 self._table(record, attention_table(record, self._path(record.node)))
                 for line in record.missing:
                     self._out.write(f"  {line}\n")
+            case HeadsScored():
+                self._table(record, heads_table(record))
             case LensRead():
                 self._table(record, lens_table(record, self._labels))
             case AttributionRead():
@@ -350,6 +375,21 @@ def attention_table(read: AttentionRead, path: Sequence[str]) -> Iterator[str]:
                 f"{pad(truncate(path[place], CELL), CELL)} {percent(weights[place]):>8}  " for place in best
             )
             yield f"L{layer.layer + 1} h{head + 1}".ljust(9) + named
+
+
+def heads_table(scored: HeadsScored) -> Iterator[str]:
+    """A sentence for each thing that heads are known to do, and the heads that do it most, a line each."""
+    yield f"over {measured_on(scored)}"
+    yield from found_words(scored)
+    if not scored.heads:
+        return
+    best = dict.fromkeys(each for role in ROLES for _, each in best_of(role, scored.heads)[:TOP])
+    yield f"{'':9}" + "".join(f"{role.name:>17}" for role in ROLES) + f"{'first':>10}{'entropy bits':>14}"
+    for each in sorted(best, key=lambda score: (score.layer, score.head)):
+        shares = (role.score(each) for role in ROLES)
+        cells = "".join(f"{'' if share is None else percent(share):>17}" for share in shares)
+        name = f"L{each.layer + 1} h{each.head + 1}"
+        yield f"{name:<9}{cells}{percent(each.first):>10}{bits(each.entropy_bits):>14}"
 
 
 def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:

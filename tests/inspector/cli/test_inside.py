@@ -157,3 +157,23 @@ def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[st
     assert sum(line.startswith("  L") for line in out.splitlines()) == 12 + 1
     assert "L1 MLP off, this token: KL " in out
     assert "L1 h1" not in out, "attention is shown where it is asked for"
+
+
+def test_heads_are_scored_over_random_tokens_and_over_the_path(events: Events) -> None:
+    over, path = events("--show", "heads", "--texts", "20,2")[-2:]
+    assert (over["event"], over["texts"]) == ("heads", {"length": 20, "count": 2, "seed": 0})
+    assert (path["event"], path["texts"]) == ("heads", None)
+    assert len(over["heads"]) == len(path["heads"]) == 8 * 4
+    named = {(each["layer"], each["head"]): each["names"] for each in over["heads"] if each["names"]}
+    assert named[3, 3] == ["previous-token"]
+    assert all(names == ["previous-token"] for names in named.values())
+    again = events("--show", "heads", "--texts", "20,2,0")[-2]
+    assert again["heads"] == over["heads"]
+
+
+def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inside", *PROMPT, "--show", "heads", "--texts", "20,2"]) == 0
+    out = capsys.readouterr().out
+    assert "over 2 texts of 20 random tokens and the same again (seed 0)" in out
+    assert "Previous-token heads: L4 h4 (9" in out
+    assert "No induction head in this model: at most" in out

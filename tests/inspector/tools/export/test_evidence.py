@@ -23,6 +23,7 @@ from engine.protocol import (
     PatchActivations,
     RaceOpened,
     RaceStep,
+    RepeatedTexts,
     Step,
 )
 from engine.trace import Entry, save_as
@@ -35,7 +36,7 @@ from inspector.tools.exports import EXPORTS
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
 from tests.inspector.told_batch import DRAWN
-from tests.inspector.tools.attention.heads import on
+from tests.inspector.tools.attention.heads import on, scores
 from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
@@ -58,6 +59,7 @@ NAMES = (*BY_PART.values(), "What each part is worth")
 WITH = (
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
+    "Previous-token head: L2 h1 (50.00 %)",
 )  # fmt: skip
 
 
@@ -69,6 +71,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
     cell = LensCell((LensToken(5, " toys", 0.5),), 1.0, 1)
     session.records += [
         attention(node, tokens, lambda layer, head: on(2, tokens), **own),
+        replace(scores(node, 1000), texts=RepeatedTexts(), **own),
         LensRead(node, (LensColumn(node, (cell, cell)),), (), facts),
         contributions(node, (7, 9), **own),
     ]
@@ -158,7 +161,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
     )
     named = f"(second model, Q: {Q})"
     for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
-        assert text.count(named) == 3
+        assert text.count(named) == 4
         for name in (
             "Where the model looked",
             "What each layer would predict",
