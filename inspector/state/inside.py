@@ -24,6 +24,7 @@ from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
     ModelFacts,
+    PairsPatched,
     PatchKind,
     PromptOpened,
     Record,
@@ -93,13 +94,13 @@ def layer_of_heads(swept: HeadsSwept) -> int | None:
 
 def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
     """A sweep with the units of another one of the same node, and the worse of each check. Of two that follow other
-    logits the later one that has parts.
+    logits, or are of other scopes, the later one that has parts.
 
     Args:
         whole: Has what both have in common.
         more: Its units are added, or take the place of the same ones.
     """
-    if (whole.token, whole.other) != (more.token, more.other):
+    if (whole.token, whole.other, whole.scope) != (more.token, more.other, more.scope):
         return more if layer_of_heads(more) is None else whole
     units = {each.intervention: each for each in (*whole.units, *more.units)}
     checks = {check.name: check for check in whole.facts.checks}
@@ -136,7 +137,8 @@ class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, HeadsScored, HeadsSwept, Intervened, ActivationsPatched, PromptOpened,
+        AttentionRead, LensRead, AttributionRead, HeadsScored, HeadsSwept, Intervened, ActivationsPatched, PairsPatched,
+        PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
     """Whether they are of the second model."""
@@ -147,9 +149,11 @@ class InsideViews(CapabilityState):
     """By node and the texts."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
     contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
-    sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
+    sweeps: OrderedDict[tuple[int, Scope], HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
+    pairs: OrderedDict[PatchKind, PairsPatched] = field(default_factory=OrderedDict)
+    """The last set of each part."""
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
@@ -169,12 +173,18 @@ class InsideViews(CapabilityState):
             case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
                 _keep(self.contributions, record.node, record)
             case HeadsSwept() if record.facts.failed is None:
-                before = self.sweeps.get(record.node)
-                _keep(self.sweeps, record.node, record if before is None else joined(before, record))
+                before = self.sweeps.get((record.node, record.scope))
+                _keep(
+                    self.sweeps,
+                    (record.node, record.scope),
+                    record if before is None else joined(before, record),
+                )
             case Intervened() if record.facts.failed is None:
                 _keep(self.tried, (record.node, record.interventions, record.scope), record)
             case ActivationsPatched() if record.facts.failed is None:
                 _keep(self.patched, (record.node, record.source, record.part), record)
+            case PairsPatched() if record.facts.failed is None:
+                _keep(self.pairs, record.part, record)
             case _:
                 pass
 

@@ -80,6 +80,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),
     protocol.PatchActivations(1, 2, 3, 4),
+    protocol.PatchPairs((protocol.PatchPair("a", "b"),)),
     protocol.HoldInterventions(1, (Intervention("mlp", 0),)),
     protocol.LoadDraft(SpeculationSettings()),
     protocol.TakeRound(SpeculationSettings()),

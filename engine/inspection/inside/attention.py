@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.inspection.inside.capture import Capture, capture, largest_difference, tolerance
+from engine.inspection.inside.capture import Capture, capture, largest_difference, together, tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
@@ -461,7 +461,7 @@ def _score_texts(
         scores.append(sums.scores())
     heads = tuple(map(_mean, zip(*scores, strict=True)))
     repeats = texts.count * texts.length
-    yield HeadsScored(node, texts.count * each, heads, repeats, _together(facts), texts)
+    yield HeadsScored(node, texts.count * each, heads, repeats, together(facts), texts)
 
 
 def _check_texts(texts: RepeatedTexts) -> None:
@@ -484,14 +484,6 @@ def _mean(scores: Sequence[HeadScore]) -> HeadScore:
         fmean(each.entropy_bits for each in scores),
         fmean(each.duplicate or 0.0 for each in scores),
     )
-
-
-def _together(facts: Sequence[CaptureFacts]) -> CaptureFacts:
-    """The worst of each check, and the time of all."""
-    worst: dict[str, Check] = {}
-    for check in (check for each in facts for check in each.checks):
-        worst[check.name] = max(worst.get(check.name, check), check, key=lambda one: one.error)
-    return replace(facts[0], checks=tuple(worst.values()), ms=sum(each.ms for each in facts))
 
 
 class _ScoreSums:

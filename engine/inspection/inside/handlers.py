@@ -12,6 +12,7 @@ from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.interventions import changed, hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.pairs import patch_pairs
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
 from engine.protocol import Command, Look, Step
@@ -40,6 +41,7 @@ class InsideCommands(Capability):
             protocol.Intervene: self._intervene,
             protocol.SweepHeads: self._sweep,
             protocol.PatchActivations: self._patch,
+            protocol.PatchPairs: self._pairs,
             protocol.HoldInterventions: self._hold,
         }
 
@@ -88,10 +90,8 @@ class InsideCommands(Capability):
         self._context.emit(intervene(session, command.node, listed, command.scope, command.top, task.stopped))
 
     def _sweep(self, command: protocol.SweepHeads, task: Task) -> None:
-        session, heads = self._context.session, command.heads
-        found = sweep_heads(
-            session, command.node, command.token, command.other, task.stopped, heads, command.parts
-        )
+        session, which = self._context.session, (command.heads, command.parts, command.scope)
+        found = sweep_heads(session, command.node, command.token, command.other, task.stopped, *which)
         self._context.emit_all(found)
 
     def _patch(self, command: protocol.PatchActivations, task: Task) -> None:
@@ -104,8 +104,12 @@ class InsideCommands(Capability):
                 command.other,
                 command.part,
                 task.stopped,
+                command.alignment,
             )
         )
+
+    def _pairs(self, command: protocol.PatchPairs, task: Task) -> None:
+        self._context.emit_all(patch_pairs(self._context.model, command.pairs, command.part, task.stopped))
 
     def _hold(self, command: protocol.HoldInterventions, task: Task) -> None:
         for record in hold(self._context.session, command.node, command.interventions, task.stopped):

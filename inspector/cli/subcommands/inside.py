@@ -25,9 +25,9 @@ from inspector.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from engine.protocol import Command, Intervention
+    from engine.protocol import Command, Facing, Intervention, PatchPair
 
-VIEWS = ("attention", "lens", "contributions", "interventions", "heads")
+VIEWS = ("attention", "lens", "contributions", "interventions", "heads", "patching")
 USUAL = VIEWS[:3]
 """Where none are asked for."""
 LENS = 6
@@ -62,6 +62,7 @@ def inside_parser() -> Parser:
     )
     group.add_argument("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
     _add_tokens(group)
+    _add_patching(made.add_argument_group("patching (--show patching)"))
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -81,6 +82,30 @@ def _add_tokens(group: argparse._ArgumentGroup) -> None:
     other.add_argument("--against", metavar="TOKEN", help=against)
     alone = "contributions to the one logit, not to a difference"
     other.add_argument("--alone", action="store_true", help=alone)
+
+
+def _add_patching(group: argparse._ArgumentGroup) -> None:
+    """The flags of activation patching."""
+    source = (
+        "put what this text computes into the prompt; the logit of --token less that of --against is followed, of the "
+        "two that tell both texts apart most unless they are given"
+    )
+    group.add_argument("--source", metavar="TEXT", help=source)
+    pairs = 'patch each of a file of pairs and take the means: JSON lines with "text", "source", and "token", "other"'
+    group.add_argument("--pairs", metavar="FILE", help=pairs)
+    part = "put in whole layers, or what their attention or MLP returns (default: layer)"
+    group.add_argument("--part", choices=("layer", "attention", "mlp"), default="layer", help=part)
+    facing = "which tokens face each other, counted from 0, as 0-4:0-4,5:7,6-8:8-10 (default: common blocks)"
+    group.add_argument("--facing", type=_facing, metavar="PLACE:PLACE,...", help=facing)
+
+
+def _facing(text: str) -> Facing:
+    from inspector.state.patching import facing_from
+
+    try:
+        return facing_from(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _views(text: str) -> tuple[str, ...]:
@@ -134,15 +159,18 @@ def run_inside(args: Namespace) -> int:
     from inspector.cli.driver import run
     from inspector.cli.writers.inside import questions, writer
 
+    pairs = _pairs(args)
     request = request_from(args)
     out = writer(request, output(), sys.stderr)
     steps = [TakeStep() for _ in range(args.steps)]
 
     def after() -> Iterator[Command]:
         node = _node_at(out.nodes, args.at)
-        makers = questions(args, out)
-        usual = () if args.off else USUAL
-        for view in args.show or usual:
+        makers = questions(args, out, request, pairs)
+        patched = args.source is not None or bool(pairs)
+        usual = () if args.off or patched else USUAL
+        wanted = dict.fromkeys((*(args.show or usual), *(["patching"] if patched else [])))
+        for view in sorted(wanted, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)
         if args.off:
             yield Intervene(node, args.off, args.scope)
@@ -153,6 +181,24 @@ def run_inside(args: Namespace) -> int:
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
     said = f"Not shown: {', '.join(failed)}, as {checks} failed."
     return not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
+
+
+def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
+    """The pairs of a file; the first one's text is the prompt where none is given.
+
+    Raises:
+        PromptError: The file can't be read, or has no pairs.
+    """
+    if args.pairs is None:
+        return ()
+    from inspector.cli.inputs import read_file
+    from inspector.state.patching import pairs_from
+    from inspector.texts import decoded
+
+    pairs = pairs_from(decoded(read_file(args.pairs), args.pairs), args.pairs)
+    if args.prompt is None and args.prompt_file is None:
+        args.prompt, args.ignore_chat_template = pairs[0].text, True
+    return pairs
 
 
 def _node_at(nodes: Sequence[int], place: int) -> int:

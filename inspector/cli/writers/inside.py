@@ -10,6 +10,7 @@ from typing import Protocol, TextIO, TypeVar
 from engine import protocol
 from engine.errors import PromptError
 from engine.protocol import (
+    ActivationsPatched,
     AttentionRead,
     Attribute,
     AttributionRead,
@@ -19,7 +20,12 @@ from engine.protocol import (
     HeadsSwept,
     Intervened,
     LensRead,
+    PairsPatched,
+    PatchActivations,
+    PatchPair,
+    PatchPairs,
     Piece,
+    Prefill,
     PromptToken,
     ReadAttention,
     ReadLens,
@@ -39,6 +45,7 @@ from inspector.scales import bits, milliseconds, percent
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
 from inspector.state.inside import interventions_words
+from inspector.state.patching import after, facing_words, pair
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.timeline import Timeline
 
@@ -49,10 +56,20 @@ CELL = 16
 STRONGEST = 12
 """Units in a table."""
 UNIT_CELL = 14
-View = AttentionRead | HeadsScored | LensRead | AttributionRead | HeadsSwept | Intervened
+View = (
+    AttentionRead
+    | HeadsScored
+    | LensRead
+    | AttributionRead
+    | HeadsSwept
+    | Intervened
+    | ActivationsPatched
+    | PairsPatched
+)
 TITLES: Mapping[type[View], str] = {
     AttentionRead: "Attention", HeadsScored: "Heads by what they do", LensRead: "Logit lens",
     AttributionRead: "Contributions", HeadsSwept: "Switched off one at a time", Intervened: "Switched off",
+    ActivationsPatched: "Activation patching", PairsPatched: "Activation patching over pairs",
 }  # fmt: skip
 """What the view of each record is called."""
 Part = TypeVar("Part")
@@ -104,15 +121,48 @@ def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
 # ---- what is asked for each view -------------------------------------------------------------------
 
 
-def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
+def questions(
+    args: Namespace, out: InsideWriter, request: CliRequest, pairs: tuple[PatchPair, ...]
+) -> Mapping[str, Callable[[int], Iterable[Command]]]:
     """By view, the commands about a node."""
     return {
         "attention": lambda node: [ReadAttention(node)],
         "heads": lambda node: [ScoreHeads(node, RepeatedTexts(*args.texts)), ScoreHeads(node)],
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
-        "interventions": lambda node: [SweepHeads(node)],
+        "interventions": lambda node: [SweepHeads(node, scope=args.scope)],
+        "patching": lambda node: _patching(args, out, request, pairs, node),
     }
+
+
+def _patching(
+    args: Namespace, out: InsideWriter, request: CliRequest, pairs: tuple[PatchPair, ...], node: int
+) -> Iterator[Command]:
+    """The commands that put what another prompt computes into that of a node, and those of a set of pairs.
+
+    Raises:
+        PromptError: There is no other prompt; what was given is no single token; or nothing tells both apart.
+    """
+    if pairs:
+        yield PatchPairs(pairs, args.part)
+    if args.source is None:
+        if not pairs:
+            hint = "Give another text as --source, or pairs of texts as --pairs FILE."
+            raise PromptError("Activations come from another text.", hint)
+        return
+    timeline = out.known.timeline
+    timeline.select(out.nodes.index(node) + 1)
+    token = yield from _token(out, args.token)
+    against = yield from _token(out, args.against)
+    own = after(timeline, node)
+    yield Prefill(unescaped(args.source), request.chat, request.system, echo=False, options=request.options)
+    source = out.nodes[-1]
+    telling = pair(own, after(timeline, source))
+    if None in (token, against) and telling is None:
+        raise PromptError("Nothing tells what both texts predict apart.", "Give --token and --against.")
+    first, last = telling or (0, 0)
+    answers = first if token is None else token, last if against is None else against
+    yield PatchActivations(node, source, *answers, args.part, args.facing)
 
 
 def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
@@ -174,6 +224,10 @@ class InsideLines(JsonLines):
                 self._write("sweep", sweep(record), facts(record.facts))
             case Intervened():
                 self._write("intervened", intervened(record), facts(record.facts))
+            case ActivationsPatched():
+                self._write("patching", patched(record), facts(record.facts))
+            case PairsPatched():
+                self._write("pairs", pairs_patched(record), facts(record.facts))
             case _:
                 super().take(record, text)
 
@@ -257,8 +311,31 @@ def sweep(read: HeadsSwept) -> Json:
         for unit in _shown(read.facts, read.units)
     ]
     return {
-        **pick(read, "node", "token", "text", "prob", "logit", "missing", "tokens_run"),
+        **pick(read, "node", "scope", "token", "text", "prob", "logit", "missing", "tokens_run"),
         "units": units,
+    }
+
+
+def patched(read: ActivationsPatched) -> Json:
+    """Which tokens face each other, and of each pair the share that every layer restores."""
+    columns = [
+        {**record_json(column), "shares": [read.share(layer, column.position) for layer in read.layers]}
+        for column in _shown(read.facts, read.columns)
+    ]
+    return {
+        **pick(read, "node", "source", "part", "token", "text", "other", "other_text", "difference"),
+        **pick(read, "source_difference", "first", "shift", "aligned", "floor", "layers", "tokens_run"),
+        "columns": columns,
+    }
+
+
+def pairs_patched(read: PairsPatched) -> Json:
+    """What became of each pair, and the means and spreads of each class of positions, layer by layer."""
+    return {
+        "part": read.part,
+        "pairs": [record_json(each) for each in read.pairs],
+        "layers": list(read.layers),
+        "places": [record_json(each) for each in _shown(read.facts, read.places)],
     }
 
 
@@ -331,6 +408,10 @@ class InsideTables(PlainText):
                 self._table(record, sweep_table(record))
             case Intervened():
                 self._table(record, intervened_table(record))
+            case ActivationsPatched():
+                self._table(record, patching_table(record))
+            case PairsPatched():
+                self._table(record, pairs_table(record))
             case Step():
                 pass
             case _:
@@ -428,7 +509,9 @@ def contributions_table(read: AttributionRead) -> Iterator[str]:
 def sweep_table(read: HeadsSwept) -> Iterator[str]:
     """The units that move the probabilities most, a line each."""
     name = pad(token_label(read.text), UNIT_CELL)
-    yield f"followed: {token_label(read.text)} ({percent(read.prob)}); the strongest of {len(read.units)} units"
+    scope = ", in the whole context" if read.scope == "context" else ""
+    followed = f"followed: {token_label(read.text)} ({percent(read.prob)})"
+    yield f"{followed}; the strongest of {len(read.units)} units{scope}"
     yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
     for unit in sorted(read.units, key=lambda each: -each.kl_bits)[:STRONGEST]:
         first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
@@ -437,6 +520,48 @@ def sweep_table(read: HeadsSwept) -> Iterator[str]:
             f"{percent(unit.prob):<{UNIT_CELL}}  {first}"
         )
     yield from read.missing
+
+
+def patching_table(read: ActivationsPatched) -> Iterator[str]:
+    """The cells that go most of the way to the source, a line each, and the tokens that face each other."""
+    token, other = token_label(read.text), token_label(read.other_text)
+    yield (
+        f"logit of {token} less that of {other}: {read.difference:+.2f} here, "
+        f"{read.source_difference:+.2f} in the source"
+    )
+    faced = [
+        (column.position, column.position if column.source_position is None else column.source_position)
+        for column in read.columns
+    ]
+    yield f"facing each other, from 0: {facing_words(faced)}"
+    if read.floor is not None:
+        yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
+    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
+    cells = [
+        (read.shares.row(row)[at], layer, column)
+        for row, layer in enumerate(read.layers)
+        for at, column in enumerate(read.columns)
+    ]
+    for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
+        own, given = (
+            pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)
+        )
+        yield f"L{layer + 1:<6}{column.position:>6}  {own}  {given}{share:>8.2f}"
+    if read.note:
+        yield read.note
+
+
+def pairs_table(read: PairsPatched) -> Iterator[str]:
+    """The mean share and its spread, a line a layer and a column a class of positions; then the pairs left out."""
+    done = [each for each in read.pairs if not each.failure]
+    yield f"{len(done)} of {len(read.pairs)} pairs; mean share restored and standard deviation over the pairs"
+    yield f"{'':7}" + "".join(f"{f'{each.place} ({each.pairs})':>20}" for each in read.places)
+    for row, layer in enumerate(read.layers):
+        cells = (f"{each.means[row]:.2f} ± {each.spreads[row]:.2f}" for each in read.places)
+        yield f"L{layer + 1:<6}" + "".join(f"{cell:>20}" for cell in cells)
+    for place, each in enumerate(read.pairs, 1):
+        if each.failure:
+            yield f"left out: pair {place}: {visible(each.failure)}"
 
 
 def intervened_table(read: Intervened) -> Iterator[str]:

@@ -12,8 +12,9 @@ from tests.engine.ranks.programs import Program
 
 REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
-    "Intervene", "SweepHeads", "PatchActivations", "HoldInterventions", "StartBatch", "AdvanceBatch", "AddLanes",
-    "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft", "TakeRound", "RunRounds",
+    "Intervene", "SweepHeads", "PatchActivations", "PatchPairs", "HoldInterventions", "StartBatch", "AdvanceBatch",
+    "AddLanes", "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft",
+    "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
     "ExplainSecond", "PartWays", "Sweep", "Profile",
     "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal",

@@ -216,7 +216,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     assert f"heads of L{layer + 1}" not in text
     assert ("   attn" in text) == (size[0] == 240), "the parts keep their numbers where there is room"
     assert len(screen.answer.units) == 94 * 3 + 64
-    assert len(rig.timeline.of(InsideViews).sweeps[screen.node].units) == 94 * 3 + 64, (
+    assert len(rig.timeline.of(InsideViews).sweeps[screen.node, "token"].units) == 94 * 3 + 64, (
         "the page of E has them too"
     )
     await rig.press("up")
