@@ -146,7 +146,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
         "part": "m", "edit": "e", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
-        "facing": "a", "unface": "delete", "usual": "x",
+        "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
     },
     "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
     "modules": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -17,6 +18,8 @@ from engine.protocol import (
     MoveTo,
     PatchActivations,
     PatchColumn,
+    PatchPair,
+    PatchPairs,
     Prefill,
     Prefilled,
     PromptOpened,
@@ -25,19 +28,21 @@ from engine.protocol import (
 from engine.tree import aligned, facing
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, part_shown
+from inspector.main.inside.screen import TITLED, InsideScreen, part_shown, refused, told
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.patching import after, faced_with, facing_words, pair
+from inspector.state.record_json import record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.interventions.cells import NOTHING, figure, glyph, ground
 from inspector.tools.interventions.evidence import NAMES, difference
-from inspector.tools.interventions.tool import PATCHING_SCREEN, SwitchControl, step_of
+from inspector.tools.interventions.pairs import PairsDialog, pairs_page
+from inspector.tools.interventions.tool import PATCHING_SCREEN, SHARE_EDGES, SwitchControl, step_of
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 
 
 class PatchingScreen(InsideScreen[ActivationsPatched]):
@@ -70,6 +75,10 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
         self.editing: Facing | None = None
         """The alignment that is being changed; None where the map is on show."""
+        self.over_pairs = False
+        """Whether the means over a set of pairs are on show."""
+        self._top = 0
+        """Of that page the lines that are scrolled out of sight."""
         self._place = 0
         """Of the path: the token whose partner is changed."""
 
@@ -113,12 +122,20 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def ask(self) -> None:
         """See `InsideScreen`; only where there is a source, and tokens that tell it apart."""
-        if not self._reading and self.editing is None and self._telling is not None:
+        if self.over_pairs:
+            self.control.pairs.want(self._pairs_key, PatchPairs(self.control.set, self.control.part))
+        elif not self._reading and self.editing is None and self._telling is not None:
             super().ask()
+
+    @property
+    def _pairs_key(self) -> Hashable:
+        return self.control.part, self.control.set
 
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: ActivationsPatched | None) -> str:
+        if self.over_pairs:
+            return f"Patching over {count(len(self.control.set))} pairs: {NAMES[self.control.part]}"
         long = f"Activation patching: {NAMES[self.control.part]} put in from another path"
         short = f"Patching: {NAMES[self.control.part]} from another path"
         return long if cell_len(long) <= self.area.width - TITLED else short
@@ -138,12 +155,28 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return page(on, answer, *self._cursor(answer), words, aligned, width, height)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """See `InsideScreen`; the alignment while it is changed, whatever the answer."""
+        """See `InsideScreen`; the pairs, or the alignment while it is changed, whatever the answer."""
         source = self._source
+        if self.over_pairs:
+            return self._draw_pairs(on, width, height)
         if self.editing is None or source is None:
             return super()._draw(on, width, height)
         path, other = self.path, self.timeline.tree.path(source.node)
         return facing_page(on, path, other, self.editing, self._place, width, height)
+
+    def _draw_pairs(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The means over the pairs, or why they aren't there."""
+        answer, failure = self.control.pairs.get(self._pairs_key), self.control.pairs.failure(self._pairs_key)
+        if answer is not None and answer.facts.failed is None:
+            return pairs_page(on, answer, self._top, width, height)
+        said: list[tuple[str, Style]] = [
+            ("The pairs go through the model, one after another.", on.rich_style)
+        ]
+        if answer is not None and answer.facts.failed is not None:
+            said = refused(on, answer.facts.failed, answer.facts.family)
+        elif failure is not None:
+            said = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return centred(said, width, height)
 
     def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
         source = None if self._reading else self._source
@@ -181,7 +214,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def move_cursor(self, layers: int, columns: int) -> None:
         """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
-        if self.editing is not None:
+        if self.over_pairs:
+            self._top = max(0, self._top - layers)
+        elif self.editing is not None:
             self._place = max(0, min(len(self.path) - 1, self._place - layers))
             if columns:
                 self._face(columns)
@@ -248,7 +283,38 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def situation(self) -> str:
         """See `InsideScreen`; or why there is no counterfactual prompt."""
+        if self.over_pairs:
+            return told(self.control.pairs, self._pairs_key, self.status_room)
         return self._said or super().situation()
+
+    def turn_pairs(self) -> None:
+        """Ask for a set of pairs and patch them, or go back to the one path. A recording shows the last set it has."""
+        if self.over_pairs:
+            self.over_pairs = False
+            self.control.pairs.drop()
+        elif self.host.controller.transport.recorded:
+            known = [key for key in self.control.pairs.keys if isinstance(key, tuple)]
+            if not known:
+                self.say("No set of pairs was recorded")
+                return
+            self.control.part, self.control.set = known[-1]
+            self.over_pairs = True
+        else:
+            self.drop()
+            self.host.open(PairsDialog(self._typed), self._take_pairs)
+
+    @property
+    def _typed(self) -> str:
+        """The pairs that were given last, as lines."""
+        lines = (
+            {name: text for name, text in record_json(each).items() if text} for each in self.control.set
+        )
+        return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+
+    def _take_pairs(self, pairs: tuple[PatchPair, ...] | None) -> None:
+        if pairs is not None:
+            self.control.set, self.over_pairs, self.editing, self._top = pairs, True, None, 0
+        self.changed()
 
     def edit(self) -> None:
         """Edit the text on show as the prompt whose activations are put in."""
@@ -420,7 +486,6 @@ CELL, WIDEST = 5, 9
 """Cells of a position from which on it has numbers, and at most."""
 GAP = "┆"
 """Before a column in whose front tokens that face none are left out."""
-EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
 _WORDS = (
     "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
     "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "
@@ -500,7 +565,7 @@ def _map(
         row: Row = [Segment(pad(f"L{answer.layers[place] + 1}", LABEL), ink)]
         shares = answer.shares.row(place)
         for at in shown:
-            step = step_of(shares[at], EDGES)
+            step = step_of(shares[at], SHARE_EDGES)
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
             sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
@@ -534,13 +599,15 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
 
 def _skips(answer: ActivationsPatched, before: PatchColumn, column: PatchColumn) -> bool:
     """Whether tokens of either path between two columns face none."""
-    return column.position > before.position + 1 or partner_of(answer, column) > partner_of(answer, before) + 1
+    return (
+        column.position > before.position + 1 or partner_of(answer, column) > partner_of(answer, before) + 1
+    )
 
 
 def _legend(on: Canvas, width: int, glyphs: bool) -> Row:
     says = "Share of the difference restored: " if width >= 76 else "Share: "
     row: Row = [Segment(says, on.ink("muted"))]
-    for step, edge in enumerate(EDGES, 1):
+    for step, edge in enumerate(SHARE_EDGES, 1):
         row.append(
             Segment(
                 f" {glyph(on, step).strip() if glyphs else ''}{edge:g} ", on.rich_style + ground(on, step)

@@ -15,7 +15,9 @@ from engine.protocol import (
     Intervened,
     Intervention,
     InterventionKind,
+    PairsPatched,
     PatchKind,
+    PatchPair,
     Scope,
     SweptUnit,
 )
@@ -83,6 +85,14 @@ class SwitchControl:
             client, Intervened, lambda answer: (answer.node, tuple(answer.interventions), answer.scope)
         )
         self.patched = Replies(client, ActivationsPatched, _patched_key)
+        self.pairs = Replies(
+            client,
+            PairsPatched,
+            lambda answer: (answer.part, tuple(each.pair for each in answer.pairs)),
+            nodes=False,
+        )
+        self.set: tuple[PatchPair, ...] = ()
+        """The pairs that were given last."""
         self.together: dict[Intervention, float] = {}
         """The units that are scaled at once, and by how much; some may be of a model that was left."""
         self.scale = 0.0
@@ -126,7 +136,7 @@ class SwitchControl:
 
     def drop(self) -> None:
         """Nobody waits for an answer any more."""
-        for answers in (self.sweeps, self.tried, self.patched):
+        for answers in (self.sweeps, self.tried, self.patched, self.pairs):
             answers.drop()
 
     @property
@@ -349,9 +359,20 @@ PATCHING_SCREEN = inside_table(
            lambda own: own.unface(), hint=lambda own: "none" if own.editing else "", worth=6),
     Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
            lambda own: own.usual(), hint=lambda own: "usual" if own.chosen else "", worth=4),
+    Action("patching.pairs", "Pairs",
+           "Patch a set of pairs of texts, from a file or as they are typed: means and spread by layer and kind of "
+           "position. Again: back to the one path.",
+           lambda own: own.turn_pairs(), hint=lambda own: "one path" if own.over_pairs else "set of pairs", worth=5),
     *walking(""),
     shared=False,
 )  # fmt: skip
+PAIRS_DIALOG = dialog_table(
+    "While a set of pairs is given",
+    note("tab", hint="next field", worth=3),
+    applies("Patch each pair, and show the means."),
+)
+SHARE_EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
+"""Where each step of the colours of a share begins."""
 COUNTERFACTUAL_DIALOG = dialog_table(
     "While a counterfactual prompt is edited",
     note("tab", hint="next field", worth=3),
@@ -384,6 +405,6 @@ INTERVENTIONS = Tool(
             synonyms="causal tracing, patch activations, counterfactual prompt, corrupted prompt, restore, "
             "activations", view="patching"),
     ),
-    owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN, COUNTERFACTUAL_DIALOG),
+    owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN, COUNTERFACTUAL_DIALOG, PAIRS_DIALOG),
     exports=_exports,
 )  # fmt: skip

@@ -66,9 +66,7 @@ async def test_it_begins_with_the_text_on_show_and_counts_its_tokens(rig: Rig, s
     pieces.insert(2, Piece(9, " big", b" big", False))
     await rig.push([PromptPreview(len(pieces), 0, 2, tuple(pieces), (), ()), Ended("PreviewPrompt")])
     said = str(dialog.query_one("#counterfactual-remark", Remark).render())
-    assert said.startswith(
-        f"{len(path) + 1} tokens, {len(path)} here. {len(path)} tokens face each other"
-    )
+    assert said.startswith(f"{len(path) + 1} tokens, {len(path)} here. {len(path)} tokens face each other")
     assert "big" in rig.screen_text()
     assert "ctrl+s" in rig.screen_text()
 
