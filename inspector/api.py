@@ -610,6 +610,43 @@ class Branch(Passage):
         _check("What the heads do", scored.facts)
         return scored
 
+    def patching(
+        self, source: Branch, token: int, against: int, part: protocol.PatchKind = "layer"
+    ) -> protocol.ActivationsPatched:
+        """Put what another branch of this session computes into this one, layer by layer and token by token.
+
+        Args:
+            source: The other branch.
+            token: Its logit ...
+            against: ... less that of this one is followed: ids.
+            part: Whole layers, or what their `attention` or `mlp` returns.
+
+        Raises:
+            StepError: There is nothing to put in; a check failed.
+        """
+        command = protocol.PatchActivations(self.node, source.node, token, against, part)
+        read = self._line.do(command).answer(protocol.ActivationsPatched)
+        _check("What was put in", read.facts)
+        return read
+
+    def patch_pairs(
+        self, pairs: Sequence[tuple[str, ...]], part: protocol.PatchKind = "layer"
+    ) -> protocol.PairsPatched:
+        """Patch each of a set of pairs of texts on this session's model, and take the means.
+
+        Args:
+            pairs: Text and source, and the two answers, where they are not to be found.
+            part: As for `patching`.
+
+        Raises:
+            StepError: None of them can be patched; a check failed.
+        """
+        read = self._line.do(
+            protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
+        ).answer(protocol.PairsPatched)
+        _check("What was put in", read.facts)
+        return read
+
     # ---- where it goes ----------------------------------------------------------------------
 
     def to_html(self, path: str | Path | None = None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 from typing import get_args
 
@@ -54,6 +56,7 @@ def patch_pairs(
     """
     if not 1 <= len(pairs) <= MOST_PAIRS:
         raise StepError(f"{len(pairs):,} pairs were given.", f"Give 1 to {MOST_PAIRS}.")
+    begun = time.perf_counter()
     told: list[PairPatched] = []
     found: list[ActivationsPatched] = []
     for place, pair in enumerate(pairs):
@@ -70,14 +73,11 @@ def patch_pairs(
     if not found:
         raise StepError(f"No pair could be patched. The first: {told[0].failure}", "Give other texts.")
     layers = found[0].layers
-    every = (_over(kind, layers, found) for kind in PLACES)
-    yield PairsPatched(
-        part,
-        tuple(told),
-        layers,
-        tuple(each for each in every if each.pairs),
-        together([each.facts for each in found]),
+    every = (_over(place, layers, found) for place in PLACES)
+    facts = replace(
+        together([each.facts for each in found]), ms=(time.perf_counter() - begun) * 1000, note=""
     )
+    yield PairsPatched(part, tuple(told), layers, tuple(each for each in every if each.pairs), facts)
 
 
 def _patched(

@@ -164,11 +164,14 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return next((form for form in forms if len(form) <= self.area.width - TITLED), short)
         if self.control.order:
             scored = self._scored
-            known = (
-                f", over {scored.tokens:,} {'random ' * bool(scored.texts)}tokens"
+            what = (
+                "random"
+                if self.control.texts is not None
+                else f"{scored.tokens:,}"
                 if scored is not None
                 else ""
             )
+            known = f", over {what} tokens" if scored is not None else ""
             return f"Heads sorted by: {ORDERS[self.control.order].name}{known}"
         if answer is None or not answer.layers:
             return "Where each head looks"

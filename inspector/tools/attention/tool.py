@@ -117,11 +117,11 @@ class Order(NamedTuple):
 
 ORDERS = (
     Order("by place", "a row for each layer, a column for each head"),
-    Order("previous token", "share on the token right before, mean over the text"),
-    Order("same token again", "induction: share on what followed earlier occurrences of the token that looks"),
-    Order("duplicate token", "share on earlier occurrences of the token that looks"),
-    Order("first token", "share on the first token, mean over the text"),
-    Order("widest", "entropy of where it looks, in bits, mean over the text"),
+    Order("previous token", "mean share on the token right before"),
+    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks"),
+    Order("duplicate token", "mean share on earlier occurrences of the token that looks"),
+    Order("first token", "mean share on the first token"),
+    Order("widest", "mean entropy of where it looks, in bits"),
 )  # fmt: skip
 """In the order in which a key goes through them."""
 

@@ -72,7 +72,7 @@ def _from_file(name: str) -> tuple[PatchPair, ...]:
     return pairs_from(decoded(raw, name), name)
 
 
-LABEL, CELL = 6, 16
+LABEL, CELL = 6, 18
 """Cells of a layer's name, and of a class of positions."""
 
 
@@ -93,13 +93,15 @@ def pairs_page(on: Canvas, answer: PairsPatched, top: int, width: int, height: i
     )
     rows: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(says, width)]
     cell = max(12, min(CELL, (width - LABEL) // max(1, len(answer.places))))
-    heads = "".join(f"{f'{each.place} ({each.pairs})':>{cell}.{cell}}" for each in answer.places)
+    named = (each.place if cell < CELL else f"{each.place} ({each.pairs})" for each in answer.places)
+    heads = "".join(f"{name:>{cell}.{cell - 1}}" for name in named)
     rows.append([Segment(" " * LABEL + heads, on.ink("strong"))])
     lines: list[Row] = []
     for place, layer in reversed(list(enumerate(answer.layers))):
         line: Row = [Segment(f"{f'L{layer + 1}':<{LABEL}}", on.ink("muted"))]
         for each in answer.places:
-            text = f"{each.means[place]:.2f} ± {each.spreads[place]:.2f}"
+            between = " ± " if cell >= CELL else "±"
+            text = f"{each.means[place]:.2f}{between}{each.spreads[place]:.2f}"
             style = on.rich_style + ground(on, step_of(each.means[place], SHARE_EDGES))
             line.append(Segment(f"{text:>{cell}}", style))
         lines.append(line)

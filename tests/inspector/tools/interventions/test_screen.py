@@ -504,8 +504,8 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     await rig.push([over_pairs(), Ended("PatchPairs")])
     text = rig.said()
     assert "1 of 2 pairs" in text
-    assert "last changed (1)"[:12] in text
-    assert "0.25 ± 0.50" in text
+    assert "last change" in text
+    assert "0.25±0.50" in text.replace(" ± ", "±")
     assert "Both [paths] have the same tokens." in text or size[1] < 40
     await rig.press("m")
     assert rig.engine.last(PatchPairs).part == "attention"
