@@ -7,6 +7,7 @@ part of it: a word spelled by two odd pieces stays two odd pieces, through every
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Protocol
 
@@ -236,7 +237,7 @@ def facing(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
 
     Returns:
         The first position where they differ, and the number of tokens at the end that face each other. What lies
-        between them faces none.
+        between them `aligned` tells.
     """
     first, short = common_prefix(one, other), min(len(one), len(other))
     if len(one) == len(other):
@@ -245,6 +246,50 @@ def facing(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
         0, min(first, short - 1)
     )  # where one is the beginning of the other, their ends may be the same
     return first, min(common_prefix(reversed(one), reversed(other)), short - first)
+
+
+MOST_COMPARED = 2048
+"""Tokens of a side between common beginning and end in which common blocks are looked for: at worst the time grows with
+their product, to a second here."""
+
+
+def aligned(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
+    """The places of two paths that face each other, as pairs in their order; no place is in two of them.
+
+    Where both are as long, each faces its own place. Otherwise common beginnings, blocks and ends do, and the last
+    tokens; what was replaced between two blocks is matched from its end, where a span's last token has gathered what
+    the span says (Meng et al. 2022 patch the subject's last token). What is left over faces none.
+
+    Args:
+        one: The tokens of one path.
+        other: Those of the other. Exchanged, the pairs are the same, exchanged.
+    """
+    if len(one) == len(other):
+        return [(place, place) for place in range(len(one))]
+    first, end = facing(one, other)
+    end = max(end, min(1, len(one), len(other)))
+    ends = len(one) - end, len(other) - end
+    between = _blocks(one[first : ends[0]], other[first : ends[1]])
+    return [
+        *((place, place) for place in range(first)),
+        *((first + place, first + partner) for place, partner in between),
+        *((ends[0] + place, ends[1] + place) for place in range(end)),
+    ]
+
+
+def _blocks(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
+    """Common blocks, and what is between two of them matched from its end; the shorter side decides between ties."""
+    if (len(other), *other) < (len(one), *one):
+        return [(place, partner) for partner, place in _blocks(other, one)]
+    if max(len(one), len(other)) > MOST_COMPARED:
+        blocks = [(0, len(one), 0, len(other))]
+    else:
+        blocks = [code[1:] for code in SequenceMatcher(None, one, other, autojunk=False).get_opcodes()]
+    return [
+        (end - back, other_end - back)
+        for begin, end, other_begin, other_end in blocks
+        for back in range(min(end - begin, other_end - other_begin), 0, -1)
+    ]
 
 
 # ---- which tokens of a path the model ran in chunks: a few kinds of cache give other numbers for another cut ----

@@ -991,6 +991,59 @@ class Branch(Passage):
         _see("positions", read.facts)
         return Moved(read)
 
+    def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
+        """Score what each head does: previous token, induction, duplicate token, first token, entropy.
+
+        Args:
+            texts: Over so many texts of random tokens, repeated; 0 for the path up to here.
+            length: Tokens of each that are repeated.
+            seed: Of the tokens.
+
+        Raises:
+            StepError: What was read is not what the model computes; or there can be no such texts.
+        """
+        over = protocol.RepeatedTexts(length, texts, seed) if texts else None
+        scored = self._line.do(protocol.ScoreHeads(self.node, over)).answer(protocol.HeadsScored)
+        _see("scores of heads", scored.facts)
+        return scored
+
+    def patching(
+        self, source: Branch, token: int, against: int, part: protocol.PatchKind = "layer"
+    ) -> protocol.ActivationsPatched:
+        """Put what another branch of this session computes into this one, layer by layer and token by token.
+
+        Args:
+            source: The other branch.
+            token: Its logit ...
+            against: ... less that of this one is followed: ids.
+            part: Whole layers, or what their `attention` or `mlp` returns.
+
+        Raises:
+            StepError: There is nothing to put in; a check failed.
+        """
+        command = protocol.PatchActivations(self.node, source.node, token, against, part)
+        read = self._line.do(command).answer(protocol.ActivationsPatched)
+        _see("patching", read.facts)
+        return read
+
+    def patch_pairs(
+        self, pairs: Sequence[tuple[str, ...]], part: protocol.PatchKind = "layer"
+    ) -> protocol.PairsPatched:
+        """Patch each of a set of pairs of texts on this session's model, and take the means.
+
+        Args:
+            pairs: Text and source, and the two answers, where they are not to be found.
+            part: As for `patching`.
+
+        Raises:
+            StepError: None of them can be patched; a check failed.
+        """
+        read = self._line.do(
+            protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
+        ).answer(protocol.PairsPatched)
+        _see("patching", read.facts)
+        return read
+
     # ---- where it goes ----------------------------------------------------------------------
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -1457,19 +1510,6 @@ def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the loading, and those of the sampler."""
     own = {field.name for field in fields(LoadSettings)}
     return {k: v for k, v in given.items() if k in own}, {k: v for k, v in given.items() if k not in own}
-
-
-def _check(what: str, facts: protocol.CaptureFacts) -> None:
-    """Refuse what was read where one of its checks failed.
-
-    Raises:
-        StepError: One did.
-    """
-    if (failed := facts.failed) is not None:
-        raise StepError(
-            f"The {what} of {facts.family} can't be shown: its check `{failed.name}` is off by {failed.error:.2g}, "
-            f"and {failed.bound:.2g} is allowed."
-        )
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:

@@ -133,7 +133,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "inside": {"leave": "escape q"},
     "attention": {
         "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
-        "triangle": "a",
+        "triangle": "a", "texts": "x",
     },
     "scores": {
         "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "lighter": "k",
@@ -163,7 +163,8 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "edit": "e",
+        "part": "m", "edit": "e", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
+        "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",

@@ -34,12 +34,32 @@ class ReadTriangle(Look):
     """From 0."""
 
 
+HALF_TOKENS = 512
+"""Tokens of the half of a repeated text, at most."""
+MOST_TEXTS = 100
+"""Repeated texts over which heads are scored, at most."""
+
+
+@frozen
+class RepeatedTexts:
+    """Texts that all models can be measured on alike: random tokens, then the same ones again, with nothing before."""
+
+    length: int = 50
+    """Tokens of each half, 2 to `HALF_TOKENS`."""
+    count: int = 10
+    """Texts, 1 to `MOST_TEXTS`."""
+    seed: int = 0
+    """Of the tokens: drawn from the whole vocabulary with NumPy's default generator, with repeats."""
+
+
 @frozen
 class ScoreHeads(Look):
     """How much each head does what heads are known to do; answered by `Measuring` records and a `HeadsScored`."""
 
     node: int
     """The path's last token."""
+    texts: RepeatedTexts | None = None
+    """Score them over these, and not over the path."""
 
 
 @frozen
@@ -131,35 +151,45 @@ class TriangleRead(Record):
 
 @frozen
 class HeadScore:
-    """What one head did over a path, on average over the tokens that each score is about.
+    """What one head did, on average over the tokens that each score is about: over a path, or over repeated texts.
 
-    The first three are shares of the attention, 0 to 1.
+    All but the entropy are shares of the attention, 0 to 1. Over repeated texts of twice n tokens they are defined as
+    in ARENA's exercises and TransformerLens's `head_detector`, without its zeroing of other heads.
     """
 
     layer: int
     head: int
     previous: float
-    """On the token right before, from each token but the first (a previous-token head: Elhage et al. 2021)."""
+    """On the token right before, from each token but the first (a previous-token head: Elhage et al. 2021). Over
+    repeated texts from the tokens 2 to n + 1 alone: what a repeated text adds is left out."""
     induction: float | None
     """On the tokens that followed earlier occurrences of the same token, from each token that occurred before: the
     prefix matching score of Olsson et al. 2022, here over the text itself instead of a random text repeated. A token
-    that repeats the one right before it doesn't count itself. None where no token of the path occurs again."""
+    that repeats the one right before it doesn't count itself. None where no token of the path occurs again. Over
+    repeated texts from the tokens of the second half on the one that followed n tokens before."""
     first: float
     """On the path's first token, from each token but the first (an attention sink: Xiao et al. 2023)."""
     entropy_bits: float
     """Entropy of the row, its sink's share as one more outcome: 3 bits are as wide as 8 tokens looked at equally."""
+    duplicate: float | None = None
+    """On earlier occurrences of the same token, from each token that occurred before (a duplicate-token head: Wang et
+    al. 2022). None where no token of the path occurs again. Over repeated texts from the tokens of the second half on
+    the one n tokens before."""
 
 
 @frozen
 class HeadsScored(Record):
-    """How much each head does what heads are known to do, over one path."""
+    """How much each head does what heads are known to do, over one path or over repeated texts."""
 
     node: int
     """The path's last token."""
     tokens: int
+    """Of the path, or of all texts."""
     heads: tuple[HeadScore, ...]
     """By layer and head; without those whose keys' positions are not known."""
     repeats: int
     """Tokens whose id occurs earlier in the path, and was followed by another token than the one itself: those that
-    the induction score is about."""
+    the induction score is about. Over repeated texts those of all second halves."""
     facts: CaptureFacts
+    texts: RepeatedTexts | None = None
+    """What they were scored over; None for the path."""

@@ -145,8 +145,8 @@ class SweptUnit:
 
 @frozen
 class HeadsSwept(Record):
-    """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward: all of them,
-    or those that were asked for."""
+    """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward or for its
+    whole path: all of them, or those that were asked for."""
 
     node: int
     token: int
@@ -173,6 +173,7 @@ class HeadsSwept(Record):
     tokens_run: int
     note: str
     facts: CaptureFacts
+    scope: Scope = "token"
 
 
 @frozen
@@ -200,6 +201,12 @@ class PatchColumn:
     source_node: int
     source_id: int
     source_text: str
+    source_position: int | None = None
+    """The source's; None in recordings of before, where it is the same before the difference and shifted after it."""
+
+
+Facing = tuple[tuple[int, int], ...]
+"""Which token of a path faces which of another, both counted from 0: rising on both sides."""
 
 
 @frozen
@@ -224,9 +231,8 @@ class ActivationsPatched(Record):
     first: int
     """The first position where the paths differ; all columns before it are 0: there both have computed the same."""
     columns: tuple[PatchColumn, ...]
-    """The positions that were replaced: from the one before the first difference, where there is one, to the end. Where
-    the source has more tokens or fewer, those between the first difference and the common end are not among them: they
-    face none of the source's."""
+    """The positions that were replaced: from the one before the first difference, where there is one, to the end,
+    without those that face none of the source's."""
     layers: tuple[int, ...]
     """The layers that have such a part."""
     shares: Floats
@@ -238,16 +244,87 @@ class ActivationsPatched(Record):
     facts: CaptureFacts
     shift: Signed = 0
     """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
+    aligned: bool = False
+    """Whether a person said which tokens face each other."""
+    floor: Endless | None = None
+    """Where the source has more tokens or fewer: how far the logit difference moves where this text stands as many
+    places later, behind its own first tokens. As much of an effect may come from the places alone. None where both are
+    as long, or the path is too long to run again."""
 
     def share(self, layer: int, position: int) -> float | None:
         """The share at a layer and position of the path; 0 before the first difference, None where there is none."""
         if layer not in self.layers or position < 0:
             return None
-        if position < self.columns[0].position:
+        if position < min(self.first, self.columns[0].position):
             return 0.0
         places = [column.position for column in self.columns]
         row = self.shares.row(self.layers.index(layer))
         return row[places.index(position)] if position in places else None
+
+
+MOST_PAIRS = 200
+"""Pairs of texts that are patched together, at most."""
+PAIR_TOKENS = 512
+"""Tokens of a text of a pair, at most."""
+PatchPlace = Literal["changed", "last changed", "after", "last"]
+"""A class of positions. `last changed`: the last one whose token is another in the source; `changed`: the others of
+those. `after`: the same token in both, behind the first difference. `last`: the text's last token, whatever it is."""
+
+
+@frozen
+class PatchPair:
+    """Two texts whose difference is looked for: what the second computes is put into the first."""
+
+    text: str
+    source: str
+    token: str = ""
+    """The answer that the source prefers, a single token; empty, with the other one, for the two that tell the texts
+    apart most."""
+    other: str = ""
+    """The one that the text prefers."""
+
+
+@frozen
+class PairPatched:
+    """What became of a pair."""
+
+    pair: PatchPair
+    token: str
+    """The answers that were followed; empty where it came to none."""
+    other: str
+    difference: Endless
+    """The logit of `token` less that of `other` after the text."""
+    source_difference: Endless
+    """The same after the source."""
+    tokens: int
+    """Of the text."""
+    source_tokens: int
+    failure: str = ""
+    """Why it is left out; empty where it is not."""
+
+
+@frozen
+class PlaceShares:
+    """The shares at one class of positions, over the pairs that have such a position."""
+
+    place: PatchPlace
+    pairs: int
+    means: tuple[float, ...]
+    """For each layer the mean over the pairs, each with the mean over its positions of that class."""
+    spreads: tuple[float, ...]
+    """Standard deviations over the pairs; 0 for a single one."""
+
+
+@frozen
+class PairsPatched(Record):
+    """Activation patching over a set of pairs: of how many what share of the difference sits where."""
+
+    part: PatchKind
+    pairs: tuple[PairPatched, ...]
+    layers: tuple[int, ...]
+    places: tuple[PlaceShares, ...]
+    """Those that any pair has, in the order of `PatchPlace`."""
+    facts: CaptureFacts
 
 
 @frozen
@@ -265,8 +342,8 @@ class Intervene(Inside):
 
 @frozen
 class SweepHeads(Inside):
-    """Switch off heads, parts and layers one at a time in this token's forward, all of them unless some are named;
-    answered by `Measuring` records and one `HeadsSwept`."""
+    """Switch off heads, parts and layers one at a time, all of them unless some are named; answered by `Measuring`
+    records and one `HeadsSwept`."""
 
     node: int
     token: int | None = None
@@ -277,6 +354,7 @@ class SweepHeads(Inside):
     """The layers whose heads are switched off; None for all layers."""
     parts: bool = True
     """Whether parts and layers are."""
+    scope: Scope = "token"
 
 
 @frozen
@@ -308,3 +386,15 @@ class PatchActivations(Inside):
     other: int
     part: PatchKind = "layer"
     """Whole layers, that is the residual stream after each, or what their attention or MLP returns."""
+    alignment: Facing | None = None
+    """Which token faces which of the source; None for common blocks, see `engine.tree.aligned`."""
+
+
+@frozen
+class PatchPairs(Inside):
+    """Patch each of a set of pairs of texts, raw and in sessions of their own, and take the means; answered by
+    `Measuring` records and one `PairsPatched`."""
+
+    pairs: tuple[PatchPair, ...]
+    """1 to `MOST_PAIRS`."""
+    part: PatchKind = "layer"

@@ -22,6 +22,7 @@ from engine.protocol import (
     ExpertsRead,
     GradientMethod,
     GradientsRead,
+    HeadsScored,
     HeadsSwept,
     Intervene,
     Intervened,
@@ -31,11 +32,13 @@ from engine.protocol import (
     LockstepOpened,
     ModelFacts,
     ModelModules,
+    PairsPatched,
     PatchKind,
     PositionChange,
     PositionTried,
     PromptOpened,
     Record,
+    RepeatedTexts,
     Scope,
     ScoreRead,
     StrengthsSwept,
@@ -113,13 +116,13 @@ def layer_of_heads(swept: HeadsSwept) -> int | None:
 
 def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
     """A sweep with the units of another one of the same node, and the worse of each check. Of two that follow other
-    logits the later one that has parts.
+    logits, or are of other scopes, the later one that has parts.
 
     Args:
         whole: Has what both have in common.
         more: Its units are added, or take the place of the same ones.
     """
-    if (whole.token, whole.other) != (more.token, more.other):
+    if (whole.token, whole.other, whole.scope) != (more.token, more.other, more.scope):
         return more if layer_of_heads(more) is None else whole
     units = {each.intervention: each for each in (*whole.units, *more.units)}
     checks = {check.name: check for check in whole.facts.checks}
@@ -179,8 +182,8 @@ class InsideViews(CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, HeadsSwept, Intervened, ActivationsPatched, DirectionMade,
-        StrengthsSwept, GradientsRead, ScoreRead, ModelModules, ExpertsRead, PositionTried,
+        AttentionRead, LensRead, AttributionRead, HeadsScored, HeadsSwept, Intervened, ActivationsPatched, PairsPatched,
+        DirectionMade, StrengthsSwept, GradientsRead, ScoreRead, ModelModules, ExpertsRead, PositionTried,
         PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
@@ -188,13 +191,17 @@ class InsideViews(CapabilityState):
 
     attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
     """By node."""
+    scored: OrderedDict[tuple[int, RepeatedTexts | None], HeadsScored] = field(default_factory=OrderedDict)
+    """By node and the texts."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
     contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
     gradients: OrderedDict[tuple[int, GradientMethod], GradientsRead] = field(default_factory=OrderedDict)
     """By node and method."""
-    sweeps: OrderedDict[int, HeadsSwept] = field(default_factory=OrderedDict)
+    sweeps: OrderedDict[tuple[int, Scope], HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
+    pairs: OrderedDict[PatchKind, PairsPatched] = field(default_factory=OrderedDict)
+    """The last set of each part."""
     directions: OrderedDict[Direction, DirectionMade] = field(default_factory=OrderedDict)
     strengths: OrderedDict[Swept, StrengthsSwept] = field(default_factory=OrderedDict)
     scores: OrderedDict[ScoredHead, ScoreRead] = field(default_factory=OrderedDict)
@@ -207,9 +214,14 @@ class InsideViews(CapabilityState):
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case AttentionRead() | LensRead() | AttributionRead() | GradientsRead() | ScoreRead() if (
-                bool(record.facts.model) != self.SECOND
-            ):
+            case (
+                AttentionRead()
+                | LensRead()
+                | AttributionRead()
+                | HeadsScored()
+                | GradientsRead()
+                | ScoreRead()
+            ) if bool(record.facts.model) != self.SECOND:
                 pass
             case ExpertsRead() | PositionTried() if bool(record.facts.model) != self.SECOND:
                 pass
@@ -225,6 +237,8 @@ class InsideViews(CapabilityState):
                 _keep(self.positions, (record.node, record.change, record.offset, record.later), record)
             case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.attention, record.node, record)
+            case HeadsScored(heads=(_, *_)) if record.facts.failed is None:
+                _keep(self.scored, (record.node, record.texts), record)
             case LensRead() if record.facts.failed is None:
                 _keep(self.lens, record.node, record)
             case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
@@ -232,12 +246,18 @@ class InsideViews(CapabilityState):
             case GradientsRead(tokens=(_, *_)) if record.facts.failed is None:
                 _keep(self.gradients, (record.node, record.method), record)
             case HeadsSwept() if record.facts.failed is None:
-                before = self.sweeps.get(record.node)
-                _keep(self.sweeps, record.node, record if before is None else joined(before, record))
+                before = self.sweeps.get((record.node, record.scope))
+                _keep(
+                    self.sweeps,
+                    (record.node, record.scope),
+                    record if before is None else joined(before, record),
+                )
             case Intervened() if record.facts.failed is None:
                 _keep(self.tried, tried_key(record), record)
             case ActivationsPatched() if record.facts.failed is None:
                 _keep(self.patched, (record.node, record.source, record.part), record)
+            case PairsPatched() if record.facts.failed is None:
+                _keep(self.pairs, record.part, record)
             case DirectionMade() if record.facts.failed is None and is_vector(record.direction):
                 _keep(self.directions, record.direction, record)
             case StrengthsSwept() if record.facts.failed is None and is_vector(record.direction):
@@ -277,8 +297,8 @@ class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 
     TAKES = (
-        AttentionRead, LensRead, AttributionRead, GradientsRead, ScoreRead, LockstepOpened, LockstepClosed, ModelFacts,
-        ExpertsRead, PositionTried, PromptOpened,
+        AttentionRead, LensRead, AttributionRead, HeadsScored, GradientsRead, ScoreRead, LockstepOpened, LockstepClosed,
+        ModelFacts, ExpertsRead, PositionTried, PromptOpened,
     )  # fmt: skip
     SECOND = True
 

@@ -88,6 +88,7 @@ SAMPLES: tuple[Command, ...] = (
     protocol.Intervene(1, (Intervention("head", 0, 0),)),
     protocol.SweepHeads(1),
     protocol.PatchActivations(1, 2, 3, 4),
+    protocol.PatchPairs((protocol.PatchPair("a", "b"),)),
     protocol.HoldInterventions(1, (Intervention("mlp", 0),)),
     protocol.MakeDirection(1, ("Once",), ("Twice",)),
     protocol.SweepStrengths(1, protocol.Direction("up", 0, protocol.floats((1.0, 2.0), (2,))), 0),

@@ -312,6 +312,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "OpenLockstep": lambda walk: protocol.OpenLockstep(walk.loaded.settings),
     "PartWays": lambda walk: protocol.PartWays(walk.node, tokens=2),
     "PatchActivations": lambda walk: protocol.PatchActivations(*walk.two_of_a_depth, walk.token, walk.token),
+    "PatchPairs": lambda walk: protocol.PatchPairs((protocol.PatchPair("a dog ran", "a cat ran"),)),
     "Prefill": lambda walk: protocol.Prefill(walk.text(30), chat=False),
     "PreviewPrompt": lambda walk: protocol.PreviewPrompt(walk.text(4), chat=False),
     "Profile": lambda walk: protocol.Profile(repeats=1),

@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.tree import ROOT, TokenTree, common_prefix
+from engine.tree import ROOT, TokenTree, aligned, common_prefix
 
 PATHS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_size=1, max_size=12)
 
@@ -102,3 +102,33 @@ def test_children_are_found_by_token_and_by_what_they_were_computed_under() -> N
     assert (tree.child(top, 9), tree.child(top, 8, 1), tree.child(held, 7)) == (None, None, None)
     assert tree.add(top, 7, "chosen") == plain
     assert tree.add(top, 7, "chosen", held=1) == held
+
+
+PATH = st.lists(st.integers(0, 3), min_size=1, max_size=14)
+
+
+@given(PATH, PATH)
+def test_an_alignment_rises_on_both_sides_and_is_the_same_from_either(
+    one: list[int], other: list[int]
+) -> None:
+    pairs = aligned(one, other)
+    assert pairs == sorted(pairs)
+    assert len({place for place, _ in pairs}) == len({partner for _, partner in pairs}) == len(pairs)
+    assert all(0 <= place < len(one) and 0 <= partner < len(other) for place, partner in pairs)
+    assert [partner for _, partner in pairs] == sorted(partner for _, partner in pairs)
+    assert pairs[-1] == (len(one) - 1, len(other) - 1)
+    assert aligned(other, one) == [(partner, place) for place, partner in pairs]
+    if len(one) == len(other):
+        assert pairs == [(place, place) for place in range(len(one))]
+
+
+def test_replaced_tokens_are_matched_from_their_end() -> None:
+    assert aligned([1, 2, 3, 4, 5], [1, 9, 8, 7, 4, 5]) == [(0, 0), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert aligned([1, 2, 9, 3, 7, 4], [1, 2, 3, 8, 7, 4, 4]) == [(0, 0), (1, 1), (3, 2), (4, 4), (5, 6)]
+
+
+def test_what_is_too_long_to_compare_is_matched_from_its_end() -> None:
+    one, other = [1, *range(10, 5000), 2], [1, *range(9, 5000), 2]
+    pairs = aligned(one, other)
+    assert pairs[0] == (0, 0)
+    assert pairs[1:] == [(place, place + 1) for place in range(1, len(one))]

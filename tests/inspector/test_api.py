@@ -69,6 +69,13 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     attention = s.at(12).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
+    assert len(s.heads().heads) == len(s.heads(texts=1, length=5).heads) == 8 * 4
+    other = s.at(12).take(" cat")
+    first, second = s.at(11).sampler().top(2)
+    patched = s.at(13).patching(other, first.id, second.id)
+    assert patched.share(patched.layers[-1], patched.columns[-1].position) == pytest.approx(1, abs=1e-2)
+    over = s.patch_pairs([("The dog ran", "The cat sat"), ("same", "same")])
+    assert [bool(each.failure) for each in over.pairs] == [False, True]
     scores = s.at(12).scores(4, 2)
     assert all(error <= bound for error, bound in scores.check.values())
     key, second = sorted(scores.weights, key=lambda each: -scores.weights[each])[:2]

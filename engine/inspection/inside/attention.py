@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -12,11 +14,13 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.inspection.inside.capture import Capture, capture, largest_difference, tolerance
+from engine.inspection.inside.capture import Capture, capture, largest_difference, together, tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
 from engine.protocol import (
+    HALF_TOKENS,
+    MOST_TEXTS,
     TRIANGLE_TOKENS,
     AttentionLayer,
     AttentionRead,
@@ -28,12 +32,13 @@ from engine.protocol import (
     HeadsScored,
     Measuring,
     ReadTriangle,
+    RepeatedTexts,
     ScoreHeads,
     TriangleRead,
 )
 from engine.session.session import Session
 from engine.task import Stopped, never
-from engine.tree import chunk_end, prompt_chunks
+from engine.tree import Chunks, chunk_end, prompt_chunks
 
 WIDE = 2**20
 """Bytes of all weights of a token up to which they are handed out in 32 bits, beyond that in 16."""
@@ -223,13 +228,19 @@ class ChunkAttention:
 
 
 def run_whole_path(
-    session: Session, node: int, command: str, take: Callable[[ChunkAttention], None], stopped: Stopped
+    session: Session,
+    ids: list[int],
+    chunks: Chunks,
+    command: str,
+    take: Callable[[ChunkAttention], None],
+    stopped: Stopped,
 ) -> Iterator[Measuring | CaptureFacts]:
-    """Run the path to a node on a new cache, beside a run without taps: the logits after both must be the same.
+    """Run a path on a new cache, beside a run without taps: the logits after both must be the same.
 
     Args:
         session: Has read a prompt; not changed.
-        node: The path's last token.
+        ids: The tokens of the path.
+        chunks: Which of them ran in chunks in the session.
         command: Kind of the command that the progress is about.
         take: Is given each attention of each chunk, in their order.
         stopped: Polled before each chunk.
@@ -238,15 +249,12 @@ def run_whole_path(
         The progress; at the end the checks of all that was taken.
 
     Raises:
-        StepError: There is no such node, or it is the root.
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
-    session.check_node(node)
-    ids = session.tree.tokens(node)
     tapped, plain = session.runner.fresh(), session.runner.fresh()
     limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * len(ids)))
-    pieces = Pieces(session, node, limit)
+    pieces = Pieces(session, len(ids), chunks, limit)
     checks = AttentionChecks(tolerance(session))
     rows: list[mx.array] = []
     step_ms = 0.0
@@ -299,17 +307,16 @@ class Pieces:
     changes the numbers.
 
     Args:
-        session: Has read the path.
-        node: The path's last token.
+        session: Has the model.
+        depth: Tokens of the path.
+        chunks: Which of them ran in chunks in the session.
         limit: Tokens of a chunk at most.
     """
 
-    def __init__(self, session: Session, node: int, limit: int) -> None:
-        depth = session.tree[node].depth
-        matter = session.runner.kv.chunks_matter
+    def __init__(self, session: Session, depth: int, chunks: Chunks, limit: int) -> None:
         self.note = ""
         self._depth = depth
-        self._chunks = session.tree.chunks(node) if matter else prompt_chunks(depth)
+        self._chunks = chunks if session.runner.kv.chunks_matter else prompt_chunks(depth)
         sizer = session.runner.chunk_sizer(limit)
         if sizer.size > limit:
             sizer = ChunkSizer(limit)
@@ -359,7 +366,8 @@ def read_triangle(
             "Look at an earlier token.",
         )
     kept = _TriangleRows(layer, head)
-    for result in run_whole_path(session, node, ReadTriangle.kind, kept.take, stopped):
+    path = session.tree.tokens(node), session.tree.chunks(node)
+    for result in run_whole_path(session, *path, ReadTriangle.kind, kept.take, stopped):
         if isinstance(result, CaptureFacts):
             yield TriangleRead(node, layer, head, tokens, kept.weights(tokens), kept.sinks(), result)
         else:
@@ -403,36 +411,102 @@ class _TriangleRows:
         return Floats((len(packed),), packed.tobytes(), 16)
 
 
-def score_heads(session: Session, node: int, stopped: Stopped = never) -> Iterator[Measuring | HeadsScored]:
-    """Run a path again and score each head on it.
+def score_heads(
+    session: Session, node: int, texts: RepeatedTexts | None = None, stopped: Stopped = never
+) -> Iterator[Measuring | HeadsScored]:
+    """Run a path again, or texts that all models are measured on, and score each head on it.
 
     Args:
         session: Has read a prompt; not changed.
         node: The path's last token.
+        texts: In the place of the path.
         stopped: Polled before each chunk.
 
     Yields:
         The progress, then the scores; `HeadScore` defines them.
 
     Raises:
-        StepError: There is no such node, or it is the root.
+        StepError: There is no such node, or it is the root; there can be no such texts.
         Cancelled: `stopped` returned True.
     """
     session.check_node(node)
-    sums = _ScoreSums(session.tree.tokens(node))
-    for result in run_whole_path(session, node, ScoreHeads.kind, sums.take, stopped):
+    if texts is not None:
+        yield from _score_texts(session, node, texts, stopped)
+        return
+    ids = session.tree.tokens(node)
+    sums = _ScoreSums(ids)
+    for result in run_whole_path(
+        session, ids, session.tree.chunks(node), ScoreHeads.kind, sums.take, stopped
+    ):
         if isinstance(result, CaptureFacts):
-            yield HeadsScored(node, len(sums.ids), sums.scores(), sums.repeats, result)
+            yield HeadsScored(node, len(ids), sums.scores(), sums.repeats, result)
         else:
             yield result
 
 
-class _ScoreSums:
-    """Sums of each score over the rows, by layer and score; no weights are kept."""
+def _score_texts(
+    session: Session, node: int, texts: RepeatedTexts, stopped: Stopped
+) -> Iterator[Measuring | HeadsScored]:
+    """The means over repeated texts, which run one after another."""
+    _check_texts(texts)
+    random = np.random.default_rng(texts.seed)
+    each = 2 * texts.length
+    scores: list[tuple[HeadScore, ...]] = []
+    facts: list[CaptureFacts] = []
+    for place in range(texts.count):
+        half = random.integers(0, session.facts.vocabulary, texts.length).tolist()
+        session.tokens.check(half)
+        sums = _ScoreSums(half * 2, texts.length)
+        for result in run_whole_path(
+            session, half * 2, prompt_chunks(each), ScoreHeads.kind, sums.take, stopped
+        ):
+            if isinstance(result, CaptureFacts):
+                facts.append(result)
+            else:
+                done, total = place * each + result.done, texts.count * each
+                yield replace(result, done=done, total=total, detail="random tokens, repeated")
+        scores.append(sums.scores())
+    heads = tuple(map(_mean, zip(*scores, strict=True)))
+    repeats = texts.count * texts.length
+    yield HeadsScored(node, texts.count * each, heads, repeats, together(facts), texts)
 
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids = np.array(ids)
-        self.repeats = sum(bool(self._after(at, at + 1).any()) for at in range(len(ids)))
+
+def _check_texts(texts: RepeatedTexts) -> None:
+    if not (2 <= texts.length <= HALF_TOKENS and 1 <= texts.count <= MOST_TEXTS and texts.seed >= 0):
+        raise StepError(
+            f"{texts.count:,} texts of twice {texts.length:,} tokens from seed {texts.seed} can't be drawn.",
+            f"Give 1 to {MOST_TEXTS} texts of twice 2 to {HALF_TOKENS} tokens, and a seed of 0 or more.",
+        )
+
+
+def _mean(scores: Sequence[HeadScore]) -> HeadScore:
+    """One head over several texts."""
+    first = scores[0]
+    return HeadScore(
+        first.layer,
+        first.head,
+        fmean(each.previous for each in scores),
+        fmean(each.induction or 0.0 for each in scores),
+        fmean(each.first for each in scores),
+        fmean(each.entropy_bits for each in scores),
+        fmean(each.duplicate or 0.0 for each in scores),
+    )
+
+
+class _ScoreSums:
+    """Sums of each score over the rows, by layer and score; no weights are kept.
+
+    Args:
+        ids: The tokens.
+        half: Where these are some tokens and the same ones again, how many; then places alone count, and not which
+            tokens happen to be the same.
+    """
+
+    def __init__(self, ids: Sequence[int], half: int | None = None) -> None:
+        self.ids, self._half = np.array(ids), half
+        places = range(len(ids))
+        self.repeats = sum(bool(self._after(at, at + 1).any()) for at in places)
+        self._duplicates = sum(bool(self._same(at, at + 1).any()) for at in places)
         self._sums: dict[int, npt.NDArray[np.float64]] = {}
         self._rows: dict[int, int] = {}
 
@@ -444,17 +518,35 @@ class _ScoreSums:
             return  # positions unknown, or a second attention of the layer
         heads, tokens, end = weights.shape
         self._rows[layer] = first + tokens
-        sums = self._sums.setdefault(layer, np.zeros((4, heads)))
+        sums = self._sums.setdefault(layer, np.zeros((5, heads)))
         rows = np.arange(max(1 - first, 0), tokens)  # without the first token, which sees itself alone
-        sums[0] += weights[:, rows, first + rows - 1].sum(axis=1, dtype=np.float64)
+        early = rows if self._half is None else rows[first + rows <= self._half]
+        sums[0] += weights[:, early, first + early - 1].sum(axis=1, dtype=np.float64)
         sums[1] += (weights * self._after(first, end)).sum(axis=(1, 2), dtype=np.float64)
         sums[2] += weights[:, rows, 0].sum(axis=1, dtype=np.float64)
         sums[3] += _entropy(weights).sum(axis=(1, 2), dtype=np.float64)
         if (sinks := attention.sinks) is not None:
             sums[3] += _entropy(sinks).sum(axis=1, dtype=np.float64)
+        sums[4] += (weights * self._same(first, end)).sum(axis=(1, 2), dtype=np.float64)
+
+    def _same(self, first: int, end: int) -> npt.NDArray[np.bool_]:
+        """For each token of a chunk, which tokens before it are the same token."""
+        if self._half is not None:
+            return self._back(self._half, first, end)
+        same = self.ids[first:end, None] == self.ids[None, :end]
+        found: npt.NDArray[np.bool_] = same & (np.arange(end) < np.arange(first, end)[:, None])
+        return found
+
+    def _back(self, by: int, first: int, end: int) -> npt.NDArray[np.bool_]:
+        """For each token of a chunk that is in the second half, the one so many places before it."""
+        rows = np.arange(first, end)[:, None]
+        found: npt.NDArray[np.bool_] = (np.arange(end) == rows - by) & (rows >= (self._half or 0))
+        return found
 
     def _after(self, first: int, end: int) -> npt.NDArray[np.bool_]:
         """For each token of a chunk, which tokens before it followed an earlier occurrence of the same token."""
+        if self._half is not None:
+            return self._back(self._half - 1, first, end)
         same = self.ids[first:end, None] == np.concatenate([[-1], self.ids[: end - 1]])
         found: npt.NDArray[np.bool_] = same & (np.arange(end) < np.arange(first, end)[:, None])
         return found
@@ -466,10 +558,11 @@ class _ScoreSums:
             HeadScore(
                 layer,
                 head,
-                float(sums[0, head]) / max(count - 1, 1),
+                float(sums[0, head]) / (self._half or max(count - 1, 1)),
                 float(sums[1, head]) / self.repeats if self.repeats else None,
                 float(sums[2, head]) / max(count - 1, 1),
                 float(sums[3, head]) / count,
+                float(sums[4, head]) / self._duplicates if self._duplicates else None,
             )
             for layer, sums in sorted(self._sums.items())
             if self._rows[layer] == count

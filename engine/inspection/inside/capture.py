@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -266,3 +267,11 @@ def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.arr
     """
     returned = {index: run.result for index, run in layers.items()}
     return after_layers(model, states[..., None, :], returned)[:, -1, :].astype(mx.float32)
+
+
+def together(facts: Sequence[CaptureFacts]) -> CaptureFacts:
+    """Those of several captures: the worst of each check, and the time of all."""
+    worst: dict[str, Check] = {}
+    for check in (check for each in facts for check in each.checks):
+        worst[check.name] = max(worst.get(check.name, check), check, key=lambda one: one.error - one.bound)
+    return replace(facts[0], checks=tuple(worst.values()), ms=sum(each.ms for each in facts))

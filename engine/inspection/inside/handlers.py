@@ -13,6 +13,7 @@ from engine.inspection.inside.gradients import read_gradients
 from engine.inspection.inside.interventions import changed, hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
+from engine.inspection.inside.pairs import patch_pairs
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
 from engine.inspection.inside.scores import read_score
@@ -45,6 +46,7 @@ class InsideCommands(Capability):
             protocol.Intervene: self._intervene,
             protocol.SweepHeads: self._sweep,
             protocol.PatchActivations: self._patch,
+            protocol.PatchPairs: self._pairs,
             protocol.HoldInterventions: self._hold,
             protocol.MakeDirection: self._make_direction,
             protocol.SweepStrengths: self._sweep_strengths,
@@ -66,7 +68,7 @@ class InsideCommands(Capability):
 
     def _scores(self, command: protocol.ScoreHeads, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit_all(score_heads(session, command.node, task.stopped), asides=True)
+        self._context.emit_all(score_heads(session, command.node, command.texts, task.stopped), asides=True)
 
     def _lens(self, command: protocol.ReadLens, task: Task) -> None:
         session, how = self._session(command, command.node, task), (command.positions, command.top)
@@ -104,10 +106,8 @@ class InsideCommands(Capability):
         self._context.emit(intervene(session, command.node, listed, *how))
 
     def _sweep(self, command: protocol.SweepHeads, task: Task) -> None:
-        session, heads = self._context.session, command.heads
-        found = sweep_heads(
-            session, command.node, command.token, command.other, task.stopped, heads, command.parts
-        )
+        session, which = self._context.session, (command.heads, command.parts, command.scope)
+        found = sweep_heads(session, command.node, command.token, command.other, task.stopped, *which)
         self._context.emit_all(found)
 
     def _patch(self, command: protocol.PatchActivations, task: Task) -> None:
@@ -120,8 +120,12 @@ class InsideCommands(Capability):
                 command.other,
                 command.part,
                 task.stopped,
+                command.alignment,
             )
         )
+
+    def _pairs(self, command: protocol.PatchPairs, task: Task) -> None:
+        self._context.emit_all(patch_pairs(self._context.model, command.pairs, command.part, task.stopped))
 
     def _hold(self, command: protocol.HoldInterventions, task: Task) -> None:
         for record in hold(self._context.session, command.node, command.interventions, task.stopped):

@@ -36,18 +36,20 @@ from engine.model.layers import decoder_layers, hidden, kept, with_hidden
 from engine.protocol import (
     ActivationsPatched,
     Check,
+    Facing,
     Floats,
     HeadsSwept,
     Intervention,
     Measuring,
     PatchColumn,
     PatchKind,
+    Scope,
     SweptUnit,
 )
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 from engine.task import Stopped, never
-from engine.tree import facing
+from engine.tree import aligned, facing, prompt_chunks
 
 BYTES = 256 * 2**20
 """That the rows of one forward may take: copies of the KV, and logits."""
@@ -84,7 +86,7 @@ def rows_at_once(runner: Runner, tokens: int, vocabulary: int, alike: bool, kept
 
 
 def forward_rows(
-    runner: Runner, pieces: list[list[int]], count: int, edits: list[Edits]
+    runner: Runner, pieces: list[list[int]], count: int, edits: list[Edits], stopped: Stopped = never
 ) -> npt.NDArray[np.float32]:
     """Run the same tokens in each row, changed.
 
@@ -93,25 +95,27 @@ def forward_rows(
         pieces: The tokens, cut into forwards.
         count: Rows.
         edits: One for each forward.
+        stopped: Polled before each forward.
 
     Returns:
         The logits after the last token, shape (rows, vocabulary), in host memory.
 
     Raises:
         StepError: The memory doesn't suffice.
+        Cancelled: `stopped` returned True.
     """
     copied = runner.copy()
-    if count > 1:
+    if count > 1 and runner.kv.offset:
         copied.kv.caches = [kind_of(cache).repeat(cache, count) for cache in runner.kv.caches]
     logits: Any = None
     try:
         for piece, each in zip(pieces, edits, strict=True):
+            if stopped():
+                raise Cancelled
             with edited(runner.model, each).set():
                 logits = runner.model(mx.array([piece] * count), cache=copied.kv.caches)
                 copied.kv.advance(len(piece), chunk=len(piece) > 1)
-                mx.eval(
-                    copied.kv.state()
-                )  # the logits of all pieces but the last stay lazy, and cost nothing
+                mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
         logits = logits[:, -1].astype(mx.float32)
         mx.eval(logits)
     except (RuntimeError, MemoryError) as error:
@@ -242,7 +246,7 @@ class _Sweep:
                 for place, partner in enumerate(taken)
             ]
         else:
-            alike = len(self.ids) == len(self.source_ids)
+            alike = len(self.ids) == len(self.source_ids) and taken == list(range(len(taken)))
             edits = [Patch(layer, self.sources[0], positions, None if alike else taken)]
         return self._run(self.ids, edits)
 
@@ -266,36 +270,37 @@ def patch_activations(
     other: int,
     kind: PatchKind = "layer",
     stopped: Stopped = never,
+    alignment: Facing | None = None,
 ) -> Iterator[Measuring | ActivationsPatched]:
     """Replace activations of one path by those of another, layer by layer and position by position.
 
     Args:
         session: Has both paths in its tree; not changed.
         node: The last token of the path that is changed.
-        source: The last token of the path that the activations come from. Where it has more tokens or fewer, those of
-            the common beginning and of the common end face each other, and those between them none.
+        source: The last token of the path that the activations come from.
         token: Its logit ...
         other: ... less that of this one is what the replacement moves.
         kind: The residual stream after each layer, or what each layer's attention or MLP returns.
         stopped: Polled before each forward.
+        alignment: Which tokens of the paths face each other; None for `aligned`.
 
     Yields:
         The progress, then the result.
 
     Raises:
-        StepError: There is no such node; the paths are the same, differ in too many tokens, or differ in length and in
-            their last token; both have the same logit difference; no layer has such a part.
+        StepError: There is no such node; the paths are the same, or differ in too many tokens; the alignment isn't one;
+            both have the same logit difference; no layer has such a part.
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
     session.tokens.check([token, other])
     for each in (node, source):
         session.check_node(each)
-    first, end = _alignment(session.tree.tokens(node), session.tree.tokens(source))
+    first, faced = _faced(session.tree.tokens(node), session.tree.tokens(source), alignment)
     begin = max(0, first - 1)
     at = ground(session, node, stopped)
     path, giver = (session.tree.nodes(last)[begin:] for last in (node, source))
-    partners = _partners(len(path), len(giver), first - begin, end)
+    partners = [faced[place] - begin if place in faced else None for place in range(begin, begin + len(path))]
     paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([session.tree[each].token for each in nodes] for nodes in (path, giver))
     runner, recomputed, note = before_and_cost(session, path[0], stopped)
@@ -316,8 +321,12 @@ def patch_activations(
             found = (sweep.patched(layer, positions) - own) / (given - own)
             new = min(count, columns - start)
             shares[row, start : start + new] = found[:new]
-    checks = _checks(session, shares, first - begin, kind, len(path) == len(giver))
+    whole = partners[-1] == len(giver) - 1
+    before = sum(begin + place < first for place in paired)
+    checks = _checks(session, shares, before, kind, len(path) == len(giver), whole)
     run = at.recomputed + GROUND_RUNS + recomputed + count * (len(giver) + (sweep.forwards - 1) * len(path))
+    moved, more = _floor(session, node, len(giver) - len(path), stopped)
+    floor = None if moved is None else finite(abs(float(moved[token]) - float(moved[other]) - float(own[0])))
     text = session.tokens.text
     yield ActivationsPatched(
         node=node,
@@ -335,10 +344,32 @@ def patch_activations(
         layers=tuple(layers),
         shares=Floats(shares.shape, shares.astype("<f4").tobytes()),
         rows=count,
-        tokens_run=run,
+        tokens_run=run + more,
         note=note,
         facts=at.facts(*checks),
+        aligned=alignment is not None,
+        floor=floor,
     )
+
+
+MOST_AGAIN = 2048
+"""Tokens of a path that runs once more at other places, at most."""
+
+
+def _floor(session: Session, node: int, shift: int, stopped: Stopped) -> tuple[Row | None, int]:
+    """The logits after a path at later places, and the tokens that ran for it; None where none is needed.
+
+    Args:
+        session: Has the path.
+        node: Its last token.
+        shift: Tokens that the source has more; as many stand before the path, or as many as it has fewer.
+        stopped: Polled before each chunk.
+    """
+    ids = session.tree.tokens(node)
+    if not shift or len(ids) + abs(shift) > MOST_AGAIN:
+        return None, 0
+    again = [*(ids * (abs(shift) // len(ids) + 1))[: abs(shift)], *ids]
+    return session.runner.fresh().forward_path(again, prompt_chunks(len(again)), stopped), len(again)
 
 
 def _columns(
@@ -349,56 +380,64 @@ def _columns(
         return node, id, session.tokens.text(id, b"")[0]
 
     return tuple(
-        PatchColumn(begin + place, *token(node), *token(giver[partner]))
+        PatchColumn(begin + place, *token(node), *token(giver[partner]), begin + partner)
         for place, (node, partner) in enumerate(zip(path, partners, strict=True))
         if partner is not None
     )
 
 
-def _alignment(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
+def _faced(one: Sequence[int], other: Sequence[int], alignment: Facing | None) -> tuple[int, dict[int, int]]:
     """How two paths face each other.
 
     Args:
         one: The tokens of the path that is changed.
         other: Those of the source.
+        alignment: As a person gave it; None for `aligned`.
 
     Returns:
-        The first position where they differ, and the number of tokens at the end that face each other: all from there
-        on where both are as long, else those that are the same.
+        The first position where they differ, or where an alignment has another place of the source; and for each place
+        of the path that of the source that it faces.
 
     Raises:
-        StepError: There is nothing to put in, or too much.
+        StepError: There is nothing to put in, or too much; the alignment isn't one.
     """
-    first, end = facing(one, other)
+    first, _ = facing(one, other)
     if first == len(one) == len(other):
         raise StepError("Both paths have the same tokens.", "Choose another prompt or branch as the source.")
-    if not end:
+    pairs = aligned(one, other) if alignment is None else alignment
+    _check_alignment(pairs, len(one), len(other))
+    first = min([first, *(min(pair) for pair in pairs if pair[0] != pair[1])])
+    count = sum(place >= first for place, _ in pairs)
+    if count > MOST_POSITIONS:
         raise StepError(
-            f"The source has {len(other):,} tokens, this path {len(one):,}, and their last tokens differ: "
-            "no token after the difference faces one of the source.",
-            "Choose a token that both paths end with, or word the prompts so that both have as many tokens.",
-        )
-    if end > MOST_POSITIONS:
-        raise StepError(
-            f"The paths differ from token {first + 1:,} on: {end:,} positions.",
+            f"The paths differ from token {first + 1:,} on: {count:,} positions.",
             f"At most {MOST_POSITIONS} are replaced in turn: choose nodes nearer to the first difference.",
         )
-    return first, end
+    if not count:
+        raise StepError("No token from the difference on faces one of the source.", "Align one at least.")
+    return first, dict(pairs)
 
 
-def _partners(own: int, source: int, before: int, end: int) -> list[int | None]:
-    """The source's token that each of a path's faces, None for none; counted from where both begin.
+def _check_alignment(pairs: Sequence[tuple[int, int]], own: int, source: int) -> None:
+    """Refuse pairs that are no alignment.
 
-    Args:
-        own: Tokens of the path.
-        source: Tokens of the source.
-        before: Tokens that both begin with.
-        end: Tokens at the end that face each other.
+    Raises:
+        StepError: A place isn't there, or the pairs don't rise on both sides.
     """
-    return [
-        place if place < before else place + source - own if place >= own - end else None
-        for place in range(own)
-    ]
+    last = -1, -1
+    for place, partner in pairs:
+        if not (0 <= place < own and 0 <= partner < source):
+            raise StepError(
+                f"Token {place + 1} can't face token {partner + 1} of the source.",
+                f"This path has {own:,} tokens, the source {source:,}.",
+            )
+        if place <= last[0] or partner <= last[1]:
+            raise StepError(
+                f"Token {place + 1} faces token {partner + 1} of the source, and token {last[0] + 1} before it faces "
+                f"token {last[1] + 1}.",
+                "Each token faces one at most, and both sides go on in their order.",
+            )
+        last = place, partner
 
 
 def _check_baselines(sweep: _Sweep, own: npt.NDArray[np.float64], given: npt.NDArray[np.float64]) -> None:
@@ -415,7 +454,7 @@ def _check_baselines(sweep: _Sweep, own: npt.NDArray[np.float64], given: npt.NDA
 
 
 def _checks(
-    session: Session, shares: npt.NDArray[np.float64], before: int, kind: PatchKind, alike: bool
+    session: Session, shares: npt.NDArray[np.float64], before: int, kind: PatchKind, alike: bool, whole: bool
 ) -> tuple[Check, ...]:
     """What must be so: nothing before the first difference, and all of it at the last layer's last position."""
     bound = 10 * tolerance(session)  # of a difference of two logits, not of the largest logit
@@ -424,7 +463,7 @@ def _checks(
         bound = 0.0
     same = Check("same", nothing, bound, "before the first difference")
     end = Check("restored", finite(abs(shares[-1, -1] - 1)), bound, "the last layer at the last position")
-    return (same, end) if kind == "layer" else (same,)
+    return (same, end) if kind == "layer" and whole else (same,)
 
 
 # ---- sweeps ------------------------------------------------------------------------------------
@@ -434,9 +473,11 @@ def _checks(
 class _Target:
     """What a sweep looks at: the logit of a token, and its difference from that of another."""
 
-    at: Ground
+    session: Session
+    plain: Row
+    """The model's own logits."""
     own: Row
-    """The model's own log-probabilities."""
+    """Its log-probabilities."""
     token: int
     other: int | None
 
@@ -446,15 +487,15 @@ class _Target:
     def unit(self, intervention: Intervention, row: Row) -> SweptUnit:
         """What switching off one unit did."""
         changed, top = changed_logprobs(row), int(row.argmax())
-        before, after = self.difference(self.at.plain), self.difference(row)
+        before, after = self.difference(self.plain), self.difference(row)
         return SweptUnit(
             intervention,
             kl_bits(self.own, changed),
-            float(row[self.token] - self.at.plain[self.token]),
+            float(row[self.token] - self.plain[self.token]),
             None if before is None or after is None else after - before,
             float(np.exp(changed[self.token])),
             top,
-            _text(self.at.session, top),
+            _text(self.session, top),
             float(np.exp(changed[top])),
         )
 
@@ -467,8 +508,9 @@ def sweep_heads(
     stopped: Stopped = never,
     heads: Collection[int] | None = None,
     parts: bool = True,
+    scope: Scope = "token",
 ) -> Iterator[Measuring | HeadsSwept]:
-    """Switch off every head, part and layer alone in one token's forward, or some of them.
+    """Switch off every head, part and layer alone, or some of them.
 
     Args:
         session: Has read a prompt; not changed.
@@ -478,6 +520,7 @@ def sweep_heads(
         stopped: Polled before each forward.
         heads: The layers whose heads are switched off; None for all layers.
         parts: Whether parts and layers are.
+        scope: In this token's forward, or in the whole path's.
 
     Yields:
         The progress, then the result.
@@ -489,27 +532,29 @@ def sweep_heads(
     """
     session.tokens.check([each for each in (token, other) if each is not None])
     at = ground(session, node, stopped)
-    target = _Target(at, checked_logprobs(at.plain), _token(at) if token is None else token, other)
     units, vocabulary = [each for each in at.survey.units() if _wanted(each, heads, parts)], at.plain.size
     if not units:
         layers = ", ".join(f"L{layer + 1}" for layer in sorted(heads or ()))
         raise StepError(
             f"{layers}: no heads that could be told apart.", "Switch off the attention as a whole."
         )
-    count = rows_at_once(at.runner, 1, vocabulary, at.survey.rows)
+    count = min(len(units), rows_at_once(at.runner, 1, vocabulary, at.survey.rows))
+    forwards = _TokenRows(at) if scope == "token" else _PathRows(at, count, stopped)
+    plain = forwards.plain()
+    target = _Target(session, plain, checked_logprobs(plain), _token(at) if token is None else token, other)
     swept: list[SweptUnit] = []
     errors = [0.0]
-    run = at.recomputed + GROUND_RUNS
+    run = 0
     while len(swept) < len(units):
         batch = units[len(swept) : len(swept) + count]
         yield Measuring("SweepHeads", len(swept), len(units), batch[0].label)
         if stopped():
             raise Cancelled
-        found = _rows(at, batch)
+        found = forwards.rows(batch)
         swept += map(target.unit, batch, found)
         run += len(batch)
         if len(batch) > 1:
-            errors.append(_error(at, batch, found))
+            errors.append(_error(forwards, plain, batch, found))
             run += 1
     check = Check("single", max(errors), twice(session), f"{count} rows")
     yield HeadsSwept(
@@ -517,19 +562,20 @@ def sweep_heads(
         token=target.token,
         text=_text(session, target.token),
         prob=float(np.exp(target.own[target.token])),
-        logit=float(at.plain[target.token]),
+        logit=float(plain[target.token]),
         other=other,
         other_text="" if other is None else _text(session, other),
-        difference=target.difference(at.plain),
-        top=int(at.plain.argmax()),
-        top_text=_text(session, int(at.plain.argmax())),
+        difference=target.difference(plain),
+        top=int(plain.argmax()),
+        top_text=_text(session, int(plain.argmax())),
         units=tuple(swept),
         missing=at.survey.missing(),
         rows=count,
         row_bytes=row_bytes(at.runner, 1, vocabulary),
-        tokens_run=run,
+        tokens_run=at.recomputed + GROUND_RUNS + run * forwards.tokens + forwards.before,
         note="" if count > 1 else "They ran one by one: the cache or the memory doesn't hold several rows.",
         facts=at.facts(check),
+        scope=scope,
     )
 
 
@@ -544,20 +590,76 @@ def _token(at: Ground) -> int:
     return int(at.plain.argmax()) if latest is None else at.session.tree[latest].token
 
 
-def _rows(at: Ground, batch: Sequence[Intervention]) -> list[Row]:
-    """The logits with each of some units switched off."""
-    model = at.session.runner.model
-    if len(batch) == 1:
-        return [at.row(Scaling(model, batch))]
-    return list(
-        forward_rows(at.runner, [[at.token]], len(batch), [Scaling(model, *([each] for each in batch))])
-    )
+class _TokenRows:
+    """Units switched off in one token's forward.
+
+    Args:
+        at: The token.
+    """
+
+    tokens = 1
+    """That run for a unit."""
+    before = 0
+    """That ran for what the model itself predicts, besides those of the ground."""
+
+    def __init__(self, at: Ground) -> None:
+        self._at = at
+
+    def plain(self) -> Row:
+        """What the model itself predicts."""
+        return self._at.plain
+
+    def rows(self, batch: Sequence[Intervention]) -> list[Row]:
+        """The logits with each of some units switched off."""
+        at, model = self._at, self._at.session.runner.model
+        if len(batch) == 1:
+            return [at.row(Scaling(model, batch))]
+        scaled = Scaling(model, *([each] for each in batch))
+        return list(forward_rows(at.runner, [[at.token]], len(batch), [scaled]))
 
 
-def _error(at: Ground, batch: Sequence[Intervention], found: Sequence[Row]) -> float:
+AT_ONCE = 2048
+"""Tokens of all rows in one forward, at most: as many as in a usual chunk of a prefill."""
+
+
+class _PathRows:
+    """Units switched off in the whole path, which runs from nothing in each row.
+
+    Args:
+        at: The path's last token.
+        count: Rows at once, at most.
+        stopped: Polled before each forward.
+    """
+
+    def __init__(self, at: Ground, count: int, stopped: Stopped) -> None:
+        ids = at.session.tree.tokens(at.node)
+        size = 1 if at.runner.kv.chunks_matter else max(1, AT_ONCE // count)
+        self._pieces = [
+            ids[first : min(first + size, len(ids) - 1)] for first in range(0, len(ids) - 1, size)
+        ]
+        self._pieces.append(ids[-1:])
+        self._runner, self._count, self._stopped = at.session.runner, count, stopped
+        self.tokens, self.before = len(ids), count * len(ids)
+
+    def plain(self) -> Row:
+        """What the model itself predicts, in as many rows and the same pieces: what changes nothing is 0 then."""
+        return self._run(self._count, Edits())[0]
+
+    def rows(self, batch: Sequence[Intervention]) -> list[Row]:
+        """The logits with each of some units switched off."""
+        return self._run(len(batch), Scaling(self._runner.model, *([each] for each in batch)))
+
+    def _run(self, count: int, edits: Edits) -> list[Row]:
+        changed = [edits] * len(self._pieces)
+        return list(forward_rows(self._runner.fresh(), self._pieces, count, changed, self._stopped))
+
+
+def _error(
+    forwards: _TokenRows | _PathRows, plain: Row, batch: Sequence[Intervention], found: Sequence[Row]
+) -> float:
     """How far the row that changed most is from the same unit switched off alone, as a share of the largest logit."""
-    most = max(range(len(batch)), key=lambda row: float(absolute_difference(found[row], at.plain).max()))
-    alone = at.row(Scaling(at.session.runner.model, [batch[most]]))
+    most = max(range(len(batch)), key=lambda row: float(absolute_difference(found[row], plain).max()))
+    (alone,) = forwards.rows([batch[most]])
     return finite(absolute_difference(found[most], alone).max() / max(float(np.abs(alone).max()), 1e-9))
 
 

@@ -195,7 +195,7 @@ def _run_path(
 ) -> Iterator[Measuring]:
     """Run the path on a new cache and keep the streams at some places, a `Taps` for each chunk that has any."""
     ids = session.tree.tokens(node)
-    runner, pieces = session.runner.fresh(), Pieces(session, node, FIXED_CHUNK)
+    runner, pieces = session.runner.fresh(), Pieces(session, len(ids), session.tree.chunks(node), FIXED_CHUNK)
     while (done := runner.kv.offset) < len(ids):
         if stopped():
             raise Cancelled

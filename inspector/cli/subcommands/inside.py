@@ -26,11 +26,11 @@ from inspector.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from engine.protocol import Command, Intervention
+    from engine.protocol import Command, Facing, Intervention, PatchPair
 
 VIEWS = (
-    "attention", "lens", "contributions", "gradients", "scores", "interventions", "steering", "modules", "experts",
-    "positions",
+    "attention", "lens", "contributions", "gradients", "scores", "heads", "interventions", "steering", "patching",
+    "modules", "experts", "positions",
 )  # fmt: skip
 USUAL = VIEWS[:3]
 """Where none are asked for."""
@@ -65,9 +65,15 @@ def inside_parser() -> Parser:
     group.add_argument("--steps", type=whole, metavar="N", default=0, help=after)
     positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
+    texts = (
+        "heads are scored on the path, and on COUNT texts of LENGTH random tokens and the same again, drawn from SEED "
+        "(default: 50,10,0)"
+    )
+    group.add_argument("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
     _add_tokens(group)
     _add_gradients(made.add_argument_group("gradients"))
     _add_head(group)
+    _add_patching(made.add_argument_group("patching (--show patching)"))
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
     for field in FIELDS:
@@ -142,6 +148,30 @@ def _head(text: str) -> Intervention:
     return units[0]
 
 
+def _add_patching(group: argparse._ArgumentGroup) -> None:
+    """The flags of activation patching."""
+    source = (
+        "put what this text computes into the prompt; the logit of --token less that of --against is followed, of the "
+        "two that tell both texts apart most unless they are given"
+    )
+    group.add_argument("--source", metavar="TEXT", help=source)
+    pairs = 'patch each of a file of pairs and take the means: JSON lines with "text", "source", and "token", "other"'
+    group.add_argument("--patch-pairs", metavar="FILE", help=pairs)
+    part = "put in whole layers, or what their attention or MLP returns (default: layer)"
+    group.add_argument("--part", choices=("layer", "attention", "mlp"), default="layer", help=part)
+    facing = "which tokens face each other, counted from 0, as 0-4:0-4,5:7,6-8:8-10 (default: common blocks)"
+    group.add_argument("--facing", type=_facing, metavar="PLACE:PLACE,...", help=facing)
+
+
+def _facing(text: str) -> Facing:
+    from inspector.state.patching import facing_from
+
+    try:
+        return facing_from(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _views(text: str) -> tuple[str, ...]:
     """The views that a list names."""
     named = tuple(part.strip() for part in text.split(","))
@@ -159,6 +189,14 @@ def _units(text: str) -> tuple[Intervention, ...]:
         return units_from(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _texts(text: str) -> tuple[int, ...]:
+    """Length, count and seed of repeated texts; the last ones may be left out."""
+    given = tuple(whole(part.strip()) for part in text.split(","))
+    if len(given) > 3:
+        raise argparse.ArgumentTypeError("give a length, a count and a seed")
+    return given
 
 
 def _columns(text: str) -> int:
@@ -186,14 +224,15 @@ def run_inside(args: Namespace) -> int:
     from inspector.cli.writers.inside import questions, writer
 
     args.show = _shown(args)
+    pairs = _pairs(args)
     request = request_from(args)
     out = writer(request, output(), sys.stderr)
     steps = [TakeStep() for _ in range(args.steps)]
 
     def after() -> Iterator[Command]:
         node = _node_at(out.nodes, args.at)
-        makers = questions(args, out)
-        for view in args.show:
+        makers = questions(args, out, request, pairs)
+        for view in sorted(args.show, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)
         if args.off:
             yield Intervene(node, args.off, args.scope, begin=args.begin)
@@ -218,11 +257,12 @@ def _shown(args: Namespace) -> tuple[str, ...]:
     if args.steer is not None:
         args.steering = steering(args.steer)
     if args.pairs is not None:
-        args.texts = read_pairs(args.pairs)
+        args.said = read_pairs(args.pairs)
     if args.save_direction is not None:
         args.saved_as = free(typed(args.save_direction), False)
     steered = args.steer is not None or args.pairs is not None
-    shown: tuple[str, ...] = args.show or (() if args.off or steered else USUAL)
+    patched = args.source is not None or args.patch_pairs is not None
+    shown: tuple[str, ...] = args.show or (() if args.off or steered or patched else USUAL)
     if "steering" in shown and not steered:
         hint = "Give --pairs FILE, to make one, or --steer FILE."
         raise EngineError("There is no direction to steer by.", hint)
@@ -232,7 +272,26 @@ def _shown(args: Namespace) -> tuple[str, ...]:
         raise EngineError("--layer has no effect without pairs.", "Give it with the file: --steer FILE:2@4.")
     if args.begin and args.scope == "token":
         raise EngineError("--from has no effect on one token's forward.", "Add --scope context.")
-    return shown if not steered or "steering" in shown else (*shown, "steering")
+    given = (["steering"] if steered else []) + (["patching"] if patched else [])
+    return tuple(dict.fromkeys((*shown, *given)))
+
+
+def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
+    """The pairs of a file; the first one's text is the prompt where none is given.
+
+    Raises:
+        PromptError: The file can't be read, or has no pairs.
+    """
+    if args.patch_pairs is None:
+        return ()
+    from inspector.cli.inputs import read_file
+    from inspector.state.patching import pairs_from
+    from inspector.texts import decoded
+
+    pairs = pairs_from(decoded(read_file(args.patch_pairs), args.patch_pairs), args.patch_pairs)
+    if args.prompt is None and args.prompt_file is None:
+        args.prompt, args.ignore_chat_template = pairs[0].text, True
+    return pairs
 
 
 def _node_at(nodes: Sequence[int], place: int) -> int:

@@ -10,6 +10,7 @@ from typing import Protocol, TextIO, TypeVar
 from engine import protocol
 from engine.errors import PromptError
 from engine.protocol import (
+    ActivationsPatched,
     AttentionRead,
     Attribute,
     AttributionRead,
@@ -20,6 +21,7 @@ from engine.protocol import (
     ExpertsRead,
     Failure,
     GradientsRead,
+    HeadsScored,
     HeadsSwept,
     Intervene,
     Intervened,
@@ -27,8 +29,13 @@ from engine.protocol import (
     LensRead,
     MakeDirection,
     ModelModules,
+    PairsPatched,
+    PatchActivations,
+    PatchPair,
+    PatchPairs,
     Piece,
     PositionTried,
+    Prefill,
     PromptToken,
     ReadAttention,
     ReadExperts,
@@ -36,6 +43,8 @@ from engine.protocol import (
     ReadLens,
     ReadModules,
     ReadScore,
+    RepeatedTexts,
+    ScoreHeads,
     ScoreRead,
     SteeredStrength,
     Step,
@@ -64,7 +73,9 @@ from inspector.state.gradients import (
     notes_of,
     shares_of,
 )
+from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
 from inspector.state.inside import interventions_words, steered_words
+from inspector.state.patching import after, facing_words, pair
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.scores import (
     by_weight,
@@ -87,7 +98,7 @@ FIGURES = ("model",)
 TOP = 3
 """Tokens that a head's line names."""
 CELL = 16
-NAMED = 34
+MODULE = 34
 """Cells of a module's name, with the stream before it."""
 STRONGEST = 12
 """Units in a table."""
@@ -96,10 +107,13 @@ SHARES = 8
 UNIT_CELL = 14
 View = (
     AttentionRead
+    | HeadsScored
     | LensRead
     | AttributionRead
     | HeadsSwept
     | Intervened
+    | ActivationsPatched
+    | PairsPatched
     | DirectionMade
     | StrengthsSwept
     | GradientsRead
@@ -108,9 +122,10 @@ View = (
     | PositionTried
 )
 TITLES: Mapping[type[View], str] = {
-    AttentionRead: "Attention", LensRead: "Logit lens", AttributionRead: "Contributions",
-    HeadsSwept: "Switched off one at a time", Intervened: "Changed", DirectionMade: "Direction",
-    StrengthsSwept: "Steering", GradientsRead: "Gradients",
+    AttentionRead: "Attention", HeadsScored: "Heads by what they do", LensRead: "Logit lens",
+    AttributionRead: "Contributions", HeadsSwept: "Switched off one at a time", Intervened: "Changed",
+    ActivationsPatched: "Activation patching", PairsPatched: "Activation patching over pairs",
+    DirectionMade: "Direction", StrengthsSwept: "Steering", GradientsRead: "Gradients",
     ScoreRead: "Why it looks there", ExpertsRead: "Experts and states", PositionTried: "Another position",
 }  # fmt: skip
 """What the view of each record is called."""
@@ -136,8 +151,8 @@ class Known:
             case Tokenized():
                 self.pieces = record.pieces
             case (
-                AttentionRead() | LensRead() | AttributionRead() | HeadsSwept() | Intervened() | DirectionMade()
-                | StrengthsSwept() | GradientsRead() | ScoreRead()
+                AttentionRead() | HeadsScored() | LensRead() | AttributionRead() | HeadsSwept() | Intervened()
+                | DirectionMade() | StrengthsSwept() | GradientsRead() | ScoreRead()
                 | ExpertsRead() | PositionTried()
             ):  # fmt: skip
                 if record.facts.failed is not None:
@@ -174,14 +189,18 @@ def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
 # ---- what is asked for each view -------------------------------------------------------------------
 
 
-def questions(args: Namespace, out: InsideWriter) -> Mapping[str, Callable[[int], Iterable[Command]]]:
+def questions(
+    args: Namespace, out: InsideWriter, request: CliRequest, pairs: tuple[PatchPair, ...]
+) -> Mapping[str, Callable[[int], Iterable[Command]]]:
     """By view, the commands about a node."""
     return {
         "attention": lambda node: [ReadAttention(node)],
+        "heads": lambda node: [ScoreHeads(node, RepeatedTexts(*args.texts)), ScoreHeads(node)],
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
         "gradients": lambda node: _gradients(args, out, node),
-        "interventions": lambda node: [SweepHeads(node)],
+        "interventions": lambda node: [SweepHeads(node, scope=args.scope)],
+        "patching": lambda node: _patching(args, out, request, pairs, node),
         "steering": lambda node: _steering(args, out, node),
         "scores": lambda node: [_score(args, out, node)],
         "modules": lambda node: [ReadModules()],
@@ -218,6 +237,36 @@ def _positions(out: InsideWriter, node: int) -> Iterator[Command]:
     later = out.nodes[place + 1 :][:LATER]
     for trial in trials(place, OFFSETS, len(later), later[-1] if later else None):
         yield trial.question(node)[1]
+
+
+def _patching(
+    args: Namespace, out: InsideWriter, request: CliRequest, pairs: tuple[PatchPair, ...], node: int
+) -> Iterator[Command]:
+    """The commands that put what another prompt computes into that of a node, and those of a set of pairs.
+
+    Raises:
+        PromptError: There is no other prompt; what was given is no single token; or nothing tells both apart.
+    """
+    if pairs:
+        yield PatchPairs(pairs, args.part)
+    if args.source is None:
+        if not pairs:
+            hint = "Give another text as --source, or pairs of texts as --patch-pairs FILE."
+            raise PromptError("Activations come from another text.", hint)
+        return
+    timeline = out.known.timeline
+    timeline.select(out.nodes.index(node) + 1)
+    token = yield from _token(out, args.token)
+    against = yield from _token(out, args.against)
+    own = after(timeline, node)
+    yield Prefill(unescaped(args.source), request.chat, request.system, echo=False, options=request.options)
+    source = out.nodes[-1]
+    telling = pair(own, after(timeline, source))
+    if None in (token, against) and telling is None:
+        raise PromptError("Nothing tells what both texts predict apart.", "Give --token and --against.")
+    first, last = telling or (0, 0)
+    answers = first if token is None else token, last if against is None else against
+    yield PatchActivations(node, source, *answers, args.part, args.facing)
 
 
 def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
@@ -258,7 +307,7 @@ def _steering(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command
     if args.pairs is not None:
         depth = timeline.facts.layers if timeline.facts is not None else 1
         layer = depth // 2 if args.layer is None else args.layer - 1
-        toward, away = args.texts
+        toward, away = args.said
         yield MakeDirection(layer, toward, away, name=name_of(toward, away))
         if (direction := out.known.direction) is None:  # its check failed
             return
@@ -311,6 +360,8 @@ class InsideLines(JsonLines):
         match record:
             case AttentionRead():
                 self._write("attention", attention(record))
+            case HeadsScored():
+                self._write("heads", heads(record))
             case LensRead():
                 self._write("lens", lens(record))
             case AttributionRead():
@@ -334,6 +385,10 @@ class InsideLines(JsonLines):
                 self._write("experts", record_json(shown, facts=facts(record.facts)))
             case PositionTried():
                 self._write("position", position(record))
+            case ActivationsPatched():
+                self._write("patching", patched(record), facts(record.facts))
+            case PairsPatched():
+                self._write("pairs", pairs_patched(record), facts(record.facts))
             case _:
                 super().take(record, text)
 
@@ -357,6 +412,20 @@ def attention(read: AttentionRead) -> Json:
         for layer in _shown(read.facts, read.layers)
     ]
     return {**pick(read, "node", "tokens", "missing"), **facts(read.facts), "layers": layers}
+
+
+def heads(scored: HeadsScored) -> Json:
+    """What each head does, over the path or over repeated texts, and the names of those above the threshold."""
+    each = [
+        {**record_json(score), "names": list(names_of(score))} for score in _shown(scored.facts, scored.heads)
+    ]
+    return {
+        **pick(scored, "node", "tokens", "repeats"),
+        "texts": None if scored.texts is None else record_json(scored.texts),
+        "named_from": NAMED,
+        **facts(scored.facts),
+        "heads": each,
+    }
 
 
 def lens(read: LensRead) -> Json:
@@ -455,7 +524,7 @@ def sweep(read: HeadsSwept) -> Json:
         for unit in _shown(read.facts, read.units)
     ]
     return {
-        **pick(read, "node", "token", "text", "prob", "logit", "missing", "tokens_run"),
+        **pick(read, "node", "scope", "token", "text", "prob", "logit", "missing", "tokens_run"),
         "units": units,
     }
 
@@ -466,6 +535,29 @@ def unit_json(unit: Intervention) -> Json:
         {"direction": pick(unit.direction, "name", "layer", "digest")} if unit.direction is not None else {}
     )
     return record_json(unit, direction=told)
+
+
+def patched(read: ActivationsPatched) -> Json:
+    """Which tokens face each other, and of each pair the share that every layer restores."""
+    columns = [
+        {**record_json(column), "shares": [read.share(layer, column.position) for layer in read.layers]}
+        for column in _shown(read.facts, read.columns)
+    ]
+    return {
+        **pick(read, "node", "source", "part", "token", "text", "other", "other_text", "difference"),
+        **pick(read, "source_difference", "first", "shift", "aligned", "floor", "layers", "tokens_run"),
+        "columns": columns,
+    }
+
+
+def pairs_patched(read: PairsPatched) -> Json:
+    """What became of each pair, and the means and spreads of each class of positions, layer by layer."""
+    return {
+        "part": read.part,
+        "pairs": [record_json(each) for each in read.pairs],
+        "layers": list(read.layers),
+        "places": [record_json(each) for each in _shown(read.facts, read.places)],
+    }
 
 
 def intervened(read: Intervened) -> Json:
@@ -567,6 +659,8 @@ class InsideTables(PlainText):
                 self._table(record, attention_table(record, self._path(record.node)))
                 for line in record.missing:
                     self._out.write(f"  {line}\n")
+            case HeadsScored():
+                self._table(record, heads_table(record))
             case LensRead():
                 self._table(record, lens_table(record, self._labels))
             case AttributionRead():
@@ -592,6 +686,10 @@ class InsideTables(PlainText):
                 self._table(record, experts_table(record))
             case PositionTried():
                 self._table(record, position_table(record))
+            case ActivationsPatched():
+                self._table(record, patching_table(record))
+            case PairsPatched():
+                self._table(record, pairs_table(record))
             case Step():
                 pass
             case _:
@@ -643,6 +741,21 @@ def attention_table(read: AttentionRead, path: Sequence[str]) -> Iterator[str]:
                 f"{pad(truncate(path[place], CELL), CELL)} {percent(weights[place]):>8}  " for place in best
             )
             yield f"L{layer.layer + 1} h{head + 1}".ljust(9) + named
+
+
+def heads_table(scored: HeadsScored) -> Iterator[str]:
+    """A sentence for each thing that heads are known to do, and the heads that do it most, a line each."""
+    yield f"over {measured_on(scored)}"
+    yield from found_words(scored)
+    if not scored.heads:
+        return
+    best = dict.fromkeys(each for role in ROLES for _, each in best_of(role, scored.heads)[:TOP])
+    yield f"{'':9}" + "".join(f"{role.name:>17}" for role in ROLES) + f"{'first':>10}{'entropy bits':>14}"
+    for each in sorted(best, key=lambda score: (score.layer, score.head)):
+        shares = (role.score(each) for role in ROLES)
+        cells = "".join(f"{'' if share is None else percent(share):>17}" for share in shares)
+        name = f"L{each.layer + 1} h{each.head + 1}"
+        yield f"{name:<9}{cells}{percent(each.first):>10}{bits(each.entropy_bits):>14}"
 
 
 def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
@@ -716,7 +829,9 @@ def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:
     """The units that move the probabilities most, a line each."""
     name = pad(token_label(read.text), UNIT_CELL)
-    yield f"followed: {token_label(read.text)} ({percent(read.prob)}); the strongest of {len(read.units)} units"
+    scope = ", in the whole context" if read.scope == "context" else ""
+    followed = f"followed: {token_label(read.text)} ({percent(read.prob)})"
+    yield f"{followed}; the strongest of {len(read.units)} units{scope}"
     yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
     for unit in sorted(read.units, key=lambda each: -each.kl_bits)[:STRONGEST]:
         first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
@@ -725,6 +840,48 @@ def sweep_table(read: HeadsSwept) -> Iterator[str]:
             f"{percent(unit.prob):<{UNIT_CELL}}  {first}"
         )
     yield from read.missing
+
+
+def patching_table(read: ActivationsPatched) -> Iterator[str]:
+    """The cells that go most of the way to the source, a line each, and the tokens that face each other."""
+    token, other = token_label(read.text), token_label(read.other_text)
+    yield (
+        f"logit of {token} less that of {other}: {read.difference:+.2f} here, "
+        f"{read.source_difference:+.2f} in the source"
+    )
+    faced = [
+        (column.position, column.position if column.source_position is None else column.source_position)
+        for column in read.columns
+    ]
+    yield f"facing each other, from 0: {facing_words(faced)}"
+    if read.floor is not None:
+        yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
+    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
+    cells = [
+        (read.shares.row(row)[at], layer, column)
+        for row, layer in enumerate(read.layers)
+        for at, column in enumerate(read.columns)
+    ]
+    for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
+        own, given = (
+            pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)
+        )
+        yield f"L{layer + 1:<6}{column.position:>6}  {own}  {given}{share:>8.2f}"
+    if read.note:
+        yield read.note
+
+
+def pairs_table(read: PairsPatched) -> Iterator[str]:
+    """The mean share and its spread, a line a layer and a column a class of positions; then the pairs left out."""
+    done = [each for each in read.pairs if not each.failure]
+    yield f"{len(done)} of {len(read.pairs)} pairs; mean share restored and standard deviation over the pairs"
+    yield f"{'':7}" + "".join(f"{f'{each.place} ({each.pairs})':>20}" for each in read.places)
+    for row, layer in enumerate(read.layers):
+        cells = (f"{each.means[row]:.2f} ± {each.spreads[row]:.2f}" for each in read.places)
+        yield f"L{layer + 1:<6}" + "".join(f"{cell:>20}" for cell in cells)
+    for place, each in enumerate(read.pairs, 1):
+        if each.failure:
+            yield f"left out: pair {place}: {visible(each.failure)}"
 
 
 def intervened_table(read: Intervened) -> Iterator[str]:
@@ -786,11 +943,11 @@ def _strength_line(each: SteeredStrength) -> str:
 def modules_table(read: ModelModules) -> Iterator[str]:
     """A line a module, as a token meets them, beside the residual stream; layers that are alike in one."""
     yield f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers"
-    yield f"{pad('', NAMED)}{'params':>8}{'bytes':>10}  what it is"
+    yield f"{pad('', MODULE)}{'params':>8}{'bytes':>10}  what it is"
     for line in module_lines(read):
         numbers = f"{amount(line.parameters) if line.parameters else '':>8}{size(line.bytes) if line.bytes else '':>10}"
         said = " · ".join(filter(None, (line.says, line.shape, line.hooks)))
-        yield f"{pad(line.gutter + line.label, NAMED)}{numbers}  {said}"
+        yield f"{pad(line.gutter + line.label, MODULE)}{numbers}  {said}"
 
 
 def experts_table(read: ExpertsRead) -> Iterator[str]:

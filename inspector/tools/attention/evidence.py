@@ -7,18 +7,21 @@ from functools import partial
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from engine.protocol import AttentionRead, Record
+from engine.protocol import AttentionRead, HeadsScored, Record
 from inspector.display import token_label
 from inspector.lessons.lesson import Beat
 from inspector.main.elements import explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, percent
+from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on
 from inspector.state.inside import InsideViews
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline
 
 STRONGEST = 8
 """Heads that are listed."""
+ROLE_HEADS = 3
+"""That are listed of each kind."""
 PLACES = 6
 """That a head looks at, in a lesson."""
 
@@ -28,6 +31,10 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
         for node, read in seen.attention.items():
             make = partial(_strongest, read, of.timeline.tree, node)
             yield Exhibit("attention", "Where the model looked", make, node)
+        for (node, texts), scored in seen.scored.items():
+            name = "heads" if texts is None else f"heads-{texts.count}-{texts.length}-{texts.seed}"
+            heading = f"What the heads do, over {measured_on(scored)}"
+            yield Exhibit(name, heading, partial(_roles, scored), node)
 
     return of_both(of, exhibits)
 
@@ -54,6 +61,23 @@ def _strongest(read: AttentionRead, tree: SessionTree, node: int) -> Iterator[El
     )
     head_names = ("head", "looks at", "", "weight")
     yield explained(says, read.facts, table("", head_names, rows, class_="figured"))
+
+
+def _roles(scored: HeadsScored) -> Iterator[Element]:
+    """The heads that score highest as each of the known kinds."""
+    rows = [
+        row(
+            f"{role.name} head",
+            f"L{each.layer + 1} h{each.head + 1}",
+            percent(value),
+            "named so" * (value >= NAMED),
+        )
+        for role in ROLES
+        for value, each in best_of(role, scored.heads)[:ROLE_HEADS]
+    ]
+    says = " ".join(found_words(scored))
+    head_names = ("as a", "head", "share of its attention", "")
+    yield explained(says, scored.facts, table("", head_names, rows, class_="figured"))
 
 
 LEAST = 0.004

@@ -8,11 +8,12 @@ from typing import TypeVar
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.protocol import AttentionLayer, AttentionRead, HeadScore, TriangleRead
+from engine.protocol import AttentionLayer, AttentionRead, HeadsScored, TriangleRead
 from inspector import scales
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import part_shown
 from inspector.scales import bits, percent
+from inspector.state.heads import ROLES, found_words, measured_on
 from inspector.state.session_tree import Item
 from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style, wrapped
@@ -119,6 +120,8 @@ def step_of(share: float) -> int:
 Thing = TypeVar("Thing")
 LAYER = 4
 """Cells of a layer's name."""
+FOUND_LINES = 12
+"""Lines of a ranking from which on it says which heads are named by it."""
 LEAST, MOST = 3, 12
 """Cells of a map."""
 TALL = 3
@@ -192,7 +195,7 @@ def _layer(
 
 def ranking(
     read: AttentionRead,
-    scores: Sequence[HeadScore],
+    scored: HeadsScored,
     order: int,
     chosen: Head,
     on: Canvas,
@@ -203,7 +206,7 @@ def ranking(
 
     Args:
         read: Has their weights.
-        scores: Of the heads.
+        scored: The scores of the heads.
         order: Place in `ORDERS`, not the first.
         chosen: Is marked.
         on: Has the inks.
@@ -211,8 +214,12 @@ def ranking(
         height: Lines, the legend's included.
     """
     shades = Shades(on)
-    best = ranked(scores, order)
-    about: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(ORDERS[order].meaning, width)]
+    best = ranked(scored.heads, order)
+    said = f"{ORDERS[order].meaning[:1].upper()}{ORDERS[order].meaning[1:]}; over {measured_on(scored)}."
+    about: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(said, width)]
+    if height >= FOUND_LINES and order <= len(ROLES):
+        found = found_words(scored)[order - 1]
+        about += [[Segment(line, on.ink("strong"))] for line in wrapped(found, width)]
     if best and score(best[0], order) is None:
         nothing = "No token of this text occurs again: there is nothing to score."
         about += [[Segment(line, on.ink("warn"))] for line in wrapped(nothing, width)]

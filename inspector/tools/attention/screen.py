@@ -30,6 +30,7 @@ from inspector.main.inside.screen import TITLED, InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import bits, percent, size
 from inspector.session.requests import LookReplies
+from inspector.state.heads import measured_on, names_of
 from inspector.state.session_tree import Item
 from inspector.tools.attention.maps import Triangle, head_maps, ranking
 from inspector.tools.attention.tool import (
@@ -85,8 +86,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def ask(self) -> None:
         super().ask()
         control = self.control
-        if control.order and self._over(control.scores) is None:
-            control.scores.want((self.end,), ScoreHeads(self.end))
+        if control.order and self._scored is None:
+            control.scores.want(self._scores_key, ScoreHeads(self.end, control.texts))
         if (
             control.triangle
             and (head := self._single) is not None
@@ -112,6 +113,18 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         return next((answer for answer in known if answer is not None), None)
 
     @property
+    def _scores_key(self) -> Hashable:
+        """What the scores that are wanted are about."""
+        scored = self._scored
+        return (self.control.texts or (scored.node if scored is not None else self.end),)
+
+    @property
+    def _scored(self) -> HeadsScored | None:
+        """The scores of all heads over what they are wanted over, where they are known."""
+        control = self.control
+        return self._over(control.scores) if control.texts is None else control.scores.get((control.texts,))
+
+    @property
     def _single(self) -> Head | None:
         """The chosen head; None where it is a mean or a maximum."""
         return self.chosen if self.chosen is not None and self.chosen.head >= 0 else None
@@ -123,8 +136,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     @property
     def scores(self) -> tuple[HeadScore, ...]:
-        """Of all heads over the path, where they were computed and hold."""
-        scored = self._over(self.control.scores)
+        """Of all heads, where they were computed and hold."""
+        scored = self._scored
         return scored.heads if scored is not None and scored.facts.failed is None else ()
 
     # ---- what is shown --------------------------------------------------------------------------
@@ -150,8 +163,15 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             forms = (f"Where {chosen.name} looks from each token{known}", f"{short}{known}")
             return next((form for form in forms if len(form) <= self.area.width - TITLED), short)
         if self.control.order:
-            scored = self._over(self.control.scores)
-            known = f", over {scored.tokens:,} tokens" if scored is not None else ""
+            scored = self._scored
+            what = (
+                "random"
+                if self.control.texts is not None
+                else f"{scored.tokens:,}"
+                if scored is not None
+                else ""
+            )
+            known = f", over {what} tokens" if scored is not None else ""
             return f"Heads sorted by: {ORDERS[self.control.order].name}{known}"
         if answer is None or not answer.layers:
             return "Where each head looks"
@@ -180,17 +200,16 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             whole = self._over(control.triangles, *head)
             return told(control.triangles, (whole.node if whole else self.end, *head), self.status_room)
         if control.order and not control.triangle:
-            scored = self._over(control.scores)
-            return told(control.scores, (scored.node if scored else self.end,), self.status_room)
+            return told(control.scores, self._scores_key, self.status_room)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
         chosen = self.chosen
         if chosen is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
-        details = HeadDetails(
-            on, self.path, self.control.layer(answer, chosen), chosen, self._score(chosen), self._says
-        )
+        score = self._score(chosen)
+        known = (score, self._scored) if score is not None and self._scored is not None else None
+        details = HeadDetails(on, self.path, self.control.layer(answer, chosen), chosen, known, self._says)
         if self.control.triangle and (width < SIDE or height < LOW):
             quiet = [[Segment(line, on.ink("muted"))] for line in wrapped(QUIET, width)]
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
@@ -225,9 +244,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             self._fits = drawn.fits
             return rows
         if control.order:
-            if not self.scores:
-                return self._absent(control.scores, (self.end,), on, width, height)
-            return ranking(answer, self.scores, control.order, chosen, on, width, height)
+            if not self.scores or (scored := self._scored) is None:
+                return self._absent(control.scores, self._scores_key, on, width, height)
+            return ranking(answer, scored, control.order, chosen, on, width, height)
         return head_maps(answer, chosen, on, width, height)
 
     def _absent(
@@ -235,7 +254,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     ) -> list[Row]:
         """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
-        texts: list[tuple[str, Style]] = [("The whole path goes through the model again.", on.rich_style)]
+        texts: list[tuple[str, Style]] = [(self._runs, on.rich_style)]
         if answer is not None:
             texts = refused(on, answer.facts.failed, answer.facts.family)
         elif isinstance(failure, Failure):
@@ -246,6 +265,13 @@ class AttentionScreen(InsideScreen[AttentionRead]):
                 (f"Press esc, then {key_for('go_live')} to go on live.", on.ink("muted")),
             ]
         return centred(texts, width, height)
+
+    @property
+    def _runs(self) -> str:
+        """What runs for an answer that isn't there yet."""
+        if self.control.texts is not None and not self.control.triangle:
+            return "Random tokens, repeated, go through the model."
+        return "The whole path goes through the model again."
 
     def _score(self, chosen: Head) -> HeadScore | None:
         return next((each for each in self.scores if (each.layer, each.head) == chosen), None)
@@ -278,6 +304,16 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         """It is asked why the chosen head looks there."""
         if action == "scores" and (head := self._single) is not None:
             self.host.point(action, head.layer + 1, head.head + 1)
+
+    def turn_texts(self) -> None:
+        """Score the heads over standard texts, or over this one."""
+        self.control.turn_texts()
+        self.control.triangle, self._sorted = False, False
+
+    @property
+    def other_texts(self) -> str:
+        """What the heads could be scored over instead."""
+        return "this text" if self.control.texts is not None and self.control.order else "standard texts"
 
     def turn_triangle(self) -> None:
         """Show where the head looks from each token, then all of that at once, then from this token alone."""
@@ -318,7 +354,7 @@ class HeadDetails:
         path: The tokens up to that one.
         layer: The head's.
         chosen: The head.
-        known: Its scores, None until they are computed.
+        known: Its scores, and those that they are among; None until they are computed.
         says: What the model ranks first after the token.
     """
 
@@ -328,7 +364,7 @@ class HeadDetails:
         path: Sequence[Item],
         layer: AttentionLayer,
         chosen: Head,
-        known: HeadScore | None,
+        known: tuple[HeadScore, HeadsScored] | None,
         says: Candidate | None,
     ) -> None:
         self._on, self._path, self._layer, self._chosen = on, path, layer, chosen
@@ -403,12 +439,17 @@ class HeadDetails:
             text = f"Spread: {bits(spread)} bits, as over {2 ** min(spread, 64):.1f} tokens evenly."
             found.append((text, on.ink("muted")))
         if self._known is not None and not low:
-            found.append((self._over_text(self._known), on.ink("muted")))
+            found.append((self._over_text(*self._known), on.ink("muted")))
         return found
 
-    def _over_text(self, known: HeadScore) -> str:
-        induction = "" if known.induction is None else f" · induction {percent(known.induction)}"
-        return f"Over the text: previous {percent(known.previous)}{induction} · first {percent(known.first)}"
+    @staticmethod
+    def _over_text(known: HeadScore, scored: HeadsScored) -> str:
+        shares = {"previous": known.previous, "induction": known.induction, "duplicate": known.duplicate,
+                  "first": known.first}  # fmt: skip
+        listed = " · ".join(f"{name} {percent(share)}" for name, share in shares.items() if share is not None)
+        what = "head" if scored.texts is not None else "attention"
+        named = f" ({' and '.join(names_of(known))} {what})" if names_of(known) else ""
+        return f"Over {measured_on(scored)}: {listed}{named}"
 
     def _answer(self, width: int) -> list[Row]:
         """The model's next token."""

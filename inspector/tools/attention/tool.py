@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import NamedTuple
 
-from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, TriangleRead
+from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, RepeatedTexts, TriangleRead
 from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
@@ -119,17 +119,18 @@ class Order(NamedTuple):
 
 ORDERS = (
     Order("by place", "a row for each layer, a column for each head"),
-    Order("previous token", "share on the token right before, mean over the text"),
-    Order("same token again", "induction: share on what followed earlier occurrences of the token that looks"),
-    Order("first token", "share on the first token, mean over the text"),
-    Order("widest", "entropy of where it looks, in bits, mean over the text"),
+    Order("previous token", "mean share on the token right before"),
+    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks"),
+    Order("duplicate token", "mean share on earlier occurrences of the token that looks"),
+    Order("first token", "mean share on the first token"),
+    Order("widest", "mean entropy of where it looks, in bits"),
 )  # fmt: skip
 """In the order in which a key goes through them."""
 
 
 def score(of: HeadScore, order: int) -> float | None:
     """The score that an order sorts by; None where the text has nothing to score."""
-    return (None, of.previous, of.induction, of.first, of.entropy_bits)[order]
+    return (None, of.previous, of.induction, of.duplicate, of.first, of.entropy_bits)[order]
 
 
 def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
@@ -153,10 +154,12 @@ class AttentionControl:
         self.triangles = LookReplies(
             client, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
-        self.scores = LookReplies(client, HeadsScored, lambda answer: (answer.node,))
-        """These and the triangles by the last node of their path."""
+        self.scores = LookReplies(client, HeadsScored, lambda answer: (answer.texts or answer.node,))
+        """These and the triangles by the last node of their path; scores over repeated texts by those."""
         self.order = 0
         """Place in `ORDERS`."""
+        self.texts: RepeatedTexts | None = None
+        """What heads are scored over; None for the path."""
         self.triangle = False
         """Whether the whole triangle of the head is on show."""
         self.squeezed = False
@@ -233,6 +236,11 @@ class AttentionControl:
         """Sort the heads in the next way."""
         self.order = (self.order + 1) % len(ORDERS)
 
+    def turn_texts(self) -> None:
+        """Score heads over repeated texts, or over the path; where they are in their places they are sorted first."""
+        self.texts = RepeatedTexts() if self.texts is None or not self.order else None
+        self.order = self.order or 1
+
     def turn_triangle(self, fits: bool) -> None:
         """Show the triangle, then all of it where it doesn't fit, then this token alone.
 
@@ -286,8 +294,12 @@ ATTENTION_SCREEN = inside_table(
           "Choose the head before, or the next. After the last head come mean and maximum.",
           lambda own, by: own.turn_head(by), hint="head", worth=8),
     Action("attention.sort", "Sort",
-           "Sort the heads: by place, previous token, same token again (induction), first token, widest.",
+           "Sort the heads: by place, previous token, same token again (induction), duplicate token, first token, "
+           "widest.",
            lambda own: own.sort(), hint="sort", worth=5),
+    Action("attention.texts", "Standard texts",
+           "Score heads over random tokens that are repeated, the same for all models, or over this text again.",
+           lambda own: own.turn_texts(), hint=lambda own: own.other_texts, worth=5),
     Action("attention.triangle", "All tokens",
            "Show where the head looks from each token; where that is too large, again shows all at once.",
            lambda own: own.turn_triangle(), hint=lambda own: own.next_view, worth=6),
@@ -314,7 +326,8 @@ ATTENTION = Tool(
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
             looks=True,
             synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
-            "which words the model looks at, induction head", view="attention"),
+            "which words the model looks at, induction head, "
+            "previous-token head, duplicate-token head", view="attention"),
     ),
     owners=(ATTENTION_SCREEN,),
     exports=_exports,

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from engine.protocol import PreviewPrompt, PromptPreview
-from engine.tree import facing
+from engine.tree import aligned, facing
 from inspector.display import visible
 from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
 from inspector.session.client import Request
@@ -125,19 +125,18 @@ def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
         own: The tokens of the path that is changed.
         source: Those of the source.
     """
-    first, end = facing(own, source)
+    first, _ = facing(own, source)
     if first == len(own) == len(source):
         return "Both have the same tokens."
     if len(own) == len(source):
         return (
             f"As many: each token faces the source's in its place. They differ from token {first + 1:,} on."
         )
-    if not end:
-        return "Their last tokens differ: none after the difference faces one of the source."
-    here, there = len(own) - first - end, len(source) - first - end
+    faced = len(aligned(own, source))
+    here, there = len(own) - faced, len(source) - faced
     return (
-        f"The first {first:,} and the last {end:,} face each other. "
-        f"Between them {_counted(here)} here and {_counted(there)} of the source face none."
+        f"{_counted(faced).capitalize()} face each other, by common blocks. "
+        f"{_counted(here).capitalize()} here and {_counted(there)} of the source face none."
     )
 
 

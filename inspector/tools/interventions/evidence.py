@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PatchKind, SweptUnit
+from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PairsPatched, PatchKind, SweptUnit
 from engine.tree import common_prefix
-from inspector.display import quoted, token_label, token_text
+from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, percent, signed
@@ -43,9 +43,11 @@ MAPPED = 1500
 
 def _switched(of: Exported) -> Iterator[Exhibit]:
     seen = of.timeline.of(InsideViews)
-    for node, swept in seen.sweeps.items():
-        heading = "What each part is worth: switched off alone"
-        yield Exhibit("sweep", heading, partial(_sweep, swept), node)
+    for (node, scope), swept in seen.sweeps.items():
+        heading = "What each part is worth: switched off alone" + " in the whole context" * (
+            scope == "context"
+        )
+        yield Exhibit("sweep" if scope == "token" else "sweep-context", heading, partial(_sweep, swept), node)
     places: Counter[int] = Counter()
     for (node, *_), tried in seen.tried.items():
         heading = f"With {interventions_words(tried.interventions)}"
@@ -161,6 +163,37 @@ def _patched(of: Exported) -> Iterator[Exhibit]:
         heading = f"With {NAMES[part]} put in from “{difference(tree.path(node), tree.path(source))}”"
         yield Exhibit(f"patched-{places[node]}", heading, partial(_patches, read), node)
         places[node] += 1
+
+    for part, pairs in of.timeline.of(InsideViews).pairs.items():
+        done = sum(not each.failure for each in pairs.pairs)
+        heading = f"With {NAMES[part]} put in, over {done} pair{'s' * (done != 1)} of texts"
+        yield Exhibit(f"pairs-{part}", heading, partial(_over_pairs, pairs))
+
+
+def _over_pairs(read: PairsPatched) -> Iterator[Element]:
+    """A row a layer, a column a class of positions; then the pairs."""
+    rows = [
+        row(
+            f"L{layer + 1}", *(f"{each.means[place]:.2f} ± {each.spreads[place]:.2f}" for each in read.places)
+        )
+        for place, layer in enumerate(read.layers)
+    ]
+    names = ("layer", *(f"{each.place} ({each.pairs})" for each in read.places))
+    pairs = [
+        row(truncate(each.pair.text, PAIR), truncate(each.pair.source, PAIR),
+            visible(each.failure) or f"{token_label(each.token)} less {token_label(each.other)}: "
+            f"{signed(each.difference)}, {signed(each.source_difference)}")
+        for each in read.pairs
+    ]  # fmt: skip
+    says = (
+        "Mean share of the way to the source, and its standard deviation over the pairs, by layer and place."
+    )
+    yield explained(says, read.facts, table("", names, rows, class_="figured"))
+    yield table("", ("text", "source", "logits"), pairs, class_="plain")
+
+
+PAIR = 60
+"""Cells of a pair's text."""
 
 
 def difference(path: Sequence[Item], other: Sequence[Item]) -> str:

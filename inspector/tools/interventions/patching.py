@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
@@ -12,30 +13,36 @@ from rich.style import Style
 from engine.frozen import frozen
 from engine.protocol import (
     ActivationsPatched,
-    Candidate,
     Command,
+    Facing,
     MoveTo,
     PatchActivations,
+    PatchColumn,
+    PatchPair,
+    PatchPairs,
     Prefill,
     Prefilled,
     PromptOpened,
     Step,
 )
-from engine.tree import facing
-from inspector.display import pad, quoted, token_label, token_text, truncate, visible
-from inspector.keys import key_for
-from inspector.main.inside.screen import TITLED, InsideScreen, part_shown
+from engine.tree import aligned, facing
+from inspector.display import pad, quoted, token_label, truncate, visible
+from inspector.keys import key_for, with_keys
+from inspector.main.inside.screen import TITLED, InsideScreen, part_shown, refused, told
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
+from inspector.state.patching import after, faced_with, facing_words, pair
+from inspector.state.record_json import record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.interventions.cells import NOTHING, figure, glyph, ground
 from inspector.tools.interventions.evidence import NAMES, difference
-from inspector.tools.interventions.tool import PATCHING_SCREEN, SwitchControl, step_of
+from inspector.tools.interventions.pairs import PairsDialog, pairs_page
+from inspector.tools.interventions.tool import PATCHING_SCREEN, SHARE_EDGES, SwitchControl, step_of
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 
 
 class PatchingScreen(InsideScreen[ActivationsPatched]):
@@ -66,6 +73,14 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self._said = ""
         """Why the last one could not be read; printable."""
         self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
+        self.editing: Facing | None = None
+        """The alignment that is being changed; None where the map is on show."""
+        self.over_pairs = False
+        """Whether the means over a set of pairs are on show."""
+        self._top = 0
+        """Of that page the lines that are scrolled out of sight."""
+        self._place = 0
+        """Of the path: the token whose partner is changed."""
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -83,24 +98,44 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         chosen = next((each for each in found if each.node == self.control.source), None)
         return chosen or next(iter(found), None)
 
+    @property
+    def _telling(self) -> tuple[int, int] | None:
+        """The two tokens that are followed: those that were chosen, or else those that tell both paths apart."""
+        source = self._source
+        if source is None:
+            return None
+        self.control.at(self.node, source.node)
+        return self.control.followed or pair(
+            after(self.timeline, self.node), after(self.timeline, source.node)
+        )
+
     def question(self) -> tuple[Hashable, Command]:
-        source, part = self._source, self.control.part
+        control, source, part = self.control, self._source, self.control.part
         end = source.node if source is not None else self.node
-        both = pair(after(self.timeline, self.node), after(self.timeline, end))
-        token, other = both or (0, 0)
-        return (self.node, end, part), PatchActivations(self.node, end, token, other, part)
+        both = self._telling or (0, 0)
+        command = PatchActivations(self.node, end, *both, part, control.facing)
+        key = self.node, end, part, both, control.facing
+        if self.host.controller.transport.recorded and control.patched.get(key) is None:
+            known = [each for each in control.patched.keys if isinstance(each, tuple) and each[:3] == key[:3]]
+            return (known[-1] if known else key), command
+        return key, command
 
     def ask(self) -> None:
         """See `InsideScreen`; only where there is a source, and tokens that tell it apart."""
-        if self._reading:
-            return
-        source = self._source
-        if source is not None and pair(after(self.timeline, self.node), after(self.timeline, source.node)):
+        if self.over_pairs:
+            self.control.pairs.want(self._pairs_key, PatchPairs(self.control.set, self.control.part))
+        elif not self._reading and self.editing is None and self._telling is not None:
             super().ask()
+
+    @property
+    def _pairs_key(self) -> Hashable:
+        return self.control.part, self.control.set
 
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: ActivationsPatched | None) -> str:
+        if self.over_pairs:
+            return f"Patching over {count(len(self.control.set))} pairs: {NAMES[self.control.part]}"
         long = f"Activation patching: {NAMES[self.control.part]} put in from another path"
         short = f"Patching: {NAMES[self.control.part]} from another path"
         return long if cell_len(long) <= self.area.width - TITLED else short
@@ -115,9 +150,33 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         source = self._source
         words = self._words(source) if source is not None else f"node {answer.source}"
         aligned = ""
-        if answer.shift and answer.source in self.timeline.tree.nodes:
-            aligned = alignment(self.path, self.timeline.tree.path(answer.source), width)
+        if answer.shift or answer.aligned:
+            aligned = alignment(answer)
         return page(on, answer, *self._cursor(answer), words, aligned, width, height)
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """See `InsideScreen`; the pairs, or the alignment while it is changed, whatever the answer."""
+        source = self._source
+        if self.over_pairs:
+            return self._draw_pairs(on, width, height)
+        if self.editing is None or source is None:
+            return super()._draw(on, width, height)
+        path, other = self.path, self.timeline.tree.path(source.node)
+        return facing_page(on, path, other, self.editing, self._place, width, height)
+
+    def _draw_pairs(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The means over the pairs, or why they aren't there."""
+        answer, failure = self.control.pairs.get(self._pairs_key), self.control.pairs.failure(self._pairs_key)
+        if answer is not None and answer.facts.failed is None:
+            return pairs_page(on, answer, self._top, width, height)
+        said: list[tuple[str, Style]] = [
+            ("The pairs go through the model, one after another.", on.rich_style)
+        ]
+        if answer is not None and answer.facts.failed is not None:
+            said = refused(on, answer.facts.failed, answer.facts.family)
+        elif failure is not None:
+            said = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return centred(said, width, height)
 
     def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
         source = None if self._reading else self._source
@@ -130,7 +189,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                         on.ink("muted"),
                     ),
                 ]
-            if pair(after(self.timeline, self.node), after(self.timeline, source.node)) is None:
+            if self._telling is None:
                 return [
                     ("What one of both paths predicts isn't known here.", on.rich_style),
                     (
@@ -154,15 +213,108 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def move_cursor(self, layers: int, columns: int) -> None:
-        """Look at another layer, or at another position."""
-        if (answer := self.answer) is not None and not self._failed(answer):
+        """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
+        if self.over_pairs:
+            self._top = max(0, self._top - layers)
+        elif self.editing is not None:
+            self._place = max(0, min(len(self.path) - 1, self._place - layers))
+            if columns:
+                self._face(columns)
+        elif (answer := self.answer) is not None and not self._failed(answer):
             layer, column = self._cursor(answer)
             self._layer = max(0, min(len(answer.layers) - 1, layer + layers))
             self._column = max(0, min(len(answer.columns) - 1, column + columns))
 
+    # ---- which tokens are followed, and which face each other ------------------------------------
+
+    @property
+    def chosen(self) -> bool:
+        """Whether a person chose tokens or an alignment."""
+        return bool(self.control.followed or self.control.facing)
+
+    def follow_other(self, side: int, by: int) -> None:
+        """Follow another token: the one whose logit it is, or the one whose logit is taken off."""
+        source, both = self._source, self._telling
+        if source is None or both is None or self.host.controller.transport.recorded:
+            return
+        known = [*after(self.timeline, source.node), *after(self.timeline, self.node)]
+        ids = list(dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank)))
+        others = [id for id in ids if id != both[1 - side]]
+        if others:
+            at = others.index(both[side]) + by if both[side] in others else 0
+            new = others[at % len(others)]
+            self.control.followed = (new, both[1]) if side == 0 else (both[0], new)
+
+    def turn_facing(self) -> None:
+        """Show the alignment and change it; then put it in force."""
+        source = self._source
+        if source is None or self.host.controller.transport.recorded:
+            return
+        usual = tuple(aligned([item.id for item in self.path], self._source_ids))
+        if self.editing is None:
+            first, _ = facing([item.id for item in self.path], self._source_ids)
+            self.editing, self._place = self.control.facing or usual, min(first, len(self.path) - 1)
+        else:
+            self.control.facing = None if self.editing == usual else self.editing
+            self.editing, self._layer, self._column = None, None, None
+
+    @property
+    def _source_ids(self) -> list[int]:
+        source = self._source
+        return [item.id for item in self.timeline.tree.path(source.node)] if source is not None else []
+
+    def _face(self, by: int) -> None:
+        """Let the token at the cursor face the next token of the source, or the one before; the first time the next one
+        behind what the token before it faces."""
+        editing = self.editing or ()
+        now = dict(editing).get(self._place)
+        before = max((partner for place, partner in editing if place < self._place), default=-1)
+        wanted = before + 1 if now is None else now + by
+        self.editing = faced_with(editing, self._place, max(0, min(len(self._source_ids) - 1, wanted)))
+
+    def unface(self) -> None:
+        """Let the token at the cursor face none."""
+        if self.editing is not None:
+            self.editing = faced_with(self.editing, self._place, None)
+
+    def usual(self) -> None:
+        """Align by common blocks, and follow the tokens that tell both paths apart."""
+        self.editing = self.control.facing = self.control.followed = None
+
     def situation(self) -> str:
         """See `InsideScreen`; or why there is no counterfactual prompt."""
+        if self.over_pairs:
+            return told(self.control.pairs, self._pairs_key, self.status_room)
         return self._said or super().situation()
+
+    def turn_pairs(self) -> None:
+        """Ask for a set of pairs and patch them, or go back to the one path. A recording shows the last set it has."""
+        if self.over_pairs:
+            self.over_pairs = False
+            self.control.pairs.drop()
+        elif self.host.controller.transport.recorded:
+            known = [key for key in self.control.pairs.keys if isinstance(key, tuple)]
+            if not known:
+                self.say("No set of pairs was recorded")
+                return
+            self.control.part, self.control.set = known[-1]
+            self.over_pairs = True
+        else:
+            self.drop()
+            self.host.open(PairsDialog(self._typed), self._take_pairs)
+
+    @property
+    def _typed(self) -> str:
+        """The pairs that were given last, as lines."""
+        lines = (
+            {name: text for name, text in record_json(each).items() if text} for each in self.control.set
+        )
+        return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+
+    def _take_pairs(self, pairs: tuple[PatchPair, ...] | None) -> None:
+        if pairs is not None:
+            self.control.set, self.over_pairs, self.editing, self._top = pairs, True, None, 0
+        self.changed()
 
     def edit(self) -> None:
         """Edit the text on show as the prompt whose activations are put in."""
@@ -215,7 +367,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         found = [each.node for each in self.sources]
         if (source := self._source) is not None:
             self.control.source = found[(found.index(source.node) + 1) % len(found)]
-            self._layer = self._column = None
+            self.editing = self._layer = self._column = None
 
     def change_part(self) -> None:
         """Put in what another part returns."""
@@ -223,10 +375,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self.control.part = parts[(parts.index(self.control.part) + 1) % len(parts)]
 
 
-# ---- where activations come from, and which tokens are followed ---------------------------------
-
-LIKELY = 5
-"""Ranks of the tokens whose logits may be followed."""
+# ---- where activations come from ----------------------------------------------------------------
 
 
 @frozen
@@ -258,65 +407,74 @@ def sources(timeline: Timeline, node: int) -> list[PatchSource]:
     return sorted(found, key=lambda source: (source.tokens != position + 1, source.node))
 
 
-def alignment(path: Sequence[Item], source: Sequence[Item], width: int) -> str:
-    """How the tokens of two paths of other lengths face each other, and what lies between that faces none.
+def alignment(answer: ActivationsPatched) -> str:
+    """Which tokens face each other, and how much of an effect may come from their places alone."""
+    faced = [(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns]
+    how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
+    floor = (
+        ""
+        if answer.floor is None
+        else f" Their places alone move the difference by up to {answer.floor:.2f}."
+    )
+    return f"Aligned {how}: {facing_words(faced)}.{floor}"
+
+
+def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
+    """The place in the source of a column's token."""
+    if column.source_position is not None:
+        return column.source_position
+    return column.position + (answer.shift if column.position >= answer.first else 0)
+
+
+def facing_page(
+    on: Canvas,
+    path: Sequence[Item],
+    source: Sequence[Item],
+    faced: Sequence[tuple[int, int]],
+    chosen: int,
+    width: int,
+    height: int,
+) -> list[Row]:
+    """The alignment: a line for each token of the path with the one that it faces, and for each of the source without.
 
     Args:
+        on: Where it is drawn.
         path: The one that is changed.
         source: The other one.
-        width: Cells of a row.
+        faced: Which face each other.
+        chosen: The token of the path whose partner is changed.
+        width: Cells.
+        height: Rows.
     """
-    first, end = facing([item.id for item in path], [item.id for item in source])
-    shift = len(source) - len(path)
-    later = f"{abs(shift):,} place{'s' * (abs(shift) != 1)} {'later' if shift > 0 else 'earlier'}"
-    own, other = (_between(side[first : len(side) - end], max(8, width // 4)) for side in (path, source))
-    return (
-        f"Aligned: the first {first:,} tokens, and the last {end:,}, which the source has {later}. "
-        f"Between them {own} here and {other} there face no token: nothing is put in."
+    partners, lines, cursor, done = dict(faced), list[tuple[int | None, int | None]](), 0, 0
+    for place in range(len(path)):
+        partner = partners.get(place)
+        if partner is not None:
+            lines += [(None, left) for left in range(done, partner)]
+            done = partner + 1
+        cursor = len(lines) if place == chosen else cursor
+        lines.append((place, partner))
+    lines += [(None, left) for left in range(done, len(source))]
+    words = with_keys(
+        "{patching.position_before} {patching.next_position} let the token face the one before or the next, "
+        "{patching.unface} none; {patching.facing} uses it."
     )
+    said: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(words, width)]
+    room = max(1, height - len(said))
+    first = max(0, min(cursor - room // 2, len(lines) - room))
+    rows: list[Row] = []
+    for at, (own, other) in enumerate(lines[first : first + room], first):
+        text = f"{'▸' if at == cursor else ' '} {_placed(path, own)}  {_placed(source, other)}"
+        different = own is None or other is None or path[own].id != source[other].id
+        ink = on.ink("accent" if at == cursor else "warn" if different else "muted")
+        rows.append([Segment(truncate(text, width), ink)])
+    return [*said, *rows]
 
 
-def _between(items: Sequence[Item], cells: int) -> str:
-    """What faces no token, in words."""
-    if not items:
-        return "nothing"
-    text = "".join(token_text(item.text, item.raw) for item in items)
-    return f"{quoted(truncate(text, cells))} ({count(len(items))})"
-
-
-def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
-    """The candidates after a token, as far as they are known; empty where none are."""
-    item = timeline.tree.nodes[node]
-    if isinstance(item, Step):
-        return item.next.candidates
-    read = timeline.prompts.by_end.get(node)
-    if read is not None and read.prefilled is not None:
-        return read.prefilled.next.candidates
-    for child in timeline.tree.children.get(node, ()):
-        later = timeline.tree.nodes[child]
-        found = later.choice.candidates if isinstance(later, Step) else later.candidates
-        if found:
-            return found
-    return ()
-
-
-def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, int] | None:
-    """Two tokens that tell both paths apart: the one that the source favours most, and the one that this path does.
-
-    Args:
-        own: Candidates after the path that is changed.
-        source: Those after the other.
-
-    Returns:
-        Their ids; None where nothing is known.
-    """
-    here = {each.id: each.logprob for each in own}
-    gains = {each.id: each.logprob - here[each.id] for each in source if each.id in here}
-    likely = {each.id for each in (*own, *source) if each.rank <= LIKELY} & gains.keys()
-    if len(likely) < 2:
-        first, last = ([each.id for each in side if each.rank == 1][:1] for side in (source, own))
-        return (first[0], last[0]) if first and last and first != last else None
-    return max(likely, key=gains.__getitem__), min(likely, key=gains.__getitem__)
+def _placed(items: Sequence[Item], place: int | None) -> str:
+    if place is None:
+        return pad("     faces none", 24)
+    return pad(f"{place + 1:>4} {truncate(token_label(items[place].text, items[place].raw), 18)}", 24)
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -328,7 +486,6 @@ CELL, WIDEST = 5, 9
 """Cells of a position from which on it has numbers, and at most."""
 GAP = "┆"
 """Before a column in whose front tokens that face none are left out."""
-EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
 _WORDS = (
     "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
     "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "
@@ -354,7 +511,7 @@ def page(
         layer: Place of the cursor among the layers.
         column: Place of the cursor among the positions.
         chosen: The source in words.
-        aligned: How the tokens of two paths of other lengths face each other; empty where both are as long.
+        aligned: How the tokens face each other; empty where each faces its own place.
         width: Cells.
         height: Rows.
     """
@@ -408,7 +565,7 @@ def _map(
         row: Row = [Segment(pad(f"L{answer.layers[place] + 1}", LABEL), ink)]
         shares = answer.shares.row(place)
         for at in shown:
-            step = step_of(shares[at], EDGES)
+            step = step_of(shares[at], SHARE_EDGES)
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
             sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
@@ -429,9 +586,7 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
         each = answer.columns[at]
         ink = on.ink("strong" if at == column else "muted")
         own, other = token_label(each.text), token_label(each.source_text)
-        gap = (
-            at > 0 and bool(answer.shift) and answer.columns[at - 1].position < answer.first <= each.position
-        )
+        gap = at > 0 and _skips(answer, answer.columns[at - 1], each)
         text = pad(truncate(own, cell - 1), cell, right=True)
         here.append(Segment(f"{GAP}{text[1:]}" if gap else text, ink))
         there.append(
@@ -442,10 +597,17 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
     return [here, there]
 
 
+def _skips(answer: ActivationsPatched, before: PatchColumn, column: PatchColumn) -> bool:
+    """Whether tokens of either path between two columns face none."""
+    return (
+        column.position > before.position + 1 or partner_of(answer, column) > partner_of(answer, before) + 1
+    )
+
+
 def _legend(on: Canvas, width: int, glyphs: bool) -> Row:
     says = "Share of the difference restored: " if width >= 76 else "Share: "
     row: Row = [Segment(says, on.ink("muted"))]
-    for step, edge in enumerate(EDGES, 1):
+    for step, edge in enumerate(SHARE_EDGES, 1):
         row.append(
             Segment(
                 f" {glyph(on, step).strip() if glyphs else ''}{edge:g} ", on.rich_style + ground(on, step)
@@ -461,8 +623,8 @@ def _cell_words(answer: ActivationsPatched, layer: int, column: int, width: int)
     share = answer.shares.row(layer)[column]
     token, there = token_label(each.text), token_label(each.source_text)
     source = quoted(there) if there != token else "the same token"
-    if answer.shift and each.position >= answer.first:
-        source += f", its token {each.position + answer.shift + 1}"
+    if (partner := partner_of(answer, each)) != each.position:
+        source += f", its token {partner + 1}"
     if width < WIDE:
         return (
             f"L{answer.layers[layer] + 1}, token {each.position + 1} {quoted(token)}: {share:+.2f} restored."

@@ -68,7 +68,10 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        return (self.node, None), SweepHeads(self.node, heads=() if self._large else None)
+        return self._sweep_in("token")
+
+    def _sweep_in(self, scope: Scope) -> tuple[Hashable, Command]:
+        return (self.node, None, scope), SweepHeads(self.node, heads=() if self._large else None, scope=scope)
 
     @property
     def _large(self) -> bool:
@@ -88,7 +91,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return None
         layer = self.control.unit(swept).layer
         kinds = {each.intervention.kind for each in swept.units if each.intervention.layer == layer}
-        refused = self.control.sweeps.failure((self.node, layer)) is not None  # none can be told apart
+        refused = (
+            self.control.sweeps.failure((self.node, layer, swept.scope)) is not None
+        )  # none can be told apart
         return layer if "attention" in kinds and "head" not in kinds and not refused else None
 
     def ask(self) -> None:
@@ -122,8 +127,13 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             if any(each.intervention.kind == "head" for each in answer.units)
             else "Each part"
         )
-        long = f"{what} switched off alone: what becomes of {name} ({percent(answer.prob)})"
-        forms = long, f"{what} off alone: {name} ({percent(answer.prob)})", f"{what} off alone: {name}"
+        where = " in the whole context" if answer.scope == "context" else ""
+        long = f"{what} switched off alone{where}: what becomes of {name} ({percent(answer.prob)})"
+        forms = (
+            long,
+            f"{what} off alone{where}: {name} ({percent(answer.prob)})",
+            f"{what} off alone{where}: {name}",
+        )
         return next((form for form in forms if cell_len(form) <= self.area.width - TITLED), forms[-1])
 
     def situation(self) -> str:
@@ -212,14 +222,25 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         if (swept := self._swept) is not None:
             self.control.turn_scale(swept, by)
 
-    def switch_off_heads(self) -> None:
-        """Switch off each head of the cursor's layer: in a large model they are not among the first."""
+    @property
+    def more(self) -> str:
+        """What else can be switched off unit by unit, in a word; empty for nothing."""
+        swept = self._swept
+        if swept is not None and swept.scope != self.control.scope == "context":
+            return "sweep the context"
+        return "" if self.lacks_heads is None else f"heads of L{self.lacks_heads + 1}"
+
+    def switch_off_more(self) -> None:
+        """Switch off each part in the whole context, or, of a large model, each head of the cursor's layer."""
         layer, swept = self.lacks_heads, self._swept
-        if layer is None or swept is None or self.host.controller.transport.recorded:
+        if swept is None or not self.more or self.host.controller.transport.recorded:
             return
         self.control.tried.drop()
-        question = SweepHeads(self.node, swept.token, swept.other, heads=(layer,), parts=False)
-        self.control.sweeps.want((self.node, layer), question)
+        if swept.scope != self.control.scope:
+            self.control.sweeps.want(*self._sweep_in("context"))
+        elif layer is not None:
+            question = SweepHeads(self.node, swept.token, swept.other, (layer,), False, swept.scope)
+            self.control.sweeps.want((self.node, layer, swept.scope), question)
 
     def clear(self) -> None:
         """Switch off nothing together."""

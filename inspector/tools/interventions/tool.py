@@ -9,12 +9,15 @@ from functools import reduce
 from engine.frozen import frozen
 from engine.protocol import (
     ActivationsPatched,
+    Facing,
     HeadsSwept,
     Intervene,
     Intervened,
     Intervention,
     InterventionKind,
+    PairsPatched,
     PatchKind,
+    PatchPair,
     Scope,
     SweptUnit,
 )
@@ -73,13 +76,21 @@ class SwitchControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.sweeps = Replies(client, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer)))
+        self.sweeps = Replies(
+            client, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer), answer.scope)
+        )
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
         self.tried = Replies(client, Intervened, tried_key)
-        self.patched = Replies(
-            client, ActivationsPatched, lambda answer: (answer.node, answer.source, answer.part)
+        self.patched = Replies(client, ActivationsPatched, _patched_key)
+        self.pairs = Replies(
+            client,
+            PairsPatched,
+            lambda answer: (answer.part, tuple(each.pair for each in answer.pairs)),
+            nodes=False,
         )
+        self.set: tuple[PatchPair, ...] = ()
+        """The pairs that were given last."""
         self.together: dict[Intervention, float] = {}
         """The units that are scaled at once, and by how much; some may be of a model that was left."""
         self.scale = 0.0
@@ -88,17 +99,33 @@ class SwitchControl:
         self.part: PatchKind = "layer"
         self.source: int | None = None
         """The path whose activations are put in; None for the first that can be."""
+        self.followed: tuple[int, int] | None = None
+        """The two tokens that a person chose; None for those that tell both paths apart."""
+        self.facing: Facing | None = None
+        """Which tokens face each other, as a person said; None for common blocks."""
+        self.chosen_at: tuple[int, int] = (-1, -1)
+        """Ends of both paths for which those two were chosen."""
         self._measure = 0
         self._unit: Intervention | None = None
 
+    def at(self, node: int, source: int) -> None:
+        """Look at two paths: what was chosen for others is forgotten."""
+        if self.chosen_at != (node, source):
+            self.chosen_at, self.followed, self.facing = (node, source), None, None
+
     def sweep(self, node: int) -> HeadsSwept | None:
-        """The known sweep of a token: its layers and parts, with the heads of those layers that were asked for."""
-        if (whole := self.sweeps.get((node, None))) is None:
+        """The known sweep of a token in the present scope, or else in the other one."""
+        other: Scope = "context" if self.scope == "token" else "token"
+        return self._sweep_in(node, self.scope) or self._sweep_in(node, other)
+
+    def _sweep_in(self, node: int, scope: Scope) -> HeadsSwept | None:
+        """That of layers and parts, with the heads of those layers that were asked for."""
+        if (whole := self.sweeps.get((node, None, scope))) is None:
             return None
         keys = [
             key
             for key in self.sweeps.keys
-            if isinstance(key, tuple) and key[0] == node and key[1] is not None
+            if isinstance(key, tuple) and (key[0], key[2]) == (node, scope) and key[1] is not None
         ]
         found = (whole, *(more for key in sorted(keys) if (more := self.sweeps.get(key)) is not None))
         if self._joined is None or self._joined[0] != found:
@@ -107,7 +134,7 @@ class SwitchControl:
 
     def drop(self) -> None:
         """Nobody waits for an answer any more."""
-        for answers in (self.sweeps, self.tried, self.patched):
+        for answers in (self.sweeps, self.tried, self.patched, self.pairs):
             answers.drop()
 
     @property
@@ -183,6 +210,13 @@ class SwitchControl:
         """The question about the chosen units, and its key."""
         question = Intervene(node, self.interventions(swept), self.scope)
         return tried_key(question), question
+
+
+def _patched_key(answer: ActivationsPatched) -> Hashable:
+    faced = (
+        tuple((each.position, each.source_position) for each in answer.columns) if answer.aligned else None
+    )
+    return answer.node, answer.source, answer.part, (answer.token, answer.other), faced
 
 
 def column_of(unit: Intervention) -> Column:
@@ -266,9 +300,9 @@ INTERVENTIONS_SCREEN = inside_table(
           "Choose the unit before in the layer, or the next: heads, attention, MLP, layer.",
           lambda own, by: own.turn_column(by), hint="unit", worth=8),
     Action("interventions.heads", "Heads",
-           "Of a large model: switch off each head of this layer, since all of them take minutes.",
-           lambda own: own.switch_off_heads(), worth=8,
-           hint=lambda own: "" if own.lacks_heads is None else f"heads of L{own.lacks_heads + 1}"),
+           "Of a large model: switch off each head of this layer, since all of them take minutes. In the whole "
+           "context: switch off each part in all of the path.",
+           lambda own: own.switch_off_more(), worth=8, hint=lambda own: own.more),
     Action("interventions.together", "Together",
            "Switch this unit off together with others (`×`), or no more; `{interventions.clear}` clears them all.",
            lambda own: own.turn_together(), hint="add", worth=7),
@@ -300,8 +334,7 @@ PATCHING_SCREEN = inside_table(
     *both(("patching.position_before", "patching.next_position"), ("Position before", "Next position"), _MOVE,
           lambda own, by: own.move_cursor(0, by), hint="position", worth=7),
     Action("patching.source", "Source",
-           "Take the activations from another prompt or branch; of another length, the common beginning and end face "
-           "each other.",
+           "Take the activations from another prompt or branch; of another length, common blocks face each other.",
            lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 else "", worth=7),
     Action("patching.edit", "Edit",
            "Edit the text on show as the counterfactual prompt, whose activations are put in.",
@@ -310,9 +343,34 @@ PATCHING_SCREEN = inside_table(
     Action("patching.part", "Part",
            "Put in whole layers (the stream after each), or what their attention or MLP returns.",
            lambda own: own.change_part(), hint=lambda own: f"put in: {own.control.part}", worth=6),
+    *both(("patching.next_token", "patching.token_before"), ("Next token", "Token before"),
+          "Follow the logit of another token, which the source should favour.",
+          lambda own, by: own.follow_other(0, by), by=(1, -1), hint="token", worth=5, one=True),
+    *both(("patching.compare", "patching.compare_back"), ("Against the next", "Against the one before"),
+          "Less the logit of another token, which this text should favour.",
+          lambda own, by: own.follow_other(1, by), by=(1, -1), hint="against", worth=5, one=True),
+    Action("patching.facing", "Alignment",
+           "Show which token faces which of the source; there `{patching.position_before}` `{patching.next_position}` "
+           "change it, and this key puts it in force.",
+           lambda own: own.turn_facing(), hint=lambda own: "use it" if own.editing else "alignment", worth=6),
+    Action("patching.unface", "Face none", "In the alignment: this token faces none, and nothing is put in there.",
+           lambda own: own.unface(), hint=lambda own: "none" if own.editing else "", worth=6),
+    Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
+           lambda own: own.usual(), hint=lambda own: "usual" if own.chosen else "", worth=4),
+    Action("patching.pairs", "Pairs",
+           "Patch a set of pairs of texts, from a file or as they are typed: means and spread by layer and kind of "
+           "position. Again: back to the one path.",
+           lambda own: own.turn_pairs(), hint=lambda own: "one path" if own.over_pairs else "set of pairs", worth=5),
     *walking(""),
     shared=False,
 )  # fmt: skip
+PAIRS_DIALOG = dialog_table(
+    "While a set of pairs is given",
+    note("tab", hint="next field", worth=3),
+    applies("Patch each pair, and show the means."),
+)
+SHARE_EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
+"""Where each step of the colours of a share begins."""
 COUNTERFACTUAL_DIALOG = dialog_table(
     "While a counterfactual prompt is edited",
     note("tab", hint="next field", worth=3),
@@ -345,6 +403,6 @@ INTERVENTIONS = Tool(
             synonyms="causal tracing, patch activations, counterfactual prompt, corrupted prompt, restore, "
             "activations", view="patching"),
     ),
-    owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN, COUNTERFACTUAL_DIALOG),
+    owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN, COUNTERFACTUAL_DIALOG, PAIRS_DIALOG),
     exports=_exports,
 )  # fmt: skip

@@ -74,6 +74,8 @@ REFUSED = {
         "--at x": "--at: 'x' is no whole number.",
         "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, gradients, scores",
         "--positions 0": "--positions: must be 1 or more",
+        "--show heads --texts 1,2": "1 to 100 texts of twice 2 to 512 tokens",
+        "--show heads --texts 1,2,3,4": "--texts: give a length, a count and a seed.",
         "--show contributions --token ' a big dog'": "' a big dog' is 3 tokens, not one.",
         "--show contributions --token 7 --against 7": "or of two different ones.",
         "--alone --against 7": "not allowed with",

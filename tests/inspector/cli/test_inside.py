@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -259,3 +261,65 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
         made.take(failed, "")
         assert "0.75" not in out.getvalue()[len(said) :]
         assert made.known.failed == ["Experts and states"]
+
+
+def test_heads_are_scored_over_random_tokens_and_over_the_path(events: Events) -> None:
+    over, path = events("--show", "heads", "--texts", "20,2")[-2:]
+    assert (over["event"], over["texts"]) == ("heads", {"length": 20, "count": 2, "seed": 0})
+    assert (path["event"], path["texts"]) == ("heads", None)
+    assert len(over["heads"]) == len(path["heads"]) == 8 * 4
+    named = {(each["layer"], each["head"]): each["names"] for each in over["heads"] if each["names"]}
+    assert named[3, 3] == ["previous-token"]
+    assert all(names == ["previous-token"] for names in named.values())
+    again = events("--show", "heads", "--texts", "20,2,0")[-2]
+    assert again["heads"] == over["heads"]
+
+
+def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inside", *PROMPT, "--show", "heads", "--texts", "20,2"]) == 0
+    out = capsys.readouterr().out
+    assert "over 2 texts of 20 random tokens and the same again (seed 0)" in out
+    assert "Previous-token heads: L4 h4 (9" in out
+    assert "No induction head in this model: at most" in out
+
+
+def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(events: Events) -> None:
+    flags = ("--source", "Once there was a big dog", "--dtype", "float32")
+    found = events(*flags)[-1]
+    assert found["event"] == "patching"
+    assert all(check["passed"] for check in found["checks"])
+    assert not found["aligned"]
+    assert found["columns"][-1]["shares"][-1] == pytest.approx(1.0, abs=1e-3)
+    chosen = events(*flags, "--token", str(found["other"]), "--against", str(found["token"]))[-1]
+    assert (chosen["token"], chosen["other"]) == (found["other"], found["token"])
+    last = found["columns"][-1]
+    facing = f"0:0,{last['position']}:{last['source_position']}"
+    own = events(*flags, "--facing", facing)[-1]
+    assert own["aligned"]
+    assert [each["position"] for each in own["columns"]][-1] == last["position"]
+    assert len(own["columns"]) <= 2
+
+
+def test_a_file_of_pairs_is_patched_without_a_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pairs.jsonl"
+    lines = [{"text": "The dog ran", "source": "The cat sat"}, {"text": "same", "source": "same"}]
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    assert cli.main(["inside", "--patch-pairs", str(path), "--part", "mlp"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 2 pairs" in out
+    assert "left out: pair 2: Both paths have the same tokens." in out
+    assert cli.main(["inside", "--patch-pairs", str(path), "--jsonl"]) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["event"] == "pairs"
+    assert [bool(each["failure"]) for each in last["pairs"]] == [False, True]
+
+
+def test_a_sweep_can_be_of_the_whole_context(events: Events) -> None:
+    token, context = (
+        events("--show", "interventions", "--scope", scope)[-1] for scope in ("token", "context")
+    )
+    assert (token["scope"], context["scope"]) == ("token", "context")
+    assert len(token["units"]) == len(context["units"])
+    assert token["units"] != context["units"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +19,10 @@ from engine.inspection.inside.attention import read_attention, read_triangle, sc
 from engine.inspection.inside.capture import LESS, QUANTIZED, SHORTER
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.load import load
-from engine.protocol import HeadsScored, TriangleRead
+from engine.protocol import HeadsScored, RepeatedTexts, TriangleRead
 from engine.session.session import Session
 from engine.settings import LoadSettings
+from inspector.state.heads import found_words
 from tests.engine.inspection.inside.looking import PROMPT, difference, loaded, look, opened
 from tests.engine.sessions import begun
 from tests.families import WINDOW
@@ -301,7 +303,7 @@ def test_what_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(Cancelled):
         list(read_triangle(session, session.node, 0, 0, lambda: True))
     with pytest.raises(Cancelled):
-        list(score_heads(session, session.node, lambda: True))
+        list(score_heads(session, session.node, stopped=lambda: True))
     monkeypatch.setattr(heads_module, "TRIANGLE_TOKENS", 16)
     with pytest.raises(StepError, match="17 tokens: a head is drawn from each token of 16 at most"):
         triangle(session, 0, 0)
@@ -373,3 +375,120 @@ def test_heads_that_do_one_thing_alone_score_all_of_it() -> None:
 def test_a_token_that_repeats_the_one_before_is_no_induction() -> None:
     assert heads_module._ScoreSums([5, 5]).repeats == 0
     assert heads_module._ScoreSums([5, 5, 5]).repeats == 1
+
+
+# ---- repeated texts -----------------------------------------------------------------------------
+
+
+def over(session: Session, texts: RepeatedTexts) -> HeadsScored:
+    *progress, read = score_heads(session, session.node, texts)
+    assert isinstance(read, HeadsScored)
+    assert read.facts.failed is None
+    assert [record.done for record in progress] == sorted(record.done for record in progress)
+    assert {record.total for record in progress} == {2 * texts.length * texts.count}
+    return read
+
+
+def plain_weights(model: Any, module: Any, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """The weights of all heads, shape (layers, heads, tokens, tokens), by the formula in the place of mlx_lm's own."""
+    kept = []
+
+    def attend(queries: Any, keys: Any, values: Any, cache: Any, scale: float, mask: Any, **more: Any) -> Any:
+        groups, tokens = queries.shape[1] // keys.shape[1], queries.shape[2]
+        keys, values = (mx.repeat(each, groups, axis=1) for each in (keys, values))
+        seen = mx.arange(tokens)[:, None] >= mx.arange(tokens)[None]
+        scores = mx.where(seen, (queries * scale) @ keys.swapaxes(-1, -2), -mx.inf)
+        weights = mx.softmax(scores, axis=-1)
+        kept.append(np.array(weights[0]))
+        return weights @ values
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "scaled_dot_product_attention", attend)
+        mx.eval(model(mx.array([ids])))
+    return np.stack(kept)
+
+
+@pytest.mark.parametrize("name", ["pocket", "llama", "mixtral"])
+def test_scores_over_repeated_texts_are_arenas(
+    zoo: Zoo, session: Session, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name != "pocket":
+        session = begun(zoo.load(name), "the dog saw a cat", echo=None)
+    texts = RepeatedTexts(6, 3, seed=4)
+    read = over(session, texts)
+    assert (read.texts, read.tokens, read.repeats) == (texts, 36, 18)
+    model = session.runner.model
+    module = sys.modules[type(model).__module__]
+    random, n = np.random.default_rng(4), 6
+    found = []
+    for _ in range(3):
+        half = random.integers(0, session.facts.vocabulary, n).tolist()
+        weights = plain_weights(model, module, half * 2, monkeypatch)
+        second, early = np.arange(n, 2 * n), np.arange(1, n + 1)
+        found.append(
+            np.stack(
+                [
+                    weights[:, :, early, early - 1].mean(-1),
+                    weights[:, :, second, second - n + 1].mean(-1),
+                    weights[:, :, second, second - n].mean(-1),
+                ],
+                -1,
+            )
+        )
+    expected = np.mean(found, axis=0)
+    for each in read.heads:
+        own = each.previous, each.induction, each.duplicate
+        assert own == pytest.approx(expected[each.layer, each.head], abs=1e-5)
+    assert len(read.heads) == expected.shape[0] * expected.shape[1]
+
+
+def test_the_bundled_model_has_a_previous_token_head_and_no_induction_head(session: Session) -> None:
+    """ARENA's exercise: half of 50 tokens, no token before them."""
+    read = over(session, RepeatedTexts(50, 4))
+    best = max(read.heads, key=lambda each: each.previous)
+    assert (best.layer, best.head) == (3, 3)
+    assert best.previous == pytest.approx(0.92, abs=0.01)
+    assert max(each.induction or 0.0 for each in read.heads) < 0.05
+    assert max(each.duplicate or 0.0 for each in read.heads) < 0.05
+    previous, induction, duplicate = found_words(read)
+    assert previous.startswith("Previous-token heads: L4 h4 (9")
+    assert induction.startswith("No induction head in this model: at most L")
+    assert duplicate.startswith("No duplicate-token head in this model: at most L")
+
+
+def test_repeated_texts_are_the_same_for_a_seed_alone(session: Session) -> None:
+    one, again, other = (over(session, RepeatedTexts(5, 1, seed)) for seed in (1, 1, 2))
+    assert one.heads == again.heads
+    assert one.heads != other.heads
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        RepeatedTexts(1),
+        RepeatedTexts(513),
+        RepeatedTexts(count=0),
+        RepeatedTexts(5, 101),
+        RepeatedTexts(seed=-1),
+    ],
+)
+def test_texts_that_cannot_be_drawn_are_refused(session: Session, texts: RepeatedTexts) -> None:
+    with pytest.raises(StepError, match="can't be drawn"):
+        list(score_heads(session, session.node, texts))
+
+
+def test_repeated_texts_can_be_stopped_between_any_two(session: Session) -> None:
+    polled = iter([False] * 4)
+    running = score_heads(session, session.node, RepeatedTexts(5, 100), lambda: next(polled, True))
+    assert [next(running) for _ in range(4)]
+    with pytest.raises(Cancelled):
+        next(running)
+
+
+def test_duplicates_on_a_path_are_counted_by_their_tokens() -> None:
+    ids = [7, 8, 7, 7]
+    rows = [[1.0, 0, 0, 0], [1.0, 0, 0, 0], [1.0, 0, 0, 0], [0.5, 0, 0.5, 0]]
+    (score,) = planted(rows, ids).scores()
+    assert score.duplicate == 1.0
+    (none,) = planted([[1.0, 0], [1.0, 0]], [7, 8]).scores()
+    assert none.duplicate is None

@@ -90,10 +90,12 @@ def test_of_another_length_what_faces_a_token_of_the_source_gets_its_activation(
     assert found.facts.failed is None
     shift = len(given) - len(path)
     assert (found.first, found.shift) == (3, shift)
-    faced = {2: 2} | {place: place + shift for place in range(len(path) - 3, len(path))}
+    begin = 3 + max(0, -shift)  # the replaced tokens are matched from their end: as many as both have
+    faced = {2: 2} | {place: place + shift for place in range(begin, len(path))}
     assert [column.position for column in found.columns] == [*faced]
     assert [column.source_id for column in found.columns] == [given[place] for place in faced.values()]
-    assert [column.id for column in found.columns] == [column.source_id for column in found.columns]
+    assert [column.source_position for column in found.columns] == [*faced.values()]
+    assert found.floor is not None
     model = session.runner.model
     own, theirs = difference(logits(model, path)), difference(logits(model, given))
     assert (found.difference, found.source_difference) == pytest.approx((own, theirs), abs=1e-4)
@@ -111,7 +113,7 @@ def test_of_another_length_what_faces_a_token_of_the_source_gets_its_activation(
                 reference = (difference(logits(model, path)) - own) / (theirs - own)
             share = found.share(index, position)
             assert share == pytest.approx(reference, abs=2e-3 / abs(theirs - own) + 1e-3)
-    assert all(found.share(0, place) is None for place in range(3, len(path) - 3))
+    assert all(found.share(0, place) is None for place in range(3, begin))
     assert found.share(0, 1) == 0.0
 
 
@@ -206,13 +208,7 @@ def test_a_branch_of_the_same_tree_can_be_the_source_and_nothing_moves(zoo: Zoo)
 
 
 def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, (node, source, longer) = opened_on(zoo, "llama", ONE, OTHER, [*OTHER, 5, 6])
-    with pytest.raises(
-        StepError, match=r"10 tokens, this path 8, and their last tokens differ: .* Choose a token"
-    ):
-        patched(session, node, longer)
-    with pytest.raises(StepError, match=r"8 tokens, this path 10, and their last"):
-        patched(session, longer, node)
+    session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
     with pytest.raises(StepError, match="Both paths have the same tokens"):
         patched(session, node, node)
     with pytest.raises(StepError, match="Both paths have the same difference"):
@@ -222,6 +218,58 @@ def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.Monke
     monkeypatch.setattr("engine.inspection.inside.patching.MOST_POSITIONS", 3)
     with pytest.raises(StepError, match="differ from token 4 on: 5 positions"):
         patched(session, node, source)
+
+
+def test_of_another_length_and_with_another_last_token_the_last_ones_face_each_other(zoo: Zoo) -> None:
+    session, (node, longer) = opened_on(zoo, "llama", ONE, [*OTHER, 5, 6])
+    found = patched(session, node, longer)
+    assert found.facts.failed is None
+    assert (found.columns[-1].id, found.columns[-1].source_id) == (ONE[-1], 6)
+    assert found.share(1, len(ONE) - 1) == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss", "mamba2"])
+def test_an_alignment_is_followed(zoo: Zoo, name: str) -> None:
+    """Against the model with one activation put in by hand; what is not in the alignment is not replaced."""
+    session, (node, source) = opened_on(zoo, name, ONE, LONGER)
+    facing = ((0, 0), (1, 1), (3, 3), (4, 6), (7, 8))
+    found = patched(session, node, source, alignment=facing)
+    assert found.facts.failed is None
+    assert found.aligned
+    assert [(each.position, each.source_position) for each in found.columns] == [(3, 3), (4, 6), (7, 8)]
+    assert found.share(0, 5) is None
+    assert found.share(0, 1) == 0.0
+    model = session.runner.model
+    own, theirs = difference(logits(model, ONE)), difference(logits(model, LONGER))
+    layer, taken = decoder_layers(model)[0], []
+    with swapped(layer, lambda x, result: taken.append(stream_of(result)) or result):
+        logits(model, LONGER)
+
+    def put(x: Any, result: Any) -> Any:
+        here = (mx.arange(len(ONE)) == 4)[None, :, None]
+        return with_stream(result, mx.where(here, taken[0][:, 6:7], stream_of(result)))
+
+    with swapped(layer, put):
+        reference = (difference(logits(model, ONE)) - own) / (theirs - own)
+    assert found.share(0, 4) == pytest.approx(reference, abs=2e-3 / abs(theirs - own) + 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("facing", "said"),
+    [
+        (((0, 0), (8, 8)), "Token 9 can't face token 9"),
+        (((0, 0), (7, 9)), "Token 8 can't face token 10"),
+        (((-1, 0), (7, 8)), "Token 0 can't face"),
+        (((3, 4), (4, 4)), "Token 5 faces token 5 of the source, and token 4 before it faces token 5"),
+        (((4, 4), (3, 5)), "Token 4 faces token 6"),
+        (((0, 0), (1, 1)), "No token from the difference on"),
+        ((), "No token from the difference on"),
+    ],
+)
+def test_what_is_no_alignment_is_refused(zoo: Zoo, facing: Any, said: str) -> None:
+    session, (node, source) = opened_on(zoo, "llama", ONE, LONGER)
+    with pytest.raises(StepError, match=said):
+        patched(session, node, source, alignment=facing)
 
 
 def test_a_model_without_such_parts_says_so(zoo: Zoo) -> None:
@@ -364,3 +412,30 @@ def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
         assert isinstance(found, HeadsSwept)
     assert joined(parts, heads) is parts
     assert joined(parts, other) is other
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2", "qwen3-next"])
+def test_in_the_whole_context_each_row_is_a_single_intervention_there(zoo: Zoo, name: str) -> None:
+    session = opened(zoo, name, list(range(300, 312)))
+    *_, found = sweep_heads(session, session.node, 7, 9, scope="context")
+    assert isinstance(found, HeadsSwept)
+    assert found.facts.failed is None
+    assert (found.scope, found.rows > 1) == ("context", True)
+    token = {unit.intervention: unit.kl_bits for unit in swept(session, 7, 9).units}
+    assert [*token] == [unit.intervention for unit in found.units]
+    for unit in found.units:
+        alone = intervene(session, session.node, [unit.intervention], "context", top=100)
+        assert unit.kl_bits == pytest.approx(alone.kl_bits, rel=2e-3, abs=1e-4)
+    assert any(abs(unit.kl_bits - token[unit.intervention]) > 1e-3 for unit in found.units)
+
+
+def test_a_sweep_of_the_whole_context_can_be_stopped_within_a_forward(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama", list(range(300, 340)))
+    monkeypatch.setattr(patching, "AT_ONCE", 64)
+    before = session.node, len(session.tree), session.kv.offset
+    polls = iter([False] * 6)
+    with pytest.raises(Cancelled):
+        list(sweep_heads(session, session.node, scope="context", stopped=lambda: next(polls, True)))
+    assert (session.node, len(session.tree), session.kv.offset) == before

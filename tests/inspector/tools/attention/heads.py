@@ -83,6 +83,7 @@ def scores(node: int, tokens: int, layers: int = 3, heads: int = 2, repeats: int
             (layer * heads + head) / 10 if repeats else None,
             0.8 if (layer, head) == (0, 1) else 0.05,
             5.0 - layer - head / 2,
+            0.6 if (layer, head) == (2, 0) else 0.02 if repeats else None,
         )
         for layer in range(layers)
         for head in range(heads)

@@ -66,8 +66,8 @@ def test_it_begins_with_the_head_that_rests_on_one_token_furthest_back() -> None
 
 def test_orders() -> None:
     heads = scores(9, 9).heads
-    best = [ranked(heads, order)[0] for order in (1, 2, 3, 4)]
-    assert [(head.layer, head.head) for head in best] == [(1, 0), (2, 1), (0, 1), (0, 0)]
+    best = [ranked(heads, order)[0] for order in (1, 2, 3, 4, 5)]
+    assert [(head.layer, head.head) for head in best] == [(1, 0), (2, 1), (2, 0), (0, 1), (0, 0)]
     assert score(scores(9, 9, repeats=0).heads[0], 2) is None
     assert entropy_bits([0.25, 0.25], 0.5) == 1.5
 

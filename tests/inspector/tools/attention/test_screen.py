@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from engine.protocol import (
     Loading,
     ReadAttention,
     ReadTriangle,
+    RepeatedTexts,
     ScoreHeads,
 )
 from engine.settings import LoadSettings, Settings
@@ -211,6 +213,9 @@ async def test_heads_are_sorted_by_what_they_do(rig: Rig) -> None:
     await rig.press("up", "up")
     assert screen.chosen == Head(2, 1)
     await rig.press("o")
+    assert screen.chosen == Head(2, 0), "looks at the same token"
+    assert "Duplicate-token attention on this text: L3 h1 (60.00 %)." in rig.screen_text()
+    await rig.press("o")
     assert screen.chosen == Head(0, 1), "rests on the first token"
     await rig.press("o")
     assert screen.chosen == Head(0, 0), "the widest"
@@ -218,6 +223,30 @@ async def test_heads_are_sorted_by_what_they_do(rig: Rig) -> None:
     await rig.press("o")
     assert "Where each head looks: 3 layers of 2 heads" in rig.screen_text()
     assert [command for command in rig.engine.names if command == "ScoreHeads"] == ["ScoreHeads"]
+
+
+async def test_heads_are_scored_over_texts_that_all_models_share(rig: Rig) -> None:
+    screen = await opened(rig)
+    tip, count = rig.timeline.tip, len(rig.timeline.items)
+    rig.engine.sent.clear()
+    await rig.press("x")
+    assert rig.engine.sent == [ScoreHeads(tip, RepeatedTexts())]
+    assert "Random tokens, repeated, go through the model." in rig.screen_text()
+    await rig.push([replace(scores(tip, 1000), texts=RepeatedTexts()), Ended("ScoreHeads")])
+    text = rig.said()
+    assert "over 10 texts of 50 random tokens and the same again (seed 0)" in text
+    assert "Previous-token head: L2 h1 (50.00 %)." in text
+    assert screen.chosen == Head(1, 0)
+    await rig.press("o")
+    assert "Induction heads: L3 h2 (50.00 %), L3 h1 (40.00 %)." in rig.said()
+    await rig.press("left")
+    await rig.push(
+        [read(rig.timeline.before, count - 1, lambda layer, head: on(0, count - 1)), Ended("ReadAttention")]
+    )
+    assert "Induction heads: L3 h2" in rig.said(), "the same at every token"
+    assert [command for command in rig.engine.names if command == "ScoreHeads"] == ["ScoreHeads"]
+    await rig.press("x")
+    assert rig.engine.last(ScoreHeads).texts is None
 
 
 async def test_a_text_without_repeats_has_no_induction(rig: Rig) -> None:

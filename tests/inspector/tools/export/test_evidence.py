@@ -24,6 +24,7 @@ from engine.protocol import (
     RaceOpened,
     RaceStep,
     ReadGradients,
+    RepeatedTexts,
     Step,
     SweepStrengths,
     TryPosition,
@@ -40,6 +41,7 @@ from tests.inspector.fakes import session as session_of
 from tests.inspector.told_batch import DRAWN
 from tests.inspector.tools.attention.heads import on
 from tests.inspector.tools.attention.heads import read as attention
+from tests.inspector.tools.attention.heads import scores as roles
 from tests.inspector.tools.attribution.reads import read as contributions
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.gradients.reads import read as gradients
@@ -75,6 +77,7 @@ WITH = (
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
     "it is given position 110, not 10", "blocks.N.ln1.hook_scale", "4 of 16 ran for this token",
+    "Previous-token head: L2 h1 (50.00 %)",
 )  # fmt: skip
 
 
@@ -86,6 +89,7 @@ def looked_at(session: Session, node: int, tokens: int, failed: bool = False, mo
     cell = LensCell((LensToken(5, " toys", 0.5),), 1.0, 1)
     session.records += [
         attention(node, tokens, lambda layer, head: on(2, tokens), **own),
+        replace(roles(node, 1000), texts=RepeatedTexts(), **own),
         LensRead(node, (LensColumn(node, (cell, cell)),), (), facts),
         contributions(node, (7, 9), **own),
         gradients(ReadGradients(node, 7, 9, "integrated"), **own),

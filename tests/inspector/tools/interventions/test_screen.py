@@ -19,7 +19,13 @@ from engine.protocol import (
     InterventionsHeld,
     Loading,
     Measuring,
+    PairPatched,
+    PairsPatched,
     PatchActivations,
+    PatchKind,
+    PatchPair,
+    PatchPairs,
+    PlaceShares,
     Record,
     SweepHeads,
 )
@@ -29,9 +35,12 @@ from inspector.app import InspectorApp
 from inspector.main.inside.screen import TITLED, part_shown
 from inspector.state.inside import InsideViews
 from inspector.tools.interventions.cells import NOTHING, figure
+from inspector.tools.interventions.pairs import PairsDialog
 from inspector.tools.interventions.patching import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen, strongest_line
 from inspector.tools.interventions.tool import MEASURES, step_of
+from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, floats, patched, sweep
@@ -216,7 +225,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     assert f"heads of L{layer + 1}" not in text
     assert ("   attn" in text) == (size[0] == 240), "the parts keep their numbers where there is room"
     assert len(screen.answer.units) == 94 * 3 + 64
-    assert len(rig.timeline.of(InsideViews).sweeps[screen.node].units) == 94 * 3 + 64, (
+    assert len(rig.timeline.of(InsideViews).sweeps[screen.node, "token"].units) == 94 * 3 + 64, (
         "the page of E has them too"
     )
     await rig.press("up")
@@ -413,6 +422,95 @@ async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> 
     assert "(2 of 2)" in rig.screen_text()
     await rig.press("X")
     assert isinstance(rig.app.screen, InterventionsScreen)
+
+
+async def test_the_two_logits_are_chosen_by_hand(rig: Rig) -> None:
+    question = await patching(rig)
+    await rig.push([patched(question), Ended("PatchActivations")])
+    await rig.press("t")
+    other = rig.engine.last(PatchActivations)
+    assert other.token not in (question.token, question.other)
+    assert other.other == question.other
+    await rig.push([patched(other), Ended("PatchActivations")])
+    await rig.press("T")
+    assert rig.engine.last(PatchActivations) == other, "the first ones are known"
+    await rig.press("c")
+    against = rig.engine.last(PatchActivations)
+    assert against.token == question.token
+    assert against.other not in (question.token, question.other)
+    await rig.push([patched(against), Ended("PatchActivations")])
+    await rig.press("x")
+    assert rig.engine.last(PatchActivations) == against
+    assert "0.75" in rig.screen_text()
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)])
+async def test_the_alignment_is_shown_and_changed(rig: Rig, size: tuple[int, int]) -> None:
+    question = await patching(rig)
+    await rig.push([patched(question), Ended("PatchActivations")])
+    assert question.alignment is None
+    count = rig.timeline.tree.nodes[question.node].position + 1
+    await rig.press("a")
+    text = rig.screen_text()
+    assert "▸" in text
+    assert "faces none" not in text
+    await rig.press("delete")
+    assert rig.screen_text().count("faces none") == 2, "the token, and the one that it faced"
+    await rig.press("a")
+    changed = rig.engine.last(PatchActivations)
+    assert changed.alignment is not None
+    assert len(changed.alignment) == count - 1
+    await rig.push([patched(changed), Ended("PatchActivations")])
+    await rig.press("a", "left_square_bracket", "left_square_bracket", "a")
+    crossed = rig.engine.last(PatchActivations)
+    assert crossed.alignment not in (None, changed.alignment)
+    assert len(crossed.alignment) < count, "pairs that cross the new one are gone"
+    await rig.press("x")
+    assert "0.75" in rig.screen_text()
+
+
+PAIR = PatchPair("a [b]", "c", " x", " y")
+
+
+def over_pairs(part: PatchKind = "layer") -> PairsPatched:
+    told = PairPatched(PAIR, " x", "[/y]", -1.0, 2.0, 3, 3)
+    left = PairPatched(PatchPair("a", "a"), "", "", 0.0, 0.0, 0, 0, "Both [paths] have the same tokens.")
+    shares = (
+        PlaceShares("last changed", 1, (0.75, 0.25), (0.0, 0.5)),
+        PlaceShares("last", 1, (0.0, 1.0), (0.0, 0.0)),
+    )
+    return PairsPatched(part, (told, left), (0, 1), shares, patched(PatchActivations(1, 2, 3, 4)).facts)
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)])
+async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: tuple[int, int]) -> None:
+    question = await patching(rig)
+    await rig.push([patched(question), Ended("PatchActivations")])
+    await rig.press("w")
+    dialog = rig.app.screen
+    assert isinstance(dialog, PairsDialog)
+    await rig.press("ctrl+s")
+    remark = dialog.query_one("#pairs-remark", Remark)
+    assert "has no pairs" in str(remark.render())
+    dialog.query_one("#pairs-text", SafeTextArea).load_text("nowhere/at/all.jsonl")
+    await rig.press("ctrl+s")
+    assert "There is no file of pairs" in str(remark.render())
+    line = '{"text": "a [b]", "source": "c", "token": " x", "other": " y"}'
+    dialog.query_one("#pairs-text", SafeTextArea).load_text(f'{line}\n{{"text": "a", "source": "a"}}')
+    await rig.press("ctrl+s")
+    assert rig.engine.last(PatchPairs) == PatchPairs((PAIR, PatchPair("a", "a")))
+    await rig.push([over_pairs(), Ended("PatchPairs")])
+    text = rig.said()
+    assert "1 of 2 pairs" in text
+    assert "last change" in text
+    assert "0.25±0.50" in text.replace(" ± ", "±")
+    assert "Both [paths] have the same tokens." in text or size[1] < 40
+    await rig.press("m")
+    assert rig.engine.last(PatchPairs).part == "attention"
+    await rig.press("w")
+    assert "Activation patching" in rig.screen_text() or "Patching:" in rig.screen_text()
 
 
 async def test_without_a_source_the_page_says_how_to_get_one(rig: Rig) -> None:

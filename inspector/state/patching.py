@@ -1,0 +1,158 @@
+"""What is patched, for screen and command line: the tokens that are followed, and pairs and alignments as given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from engine.errors import PromptError
+from engine.protocol import MOST_PAIRS, Candidate, Facing, PatchPair, Step
+from inspector.state.timeline import Timeline
+
+LIKELY = 5
+"""Ranks of the tokens whose logits may be followed."""
+
+
+def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
+    """The candidates after a token, as far as they are known; empty where none are."""
+    item = timeline.tree.nodes[node]
+    if isinstance(item, Step):
+        return item.next.candidates
+    read = timeline.prompts.by_end.get(node)
+    if read is not None and read.prefilled is not None:
+        return read.prefilled.next.candidates
+    for child in timeline.tree.children.get(node, ()):
+        later = timeline.tree.nodes[child]
+        found = later.choice.candidates if isinstance(later, Step) else later.candidates
+        if found:
+            return found
+    return ()
+
+
+def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, int] | None:
+    """Two tokens that tell both paths apart: the one that the source favours most, and the one that this path does.
+
+    Args:
+        own: Candidates after the path that is changed.
+        source: Those after the other.
+
+    Returns:
+        Their ids; None where nothing is known.
+    """
+    here = {each.id: each.logprob for each in own}
+    gains = {each.id: each.logprob - here[each.id] for each in source if each.id in here}
+    likely = {each.id for each in (*own, *source) if each.rank <= LIKELY} & gains.keys()
+    if len(likely) < 2:
+        first, last = ([each.id for each in side if each.rank == 1][:1] for side in (source, own))
+        return (first[0], last[0]) if first and last and first != last else None
+    return max(likely, key=gains.__getitem__), min(likely, key=gains.__getitem__)
+
+
+# ---- what a person gives ------------------------------------------------------------------------
+
+FIELDS = {"text": True, "source": True, "token": False, "other": False}
+"""Of a pair, and whether it must be there."""
+
+
+def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
+    """The pairs of a file of JSON lines: `{"text": ..., "source": ..., "token": " happy", "other": " sad"}`.
+
+    Args:
+        text: Of the file.
+        name: Of the file, for messages.
+
+    Raises:
+        PromptError: A line is no pair, or there are none or too many.
+    """
+    pairs: list[PatchPair] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            if len(pairs) == MOST_PAIRS:
+                raise PromptError(
+                    f"{name} has more than {MOST_PAIRS} pairs.", "Give fewer, in several files."
+                )
+            pairs.append(_pair_of(line, f"Line {number} of {name}"))
+    if not pairs:
+        raise PromptError(f"{name} has no pairs.", _SHAPE)
+    return tuple(pairs)
+
+
+_SHAPE = 'Write one a line: {"text": "...", "source": "...", "token": " happy", "other": " sad"}, or the first two.'
+
+
+def _pair_of(line: str, where: str) -> PatchPair:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        raise PromptError(f"{where} is no JSON.", _SHAPE) from None
+    if not isinstance(value, dict) or not value.keys() <= FIELDS.keys():
+        raise PromptError(f"{where} is no pair of texts.", _SHAPE)
+    for name, needed in FIELDS.items():
+        given = value.get(name, "")
+        if not isinstance(given, str) or (needed and not given):
+            raise PromptError(f"{where}: {name} is no text.", _SHAPE)
+    if bool(value.get("token")) != bool(value.get("other")):
+        raise PromptError(f"{where} has one answer.", "Give both, or none.")
+    return PatchPair(**value)
+
+
+_STRETCH = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?:(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def facing_from(text: str) -> Facing:
+    """An alignment as it is typed, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`.
+
+    Raises:
+        ValueError: A part is no place or stretch of each path, or the stretches differ in length.
+    """
+    pairs: list[tuple[int, int]] = []
+    for part in text.split(","):
+        named = _STRETCH.fullmatch(part.strip())
+        if named is None:
+            raise ValueError(f"{part.strip()!r} faces nothing: write 5:7 or 6-8:8-10")
+        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
+        assert first is not None
+        assert partner is not None
+        length = (last if last is not None else first) - first
+        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
+            raise ValueError(f"{part.strip()!r}: both stretches must be as long")
+        pairs += [(first + at, partner + at) for at in range(length + 1)]
+    return tuple(pairs)
+
+
+MOST_FACING = 1_000_000
+"""Tokens of a stretch, at most."""
+
+
+def facing_words(facing: Sequence[tuple[int, int]]) -> str:
+    """An alignment in stretches, as `facing_from` reads it."""
+    stretches: list[list[int]] = []
+    for place, partner in facing:
+        if stretches and stretches[-1][1] == place - 1 and stretches[-1][3] == partner - 1:
+            stretches[-1][1], stretches[-1][3] = place, partner
+        else:
+            stretches.append([place, place, partner, partner])
+    return ", ".join(
+        f"{_stretch(first, last)}:{_stretch(partner, end)}" for first, last, partner, end in stretches
+    )
+
+
+def _stretch(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def faced_with(facing: Sequence[tuple[int, int]], place: int, partner: int | None) -> Facing:
+    """An alignment in which a place faces another one, or none; pairs that cross that go.
+
+    Args:
+        facing: Before.
+        place: Of the path.
+        partner: Of the source.
+    """
+    others = [pair for pair in facing if pair[0] != place]
+    if partner is None:
+        return tuple(others)
+    kept = [pair for pair in others if (pair[0] < place) == (pair[1] < partner) and pair[1] != partner]
+    return tuple(sorted([*kept, (place, partner)]))

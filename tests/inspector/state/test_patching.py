@@ -1,0 +1,68 @@
+"""Pairs and alignments as a person gives them."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import PromptError
+from engine.protocol import PatchPair
+from inspector.state.patching import faced_with, facing_from, facing_words, pairs_from
+
+PLACES = st.lists(st.integers(0, 30), unique=True, max_size=12).map(sorted)
+FACING = st.tuples(PLACES, PLACES).map(lambda sides: tuple(zip(*sides, strict=False)))
+
+
+@given(FACING.filter(bool))
+def test_an_alignment_is_read_as_it_is_written(facing: tuple[tuple[int, int], ...]) -> None:
+    assert facing_from(facing_words(facing)) == facing
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "5:", "a:b", "5-3:1-0", "1-2:3", "1-2:3-5", "1:2,,3:4", "0-9999999:0-9999999"]
+)
+def test_what_is_no_alignment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|as long"):
+        facing_from(text)
+
+
+@given(FACING, st.integers(0, 30), st.none() | st.integers(0, 30))
+def test_a_changed_alignment_still_rises_on_both_sides(
+    facing: tuple[tuple[int, int], ...], place: int, partner: int | None
+) -> None:
+    changed = faced_with(facing, place, partner)
+    for one, other in pairwise(changed):
+        assert one[0] < other[0]
+        assert one[1] < other[1]
+    assert dict(changed).get(place) == partner
+    kept = set(changed) - {(place, partner)}
+    assert kept <= set(facing)
+
+
+def test_pairs_are_read_line_by_line() -> None:
+    lines = [{"text": "a", "source": "b"}, {"text": "c", "source": "d", "token": " x", "other": " y"}]
+    text = "\n\n".join(map(json.dumps, lines)) + "\n"
+    assert pairs_from(text, "f") == (PatchPair("a", "b"), PatchPair("c", "d", " x", " y"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "f has no pairs"),
+        ("nonsense", "Line 1 of f is no JSON"),
+        ("[" * 100_000, "Line 1 of f is no JSON"),
+        ("[1]", "is no pair of texts"),
+        ('{"text": "a"}', "source is no text"),
+        ('{"text": 1, "source": "b"}', "text is no text"),
+        ('{"text": "a", "source": "b", "more": "c"}', "is no pair of texts"),
+        ('{"text": "a", "source": "b", "token": " x"}', "has one answer"),
+        ('{"text": "a", "source": "b"}\n' * 201, "more than 200 pairs"),
+    ],
+)
+def test_what_is_no_set_of_pairs_is_refused(text: str, said: str) -> None:
+    with pytest.raises(PromptError, match=said):
+        pairs_from(text, "f")
