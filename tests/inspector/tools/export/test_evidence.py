@@ -188,7 +188,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
     )
     named = f"(second model, Q: {Q})"
     for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
-        assert text.count(named) == 4
+        assert text.count(named) == 6
         for name in (
             "Where the model looked",
             "What each layer would predict",
@@ -282,7 +282,9 @@ def test_the_panel_folds_them_under_the_token_that_they_predicted(browser: Brows
     steps = [item for item in recording.items if isinstance(item, Step)]
     assert node == steps[3].node
     names = browser.value("[...document.querySelectorAll('#panel summary')].map((each) => each.textContent)")
-    of_tokens = [heading for part, heading in BY_PART.items() if part not in ("second model", "race")]
+    of_tokens = [
+        heading for part, heading in BY_PART.items() if part not in ("second model", "race", "modules")
+    ]
     assert [name for name in of_tokens if not any(name in each for each in names)] == []
     assert browser.value("document.querySelector('#panel .map').getBoundingClientRect().height") > 0
     browser.press("ArrowLeft")
