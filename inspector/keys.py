@@ -163,7 +163,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "edit": "e", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
+        "part": "m", "edit": "e", "next_token": "f", "token_before": "F", "compare": "v", "compare_back": "V",
         "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
     },
     "training": {

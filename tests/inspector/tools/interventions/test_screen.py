@@ -427,14 +427,14 @@ async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> 
 async def test_the_two_logits_are_chosen_by_hand(rig: Rig) -> None:
     question = await patching(rig)
     await rig.push([patched(question), Ended("PatchActivations")])
-    await rig.press("t")
+    await rig.press("f")
     other = rig.engine.last(PatchActivations)
     assert other.token not in (question.token, question.other)
     assert other.other == question.other
     await rig.push([patched(other), Ended("PatchActivations")])
-    await rig.press("T")
+    await rig.press("F")
     assert rig.engine.last(PatchActivations) == other, "the first ones are known"
-    await rig.press("c")
+    await rig.press("v")
     against = rig.engine.last(PatchActivations)
     assert against.token == question.token
     assert against.other not in (question.token, question.other)
