@@ -94,7 +94,7 @@ def test_what_can_not_be_is_said_in_one_line(
     assert "--save-direction has no effect" in complaint(*inside, "--save-direction", "x")
     assert "--from has no effect" in complaint(*inside, "--off", "L2", "--from", "3")
     taken = complaint(*inside, "--pairs", str(pairs), "--save-direction", str(saved))
-    assert "is there already" in taken
+    assert "already exists" in taken
     assert "There is no L99" in complaint(*inside, "--pairs", str(pairs), "--layer", "99")
     assert "There is no L99" in complaint("generate", *PROMPT, "--steer", f"{saved}:2@99")
     other = tmp_path / "other.safetensors"

@@ -37,7 +37,7 @@ def test_what_was_written_is_read_here_and_by_mlx(tmp_path: Path) -> None:
     arrays, metadata = mx.load(str(path), return_metadata=True)  # type: ignore[misc]
     assert np.array(arrays["direction"]).tolist() == [0.5, -1.25, 3.0]  # type: ignore[call-overload]
     assert metadata["layer"] == "4"  # type: ignore[index]
-    with pytest.raises(PathError, match="is there already"):
+    with pytest.raises(PathError, match="already exists"):
         write_direction(path, MADE)
     write_direction(path, Direction("other", 0, floats([1.0], (1,))), force=True)
     assert read_direction(path).name == "other"
