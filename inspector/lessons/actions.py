@@ -14,6 +14,7 @@ from engine import protocol
 from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import SettingsError
 from engine.frozen import frozen
+from engine.grammar_settings import KINDS, Grammar, check_grammar
 from engine.protocol import (
     AttentionRead,
     BeamEnded,
@@ -32,6 +33,7 @@ from engine.settings import BY_NAME, Settings, check
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
+from inspector.state.grammar import EXAMPLES
 from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)
@@ -103,6 +105,8 @@ class Verb:
     """Raises ValueError, with a sentence, where what it is given is wrong."""
     action: str = ""
     """Id of the action whose key does all of it, in a recording, too; empty where that takes several, or an engine."""
+    opens: str = ""
+    """Id of the action whose key begins it, where the card of a lesson takes that key otherwise."""
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -210,6 +214,42 @@ def _set_keys(given: str) -> str:
 def given_text(given: str, name: str) -> str:
     """The value of a setting as the action writes it."""
     return next(word.partition("=")[2] for word in given.split() if word.partition("=")[0] == name)
+
+
+def _grammar(given: str) -> Grammar | None:
+    """A grammar as an action has it: its kind and its text, the name of an example, or `off`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    kind, _, text = given.partition(" ")
+    if given == "off":
+        return None
+    if kind == "example":
+        found = next(((own, words) for name, own, words in EXAMPLES if name == text), None)
+        if found is None:
+            raise ValueError(
+                f"There is no example {text}; there are {', '.join(name for name, _, _ in EXAMPLES)}"
+            )
+        return Grammar(*found)
+    known = next((each for each in KINDS if each == kind), None)
+    if known is None:
+        raise ValueError(f"{kind or 'Nothing'} is no kind of grammar; there are {', '.join(KINDS)}")
+    try:
+        check_grammar(made := Grammar(known, text))
+    except SettingsError as error:
+        raise ValueError(error.message) from error
+    return made
+
+
+def _grammar_keys(given: str) -> str:
+    kind, _, text = given.partition(" ")
+    opens, applies = key_for("grammar"), key_for("dialog.apply")
+    if given == "off":
+        return f"{opens}, then {key_for('grammar.take_off')}"
+    if kind == "example":
+        return f"{opens}, ← → on the examples until {text}, then {applies}"
+    return f"{opens}, choose {kind}, type “{text}”, then {applies}"
 
 
 def _read(before: Before) -> bool:
@@ -332,6 +372,12 @@ VERBS: dict[str, Verb] = {
         lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
+    "grammar": Verb(
+        "grammar regex [0-9]+", "Have the text match a grammar: its kind and text, `example JSON`, or `off`.",
+        lambda given, on: [protocol.Configure(replace(on.setup.settings, grammar=_grammar(given)))],
+        lambda given, on, before: on.queries.in_force.grammar == _grammar(given),
+        _grammar_keys, _grammar, opens="grammar",
+    ),
     "prompt": Verb(
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [protocol.Prefill(given, chat=False)],

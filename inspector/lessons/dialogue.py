@@ -10,6 +10,7 @@ from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
+from inspector.state.grammar import sentences
 from inspector.state.timeline import Timeline
 
 LEAVE = "q"
@@ -189,15 +190,19 @@ def panel(
     yield from PANELS_AS_TEXT.get(show, _candidates)(timeline, slot, since, told)
 
 
+def _looked_at(timeline: Timeline, slot: int | None) -> tuple[Distribution | None, str]:
+    """The distribution at the token that is looked at, and what it is about."""
+    if slot is None or slot not in timeline.completion_slots:
+        return timeline.next, "next"
+    step = timeline.completion[timeline.completion_slots.index(slot)]
+    return step.choice, f"for token {step.index + 1}"
+
+
 def _candidates(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
-    distribution = timeline.next
-    about = "Most probable next"
-    if slot is not None and slot in timeline.completion_slots:
-        step = timeline.completion[timeline.completion_slots.index(slot)]
-        distribution, about = step.choice, f"Most probable for token {step.index + 1}"
+    distribution, about = _looked_at(timeline, slot)
     if distribution is None:
         return
-    yield f"{about} (entropy {bits(distribution.entropy_bits)}):"
+    yield f"Most probable {about} (entropy {bits(distribution.entropy_bits)}):"
     for place, each in enumerate(distribution.candidates[:CANDIDATES], 1):
         own, sampled = percent(each.prob), percent(each.sampler_prob)
         after = "" if own == sampled else f", {sampled} after the sampler"
@@ -210,10 +215,17 @@ def _picked(distribution: Distribution) -> Iterator[str]:
     picked = next(each for each in distribution.candidates if each.id == distribution.picked)
     name = token_label(picked.text, picked.raw)
     if distribution.draw is None or distribution.draw_from is None or distribution.draw_to is None:
-        yield f"Picked: {name}, the most probable after the penalties."
+        yield f"Picked: {name}, the most probable of what the sampler left."
     else:
         share = f"{distribution.draw_from:.3f} to {distribution.draw_to:.3f}"
         yield f"Picked: {name}. The draw {distribution.draw:.3f} fell into its share, {share}."
+
+
+def _grammar(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    distribution, _ = _looked_at(timeline, slot)
+    if distribution is not None and distribution.grammar is not None:
+        yield from sentences(distribution.grammar)
+    yield from _candidates(timeline, slot, since, told)
 
 
 def _steps(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
@@ -254,6 +266,7 @@ def _beams(timeline: Timeline, slot: int | None, since: Sequence[Record], told: 
 PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], bool], Iterator[str]]] = {
     "text": _text,
     "steps": _steps,
+    "grammar": _grammar,
     "kv": _kv,
     "timing": _timing,
     "race": _race,

@@ -12,6 +12,7 @@ from engine.protocol import (
     Candidate,
     Distribution,
     Explained,
+    GrammarReading,
     Hypothesis,
     LensCell,
     LensColumn,
@@ -191,6 +192,35 @@ REROLLS = SubjectKind("draws that were repeated", "most", {
     "different": ("how many different tokens", lambda of: count(len(of.texts))),
 })  # fmt: skip
 
+# ---- grammars ---------------------------------------------------------------------------------
+
+
+def grammar_of(distribution: Distribution) -> GrammarReading:
+    """What a grammar allows there.
+
+    Raises:
+        LookupError: There is none.
+    """
+    if distribution.grammar is None:
+        raise LookupError("no grammar holds there")
+    return distribution.grammar
+
+
+def _mass(reading: GrammarReading) -> Value:
+    return probability(reading.mass)
+
+
+def _certain(step: Step) -> bool:
+    """Whether a grammar left one text alone for a token."""
+    return step.choice.grammar is not None and step.choice.grammar.forced.startswith(step.raw)
+
+
+GRAMMAR = SubjectKind("a grammar", "mass", {
+    "mass": ("the model's probability of all that it allows", _mass),
+    "allowed": ("how many tokens it allows", lambda of: count(of.allowed)),
+    "forced": ("the characters that are certain", lambda of: text(of.forced.decode("utf-8", "replace"))),
+})  # fmt: skip
+
 # ---- tokens -----------------------------------------------------------------------------------
 
 
@@ -212,6 +242,7 @@ STEP = SubjectKind("a step", "text", {
     "draw": ("the random number that picked it", lambda of: draw(of.choice.draw)),
     "low": ("where its share begins", lambda of: draw(of.choice.draw_from)),
     "high": ("where it ends", lambda of: draw(of.choice.draw_to)),
+    "mass": ("the model's probability of all that a grammar allowed for it", lambda of: _mass(grammar_of(of.choice))),
 })  # fmt: skip
 
 PIECES = SubjectKind("a text in tokens", "count", {
@@ -251,6 +282,7 @@ COMPLETION = SubjectKind("the completion", "length", {
     "logprob": ("the sum of its logprobs", lambda of: number(sum(each.logprob for each in of.steps))),
     "perplexity": ("2 to the mean of its surprisals", lambda of: number(of.perplexity)),
     "occurrences": ("how often the text in question occurs", lambda of: count(of.words)),
+    "forced": ("how many tokens were certain under a grammar", lambda of: count(sum(map(_certain, of.steps)))),
     "reason": ("why it ended: eos, stop, length; `none`", lambda of: text(of.reason or "none")),
     "detail": ("what ended it", lambda of: text(of.detail)),
 })  # fmt: skip

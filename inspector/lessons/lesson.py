@@ -24,7 +24,9 @@ _TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
 
 # ---- what may be shown and hidden, by its id on the screen: a test holds it against the registry ---
 
-_TOKEN = frozenset({"step", "last", "least_sure"})
+SOUGHT = ("least_sure", "least_allowed")
+"""Functions that look for a step of the completion."""
+_TOKEN = frozenset({"step", "last", *SOUGHT})
 _SHARES = frozenset(
     f"next.{name}" for name in ("picked", "prob", "sampler_prob", "top", "top_prob", "second", "second_prob")
 )
@@ -39,7 +41,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "served": frozenset(),
     "tree": frozenset(),
-    "grammar": frozenset({"stage", "next.kept", "next.removed"}),
+    "grammar": frozenset({"grammar", "stage", "next.kept", "next.removed"}),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
 PARTS: Mapping[str, frozenset[str]] = {

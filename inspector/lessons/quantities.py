@@ -192,6 +192,18 @@ def _least_sure(scope: Scope) -> Step:
     return max(steps, key=lambda each: each.choice.entropy_bits)
 
 
+@_listed("least_allowed", kinds.STEP, "The step for which a grammar allowed the least probability.")
+def _least_allowed(scope: Scope) -> Step:
+    if not (steps := scope.timeline.completion):
+        raise LookupError("nothing was generated")
+    return min(steps, key=lambda each: kinds.grammar_of(each.choice).mass)
+
+
+@_listed("grammar", kinds.GRAMMAR, "What the grammar in force allows after the last token.")
+def _grammar(scope: Scope) -> protocol.GrammarReading:
+    return kinds.grammar_of(_next(scope))
+
+
 @_listed("candidate('girl')", kinds.CANDIDATE, "A candidate for the next token, by its text.")
 def _candidate(scope: Scope, text: str) -> Candidate:
     """A candidate by its text, with or without the space before it."""

@@ -15,6 +15,7 @@ from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.beams.screen import BeamScreen
+from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.lens.screen import LensScreen
 from tests.inspector.lessons.playing import LearnerKeys
 
@@ -119,3 +120,14 @@ async def test_the_way_that_the_card_names_leads_there_once_it_is_predicted(lear
     assert learner.play.guess == 0
     await learner.press("A")
     await learner.phase(LessonPhase.REVEALED)
+
+
+@pytest.mark.lesson(listed=find("grammar"), size=(80, 24))
+async def test_a_grammar_is_given_in_its_form(learner: LearnerKeys) -> None:
+    await learner.press("2", "J")
+    await learner.until(lambda: isinstance(learner.app.screen, GrammarDialog))
+    await learner.until(lambda: learner.app.focused is not None)
+    await learner.press(*" (yes|no)", "ctrl+s")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+    await learner.until(lambda: "It allows 6 tokens" in learner.text())
