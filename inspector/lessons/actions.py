@@ -21,6 +21,7 @@ from engine.protocol import (
     BeamOpened,
     Command,
     Ended,
+    HeadsSwept,
     LensRead,
     Prefilled,
     QuestionAsked,
@@ -398,6 +399,11 @@ VERBS: dict[str, Verb] = {
         "attention", "Look at where each head looks from the last token.",
         lambda given, on: [protocol.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
         lambda given: key_for("attention"), action="attention",
+    ),
+    "interventions": Verb(
+        "interventions", "Switch off each head, part and layer alone.",
+        lambda given, on: [protocol.SweepHeads(on.timeline.tip)], _answered(HeadsSwept),
+        lambda given: key_for("interventions"), action="interventions",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",

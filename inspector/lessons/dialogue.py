@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from engine.protocol import BeamEnded, Distribution, RaceStep, Record
+from engine.protocol import BeamEnded, Distribution, HeadsSwept, RaceStep, Record
 from inspector.display import token_label, visible
 from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
@@ -164,7 +164,7 @@ class LessonDialogue:
 
 # ---- what panels show, as lines --------------------------------------------------------------
 
-CANDIDATES, STEPS, CONTINUATIONS = 5, 8, 3
+CANDIDATES, STEPS, CONTINUATIONS, PARTS_OFF = 5, 8, 3, 5
 LONGEST = 600
 """Characters of the text so far: its end."""
 
@@ -263,6 +263,18 @@ def _beams(timeline: Timeline, slot: int | None, since: Sequence[Record], told: 
         yield f"  Greedy: {visible(ended.greedy.text)}, logprob {ended.greedy.logprob:.3f}"
 
 
+def _interventions(
+    timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
+) -> Iterator[str]:
+    swept = next((each for each in reversed(since) if isinstance(each, HeadsSwept)), None)
+    if swept is not None:
+        yield "Switched off alone, the parts that change the prediction most:"
+        for each in sorted(swept.units, key=lambda unit: -unit.kl_bits)[:PARTS_OFF]:
+            then = f"then {token_label(each.top_text)}, {percent(each.top_prob)}"
+            yield f"  {visible(each.intervention.label)}, KL {bits(each.kl_bits)} bits, {then}"
+    yield from _candidates(timeline, slot, since, told)
+
+
 PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], bool], Iterator[str]]] = {
     "text": _text,
     "steps": _steps,
@@ -271,5 +283,6 @@ PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], b
     "timing": _timing,
     "race": _race,
     "beams": _beams,
+    "interventions": _interventions,
 }
 """By id; for others the candidates."""

@@ -13,12 +13,15 @@ from engine.protocol import (
     Distribution,
     Explained,
     GrammarReading,
+    HeadsSwept,
     Hypothesis,
+    Intervened,
     LensCell,
     LensColumn,
     Piece,
     RaceStep,
     Step,
+    SweptUnit,
 )
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
@@ -439,4 +442,30 @@ LENS = SubjectKind("the lens at a layer", "top", {
     "layers": ("how many layers the model has", lambda of: count(len(of.column.cells) - 1)),
     "leads_from": ("the layer from which on the final token leads, from 1; 0 for the embedding",
                    lambda of: count(of.column.leads_from)),
+})  # fmt: skip
+
+
+def _left(of: Intervened) -> list[Candidate]:
+    """The candidates with the interventions, the most probable first."""
+    return sorted((each.after for each in of.candidates), key=lambda each: each.rank)
+
+
+def _most(of: HeadsSwept) -> SweptUnit:
+    return max(of.units, key=lambda each: each.kl_bits)
+
+
+WITHOUT = SubjectKind("a model without some parts", "top", {
+    "top": ("the token that is the most probable then",
+            lambda of: token(written(_left(of)[0]), near_top([each.prob for each in _left(of)]))),
+    "top_prob": ("its probability", lambda of: probability(_left(of)[0].prob)),
+    "prob": ("what is left to the token that was the most probable",
+             lambda of: probability(of.candidates[0].after.prob)),
+    "kl": ("how far all probabilities moved, as KL", lambda of: bits(of.kl_bits)),
+})  # fmt: skip
+STRONGEST = SubjectKind("a part that was switched off", "label", {
+    "label": ("its name: `L6 h1`, `L3 MLP`", lambda of: text(_most(of).intervention.label)),
+    "kind": ("what it is: head, attention, mlp, recurrence, layer", lambda of: text(_most(of).intervention.kind)),
+    "kl": ("how far all probabilities moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
+    "top": ("the token that is the most probable then", lambda of: token(_most(of).top_text)),
+    "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
 })  # fmt: skip

@@ -212,11 +212,13 @@ class Beat:
         return (*asked, *texts, *(expression for _, expression in self.keep), *number)
 
     def calls(self, function: str) -> list[tuple[int, ...]]:
-        """The numbers that the beat gives to a function that counts layers or heads, each once."""
+        """The numbers that the beat gives to a function that counts layers or heads, or names them as `L6 h1`, each
+        once."""
         calls = (call for each in self.expressions for call in each.calls(function))
         given = ((*call.args, *(each.value for each in call.keywords)) for call in calls)
-        numbers = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
-        return list(dict.fromkeys(tuple(n for n in each if isinstance(n, int)) for each in numbers))
+        constants = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
+        numbers = (re.findall(r"\d+", " ".join(map(str, each))) for each in constants)
+        return list(dict.fromkeys(tuple(map(int, each)) for each in numbers))
 
 
 @frozen

@@ -295,6 +295,23 @@ def _head(scope: Scope, layer: int, head: int) -> kinds.HeadRow:
     return kinds.HeadRow(found.over(head - 1, read.tokens), tuple(scope.timeline.items))
 
 
+@_listed("without('L6 h1')", kinds.WITHOUT,
+         "What the model predicts with parts of it switched off: `L6 h1, L3 mlp, L4`.")  # fmt: skip
+def _without(scope: Scope, units: str) -> protocol.Intervened:
+    try:
+        parts = protocol.units_from(units)
+    except ValueError as error:
+        raise LookupError(str(error)) from error
+    return scope.answer(protocol.Intervene(scope.timeline.tip, parts), protocol.Intervened)
+
+
+@_listed(
+    "strongest", kinds.STRONGEST, "The part that changes the prediction most where it alone is switched off."
+)
+def _strongest(scope: Scope) -> protocol.HeadsSwept:
+    return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
+
+
 @_listed("race", kinds.RACE, "The race of this beat.")
 def _race(scope: Scope) -> list[RaceStep]:
     steps = [each for each in scope.since if isinstance(each, RaceStep)]

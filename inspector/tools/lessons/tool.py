@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
-SPOKEN_OF: Mapping[str, tuple[str, int]] = {"attention": ("head", 2), "lens": ("lens", 1)}
+SPOKEN_OF: Mapping[str, tuple[str, int]] = {
+    "attention": ("head", 2),
+    "lens": ("lens", 1),
+    "interventions": ("without", 2),
+}
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""

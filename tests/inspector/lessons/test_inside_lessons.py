@@ -16,6 +16,7 @@ from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
+from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lens.screen import LensScreen
 from tests.inspector.lessons.playing import LearnerKeys
 
@@ -131,3 +132,16 @@ async def test_a_grammar_is_given_in_its_form(learner: LearnerKeys) -> None:
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
     await learner.until(lambda: "It allows 6 tokens" in learner.text())
+
+
+@pytest.mark.lesson(listed=find("switch-off"), size=(80, 24), recorded=True)
+async def test_the_part_that_the_beat_speaks_of_is_chosen_on_the_map(learner: LearnerKeys) -> None:
+    """In a recording, too: what was asked for the card answers the screen."""
+    await learner.press("2", "X")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: isinstance(learner.app.screen, InterventionsScreen))
+    await learner.until(lambda: "L6 h2 off" in learner.text())
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press("2")
+    await learner.until(lambda: "L6 h1 off" in learner.text())
