@@ -29,12 +29,14 @@ from engine.protocol import (
     ReadLens,
     Record,
     Resampled,
+    TakenApart,
 )
 from engine.settings import BY_NAME, Settings, check
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
 from inspector.state.grammar import EXAMPLES
+from inspector.state.merges import around
 from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)
@@ -317,6 +319,14 @@ def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
     return answered
 
 
+def _apart(given: str, controller: Controller) -> list[Command]:
+    """The question for the merges of the last word, as the screen asks it."""
+    items = controller.timeline.items
+    if (place := around(items, len(items))) is None:
+        raise LookupError("the text has no word")
+    return [protocol.TakeApart(place.text, None, place.begin, place.end, items[-1].node)]
+
+
 def _race_length(given: str) -> int:
     length = _number(int, given)
     if not 32 <= length <= 4096:
@@ -404,6 +414,10 @@ VERBS: dict[str, Verb] = {
         "interventions", "Switch off each head, part and layer alone.",
         lambda given, on: [protocol.SweepHeads(on.timeline.tip)], _answered(HeadsSwept),
         lambda given: key_for("interventions"), action="interventions",
+    ),
+    "merges": Verb(
+        "merges", "Look at how the tokenizer made the last word.", _apart, _answered(TakenApart),
+        lambda given: key_for("merges"), action="merges",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from engine.protocol import BeamEnded, Distribution, HeadsSwept, RaceStep, Record
+from engine.protocol import BeamEnded, Distribution, HeadsSwept, RaceStep, Record, TakenApart
 from inspector.display import token_label, visible
 from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
@@ -275,6 +275,17 @@ def _interventions(
     yield from _candidates(timeline, slot, since, told)
 
 
+def _merges(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    apart = next((each for each in reversed(since) if isinstance(each, TakenApart) and each.words), None)
+    if apart is not None:
+        word = apart.words[0]
+        for made, rank in enumerate((0, *word.ranks)):
+            pieces = "·".join(
+                token_label(each.decode("utf-8", "replace"), each) for each in word.pieces(made)
+            )
+            yield f"  {made} merges: {pieces}" + (f" (merge {rank + 1} of the list)" if made else "")
+
+
 PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], bool], Iterator[str]]] = {
     "text": _text,
     "steps": _steps,
@@ -283,6 +294,7 @@ PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], b
     "timing": _timing,
     "race": _race,
     "beams": _beams,
+    "merges": _merges,
     "interventions": _interventions,
 }
 """By id; for others the candidates."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from engine.frozen import frozen
@@ -22,7 +23,9 @@ from engine.protocol import (
     RaceStep,
     Step,
     SweptUnit,
+    WordApart,
 )
+from inspector.display import token_label
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
@@ -253,6 +256,55 @@ PIECES = SubjectKind("a text in tokens", "count", {
     "bytes": ("how many bytes", lambda of: count(sum(len(each.raw) for each in of))),
     "first": ("the first token", lambda of: token(written(of[0]))),
     "last": ("the last token", lambda of: token(written(of[-1]))),
+})  # fmt: skip
+
+
+@frozen
+class Merged:
+    """A word after some of its merges."""
+
+    word: WordApart
+    made: int
+    """Merges so far."""
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """Its pieces then."""
+        return self.word.pieces(self.made)
+
+    @property
+    def rank(self) -> int:
+        """Place of the last of these merges in the tokenizer's list, from 1.
+
+        Raises:
+            LookupError: None was made.
+        """
+        if not self.made:
+            raise LookupError("no merge was made")
+        return self.word.ranks[self.made - 1] + 1
+
+    @property
+    def latest(self) -> str:
+        """The piece that the last of these merges made.
+
+        Raises:
+            LookupError: None was made.
+        """
+        if not self.made:
+            raise LookupError("no merge was made")
+        border = sum(map(len, self.word.symbols[: self.word.borders[self.made - 1]]))
+        ends = accumulate(map(len, self.pieces))
+        found = next(piece for piece, end in zip(self.pieces, ends, strict=True) if border < end)
+        return found.decode("utf-8", "replace")
+
+
+MERGED = SubjectKind("a word in merges", "text", {
+    "text": ("its pieces, with dots between them",
+             lambda of: text("·".join(token_label(each.decode("utf-8", "replace"), each) for each in of.pieces))),
+    "pieces": ("how many there are", lambda of: count(len(of.pieces))),
+    "merges": ("how many merges were made", lambda of: count(of.made)),
+    "made": ("the piece that the last one made", lambda of: token(of.latest)),
+    "rank": ("the place of that merge in the tokenizer's list, from 1", lambda of: count(of.rank)),
 })  # fmt: skip
 
 

@@ -252,6 +252,18 @@ def _tokens(scope: Scope, text: str) -> tuple[Piece, ...]:
     return scope.answer(protocol.Tokenize(text), protocol.Tokenized).pieces
 
 
+@_listed("merged('strawberry', 1)", kinds.MERGED,
+         "A word after so many merges of the tokenizer; after all of them without a number.")  # fmt: skip
+def _merged(scope: Scope, word: str, merges: int | None = None) -> kinds.Merged:
+    words = scope.answer(protocol.TakeApart(word), protocol.TakenApart).words
+    if len(words) != 1:
+        raise LookupError(f"the tokenizer takes it as {len(words)} words")
+    made = len(words[0].borders) if merges is None else merges
+    if not 0 <= made <= len(words[0].borders):
+        raise LookupError(f"it takes {len(words[0].borders)} merges")
+    return kinds.Merged(words[0], made)
+
+
 @_listed("whatif(temp=1.5)", kinds.TRIED,
          "The next token under other settings with the same draw; `step=3` for that of a step.")  # fmt: skip
 def _whatif(scope: Scope, step: int = 0, **values: Argument) -> Explained:
