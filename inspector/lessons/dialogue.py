@@ -283,7 +283,7 @@ def _merges(timeline: Timeline, slot: int | None, since: Sequence[Record], told:
             pieces = "·".join(
                 token_label(each.decode("utf-8", "replace"), each) for each in word.pieces(made)
             )
-            yield f"  {made} merges: {pieces}" + (f" (merge {rank + 1} of the list)" if made else "")
+            yield f"  {made} merges: {pieces}" + (f" (rank {rank})" if made else "")
 
 
 PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], bool], Iterator[str]]] = {

@@ -274,14 +274,14 @@ class Merged:
 
     @property
     def rank(self) -> int:
-        """Place of the last of these merges in the tokenizer's list, from 1.
+        """Place of the last of these merges in the tokenizer's list, from 0 as on the screen.
 
         Raises:
             LookupError: None was made.
         """
         if not self.made:
             raise LookupError("no merge was made")
-        return self.word.ranks[self.made - 1] + 1
+        return self.word.ranks[self.made - 1]
 
     @property
     def latest(self) -> str:
@@ -304,7 +304,7 @@ MERGED = SubjectKind("a word in merges", "text", {
     "pieces": ("how many there are", lambda of: count(len(of.pieces))),
     "merges": ("how many merges were made", lambda of: count(of.made)),
     "made": ("the piece that the last one made", lambda of: token(of.latest)),
-    "rank": ("the place of that merge in the tokenizer's list, from 1", lambda of: count(of.rank)),
+    "rank": ("the place of that merge in the tokenizer's list, from 0", lambda of: count(of.rank)),
 })  # fmt: skip
 
 
