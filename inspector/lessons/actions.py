@@ -23,6 +23,7 @@ from engine.protocol import (
     Ended,
     HeadsSwept,
     LensRead,
+    LockstepOpened,
     Prefilled,
     QuestionAsked,
     RaceEnded,
@@ -30,12 +31,14 @@ from engine.protocol import (
     Record,
     Resampled,
     TakenApart,
+    WaysParted,
 )
 from engine.settings import BY_NAME, Settings, check
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
 from inspector.state.grammar import EXAMPLES
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.merges import around
 from inspector.state.timeline import Timeline
 
@@ -327,6 +330,19 @@ def _apart(given: str, controller: Controller) -> list[Command]:
     return [protocol.TakeApart(place.text, None, place.begin, place.end, items[-1].node)]
 
 
+def _bits(given: str) -> int:
+    if (bits := _number(int, given)) not in (4, 8):
+        raise ValueError("It must be 4 or 8")
+    return bits
+
+
+def _compared(given: str, controller: Controller, before: Before) -> bool:
+    """Whether a second model was opened and has read the path."""
+    timeline = controller.timeline
+    opened = any(isinstance(each, LockstepOpened) for each in before.since)
+    return opened and timeline.tip in timeline.of(LockstepSoFar).ahead
+
+
 def _race_length(given: str) -> int:
     length = _number(int, given)
     if not 32 <= length <= 4096:
@@ -418,6 +434,20 @@ VERBS: dict[str, Verb] = {
     "merges": Verb(
         "merges", "Look at how the tokenizer made the last word.", _apart, _answered(TakenApart),
         lambda given: key_for("merges"), action="merges",
+    ),
+    "lockstep": Verb(
+        "lockstep 4", "Compare with the same model in so many bits.",
+        lambda given, on: [protocol.OpenLockstep(on.setup.load, bits=_bits(given)),
+                           protocol.ReadLockstep(on.timeline.tip)],
+        _compared,
+        lambda given: f"{key_for('lockstep')}, {key_for('lockstep.open')}, choose {given} bits, then ⏎",
+        _bits, opens="lockstep",
+    ),
+    "ways": Verb(
+        "ways", "Let both models of the lockstep go on from here, each on its own way.",
+        lambda given, on: [protocol.PartWays(on.timeline.tip)],
+        lambda given, on, before: any(isinstance(each, WaysParted) for each in before.since),
+        lambda given: f"{key_for('lockstep')}, then {key_for('lockstep.ways')}", opens="lockstep",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",

@@ -19,10 +19,12 @@ from engine.protocol import (
     Intervened,
     LensCell,
     LensColumn,
+    LockstepSpan,
     Piece,
     RaceStep,
     Step,
     SweptUnit,
+    WaysParted,
     WordApart,
 )
 from inspector.display import token_label
@@ -520,4 +522,61 @@ STRONGEST = SubjectKind("a part that was switched off", "label", {
     "kl": ("how far all probabilities moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
     "top": ("the token that is the most probable then", lambda of: token(_most(of).top_text)),
     "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
+})  # fmt: skip
+
+# ---- two models in lockstep ---------------------------------------------------------------------
+
+SURE, UNSURE = 1.0, 2.0
+"""Bits of the first model's entropy: below the one it was sure of a token, from the other one on unsure."""
+Spans = Sequence[LockstepSpan]
+"""Tokens that both models read whole."""
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not values:
+        raise LookupError("there is no such token")
+    return math.fsum(values) / len(values)
+
+
+def _kl(spans: Spans, low: float = 0.0, high: float = math.inf) -> Value:
+    """The mean KL of the tokens before which the first model's entropy was in a range."""
+    return bits(_mean([each.kl_bits or 0.0 for each in spans if low <= (each.entropy_bits or 0.0) < high]))
+
+
+def _worst(spans: Spans) -> LockstepSpan:
+    return max(spans, key=lambda each: each.kl_bits or 0.0)
+
+
+def _perplexity(logprobs: Sequence[float | None]) -> Value:
+    return number(math.exp(-_mean([each or 0.0 for each in logprobs])))
+
+
+LOCKSTEP = SubjectKind("two models in lockstep", "kl", {
+    "kl": ("the mean KL, in bits", _kl),
+    "sure_kl": (f"the same of the tokens that the first model was sure of: below {SURE:.0f} bit of entropy",
+                lambda of: _kl(of, high=SURE)),
+    "unsure_kl": (f"the same of those that it was unsure of: {UNSURE:.0f} bits or more",
+                  lambda of: _kl(of, low=UNSURE)),
+    "same_top": ("the share of tokens for which both have the same most probable one",
+                 lambda of: probability(_mean([float(bool(each.same_top)) for each in of]))),
+    "worst": ("the token for which they are furthest apart", lambda of: token(_worst(of).text)),
+    "worst_kl": ("the KL there, in bits", lambda of: bits(_worst(of).kl_bits or 0.0)),
+    "worst_prob": ("its probability in the first model", lambda of: probability(math.exp(_worst(of).logprob or 0.0))),
+    "worst_other_prob": ("its probability in the second one",
+                         lambda of: probability(math.exp(_worst(of).other_logprob or 0.0))),
+    "perplexity": ("of the first model", lambda of: _perplexity([each.logprob for each in of])),
+    "other_perplexity": ("of the second one", lambda of: _perplexity([each.other_logprob for each in of])),
+})  # fmt: skip
+
+
+def _parting(of: WaysParted) -> tuple[str, str]:
+    """The first passages that differ."""
+    part = next(each for each in of.parts if not each.same)
+    return part.text, part.other_text
+
+
+WAYS = SubjectKind("the ways of two models", "parted", {
+    "parted": ("how many tokens come before they part", lambda of: count(of.parted)),
+    "own": ("the first passage of the first model that differs", lambda of: text(_parting(of)[0].strip())),
+    "other": ("the same of the second one", lambda of: text(_parting(of)[1].strip())),
 })  # fmt: skip

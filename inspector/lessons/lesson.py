@@ -63,8 +63,8 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 """What `hide` may name."""
 SCREENS = (
     "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
-    "interventions", "lens", "look_ahead", "merges", "modules", "own_text", "patching", "positions", "profile",
-    "prompt", "race", "sampling", "steering", "sweep", "why",
+    "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching", "positions",
+    "profile", "prompt", "race", "sampling", "steering", "sweep", "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)

@@ -31,6 +31,7 @@ from inspector.lessons.values import Value
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Timeline
 
 Argument = str | float | bool
@@ -322,6 +323,23 @@ def _without(scope: Scope, units: str) -> protocol.Intervened:
 )
 def _strongest(scope: Scope) -> protocol.HeadsSwept:
     return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
+
+
+@_listed("lockstep", kinds.LOCKSTEP, "The completion as both models of the lockstep read it.")
+def _lockstep(scope: Scope) -> list[protocol.LockstepSpan]:
+    spans = scope.timeline.of(LockstepSoFar).spans
+    read = [spans[each.node] for each in scope.timeline.completion if each.node in spans]
+    if not read or any(each.kl_nats is None or not each.whole for each in read):
+        raise LookupError("no second model with the same tokens has read the completion")
+    return read
+
+
+@_listed("ways", kinds.WAYS, "The ways of both models of the lockstep, in this beat.")
+def _ways(scope: Scope) -> protocol.WaysParted:
+    found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
+    if found is None or found.parted is None:
+        raise LookupError("both models did not part in this beat")
+    return found
 
 
 @_listed("race", kinds.RACE, "The race of this beat.")
