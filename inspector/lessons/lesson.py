@@ -25,7 +25,9 @@ _TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
 
 # ---- what may be shown and hidden, by its id on the screen: a test holds it against the registry ---
 
-_TOKEN = frozenset({"step", "last", "least_sure"})
+SOUGHT = ("least_sure", "least_allowed")
+"""Functions that look for a step of the completion."""
+_TOKEN = frozenset({"step", "last", *SOUGHT})
 _SHARES = frozenset(
     f"next.{name}" for name in ("picked", "prob", "sampler_prob", "top", "top_prob", "second", "second_prob")
 )
@@ -40,7 +42,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "served": frozenset(),
     "tree": frozenset(),
-    "grammar": frozenset({"stage", "next.kept", "next.removed"}),
+    "grammar": frozenset({"grammar", "stage", "next.kept", "next.removed"}),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
 PARTS: Mapping[str, frozenset[str]] = {
@@ -62,8 +64,8 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 """What `hide` may name."""
 SCREENS = (
     "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
-    "gradients", "interventions", "lens", "look_ahead", "merges", "modules", "own_text", "patching", "positions",
-    "profile", "prompt", "race", "sampling", "scores", "steering", "sweep", "why",
+    "gradients", "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching",
+    "positions", "profile", "prompt", "race", "sampling", "scores", "steering", "sweep", "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)
@@ -211,21 +213,7 @@ class Beat:
         return (*asked, *texts, *(expression for _, expression in self.keep), *number)
 
     def calls(self, function: str) -> list[tuple[int, ...]]:
-        """The layers and heads that the beat gives to a function, by numbers or by a name, each once."""
-        calls = (call for each in self.expressions for call in each.calls(function))
-        given = ((*call.args, *(each.value for each in call.keywords)) for call in calls)
-        values = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
-        return list(dict.fromkeys(tuple(n for each in parts for n in _place(each)) for parts in values))
 
-
-def _place(value: object) -> tuple[int, ...]:
-    """The numbers that a value of an expression stands for."""
-    if not isinstance(value, str):
-        return (value,) if isinstance(value, int) else ()
-    try:
-        return named_part(value).place
-    except ValueError:  # it is told where the expression is read
-        return ()
 
 
 @frozen
