@@ -213,7 +213,21 @@ class Beat:
         return (*asked, *texts, *(expression for _, expression in self.keep), *number)
 
     def calls(self, function: str) -> list[tuple[int, ...]]:
+        """The layers and heads that the beat gives to a function, by numbers or by a name, each once."""
+        calls = (call for each in self.expressions for call in each.calls(function))
+        given = ((*call.args, *(each.value for each in call.keywords)) for call in calls)
+        values = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
+        return list(dict.fromkeys(tuple(n for each in parts for n in _place(each)) for parts in values))
 
+
+def _place(value: object) -> tuple[int, ...]:
+    """The numbers that a value of an expression stands for."""
+    if not isinstance(value, str):
+        return (value,) if isinstance(value, int) else ()
+    try:
+        return tuple(number for part in value.split(",") for number in named_part(part.strip()).place)
+    except ValueError:  # it is told where the expression is read
+        return ()
 
 
 @frozen
