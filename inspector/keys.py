@@ -37,7 +37,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "2": {"why": "w", "served": "R", "other_model": "j"},
     "12": {"recall": "ctrl+r"},
     "3": {
-        "modules": "O", "attention": "A", "scores": "w", "lens": "I", "attribution": "D", "gradients": "g",
+        "modules": "O", "attention": "A", "scores": "V", "lens": "I", "attribution": "D", "gradients": "g",
         "positions": "Y", "experts": "E", "facts": "i", "open": "o",
     },
     "4": {

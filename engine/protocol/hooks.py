@@ -123,7 +123,7 @@ def named_part(text: str) -> NamedPart:
     """
     text = text.strip()
     if len(text) > LONGEST:
-        raise ValueError(f"{text[:20]!r}... is no unit: write {UNITS}")
+        raise ValueError(f"{text[:20]!r}... is not a unit: write {UNITS}")
     if (label := _LABEL.fullmatch(text)) is not None:
         return _labelled(text, *label.groups())
     if (hook := _HOOK.fullmatch(text)) is not None:
@@ -135,12 +135,12 @@ def named_part(text: str) -> NamedPart:
             f"{text!r} is no hook or module that is known here: write blocks.5.attn.hook_z[0], "
             f"blocks.2.hook_mlp_out, model.layers.2.mlp, or {UNITS}"
         )
-    raise ValueError(f"{text!r} is no unit: write {UNITS}")
+    raise ValueError(f"{text!r} is not a unit: write {UNITS}")
 
 
 def _labelled(text: str, layer: str, head: str | None, kind: str | None) -> NamedPart:
     if 0 in (int(layer), int(head or 1)):
-        raise ValueError(f"{text!r} is no unit: layers and heads count from 1")
+        raise ValueError(f"{text!r} is not a unit: layers and heads count from 1")
     unit = "head" if head else (kind or "layer").lower()
     return NamedPart(_UNITS[unit], int(layer) - 1, int(head) - 1 if head else None)
 

@@ -14,24 +14,32 @@ from engine import protocol
 from engine.beam_settings import BeamSettings, check_beams
 from engine.errors import SettingsError
 from engine.frozen import frozen
+from engine.grammar_settings import KINDS, Grammar, check_grammar
 from engine.protocol import (
     AttentionRead,
     BeamEnded,
     BeamOpened,
     Command,
     Ended,
+    HeadsSwept,
     LensRead,
+    LockstepOpened,
     Prefilled,
     QuestionAsked,
     RaceEnded,
     ReadLens,
     Record,
     Resampled,
+    TakenApart,
+    WaysParted,
 )
 from engine.settings import BY_NAME, Settings, check
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
+from inspector.state.grammar import EXAMPLES
+from inspector.state.lockstep import LockstepSoFar
+from inspector.state.merges import around
 from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)
@@ -103,6 +111,8 @@ class Verb:
     """Raises ValueError, with a sentence, where what it is given is wrong."""
     action: str = ""
     """Id of the action whose key does all of it, in a recording, too; empty where that takes several, or an engine."""
+    opens: str = ""
+    """Id of the action whose key begins it, where the card of a lesson takes that key otherwise."""
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -212,6 +222,42 @@ def given_text(given: str, name: str) -> str:
     return next(word.partition("=")[2] for word in given.split() if word.partition("=")[0] == name)
 
 
+def _grammar(given: str) -> Grammar | None:
+    """A grammar as an action has it: its kind and its text, the name of an example, or `off`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    kind, _, text = given.partition(" ")
+    if given == "off":
+        return None
+    if kind == "example":
+        found = next(((own, words) for name, own, words in EXAMPLES if name == text), None)
+        if found is None:
+            raise ValueError(
+                f"There is no example {text}; there are {', '.join(name for name, _, _ in EXAMPLES)}"
+            )
+        return Grammar(*found)
+    known = next((each for each in KINDS if each == kind), None)
+    if known is None:
+        raise ValueError(f"{kind or 'Nothing'} is no kind of grammar; there are {', '.join(KINDS)}")
+    try:
+        check_grammar(made := Grammar(known, text))
+    except SettingsError as error:
+        raise ValueError(error.message) from error
+    return made
+
+
+def _grammar_keys(given: str) -> str:
+    kind, _, text = given.partition(" ")
+    opens, applies = key_for("grammar"), key_for("dialog.apply")
+    if given == "off":
+        return f"{opens}, then {key_for('grammar.take_off')}"
+    if kind == "example":
+        return f"{opens}, ← → on the examples until {text}, then {applies}"
+    return f"{opens}, choose {kind}, type “{text}”, then {applies}"
+
+
 def _read(before: Before) -> bool:
     return any(isinstance(each, Prefilled) for each in before.since)
 
@@ -276,6 +322,27 @@ def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
     return answered
 
 
+def _apart(given: str, controller: Controller) -> list[Command]:
+    """The question for the merges of the last word, as the screen asks it."""
+    items = controller.timeline.items
+    if (place := around(items, len(items))) is None:
+        raise LookupError("the text has no word")
+    return [protocol.TakeApart(place.text, None, place.begin, place.end, items[-1].node)]
+
+
+def _bits(given: str) -> int:
+    if (bits := _number(int, given)) not in (4, 8):
+        raise ValueError("It must be 4 or 8")
+    return bits
+
+
+def _compared(given: str, controller: Controller, before: Before) -> bool:
+    """Whether a second model was opened and has read the path."""
+    timeline = controller.timeline
+    opened = any(isinstance(each, LockstepOpened) for each in before.since)
+    return opened and timeline.tip in timeline.of(LockstepSoFar).ahead
+
+
 def _race_length(given: str) -> int:
     length = _number(int, given)
     if not 32 <= length <= 4096:
@@ -332,6 +399,12 @@ VERBS: dict[str, Verb] = {
         lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
+    "grammar": Verb(
+        "grammar regex [0-9]+", "Have the text match a grammar: its kind and text, `example JSON`, or `off`.",
+        lambda given, on: [protocol.Configure(replace(on.setup.settings, grammar=_grammar(given)))],
+        lambda given, on, before: on.queries.in_force.grammar == _grammar(given),
+        _grammar_keys, _grammar, opens="grammar",
+    ),
     "prompt": Verb(
         "prompt Tom was sad.", "Read another prompt, raw.",
         lambda given, on: [protocol.Prefill(given, chat=False)],
@@ -352,6 +425,29 @@ VERBS: dict[str, Verb] = {
         "attention", "Look at where each head looks from the last token.",
         lambda given, on: [protocol.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
         lambda given: key_for("attention"), action="attention",
+    ),
+    "interventions": Verb(
+        "interventions", "Switch off each head, part and layer alone.",
+        lambda given, on: [protocol.SweepHeads(on.timeline.tip)], _answered(HeadsSwept),
+        lambda given: key_for("interventions"), action="interventions",
+    ),
+    "merges": Verb(
+        "merges", "Look at how the tokenizer made the last word.", _apart, _answered(TakenApart),
+        lambda given: key_for("merges"), action="merges",
+    ),
+    "lockstep": Verb(
+        "lockstep 4", "Compare with the same model in so many bits.",
+        lambda given, on: [protocol.OpenLockstep(on.setup.load, bits=_bits(given)),
+                           protocol.ReadLockstep(on.timeline.tip)],
+        _compared,
+        lambda given: f"{key_for('lockstep')}, {key_for('lockstep.open')}, choose {given} bits, then ⏎",
+        _bits, opens="lockstep",
+    ),
+    "ways": Verb(
+        "ways", "Let both models of the lockstep go on from here, each on its own way.",
+        lambda given, on: [protocol.PartWays(on.timeline.tip)],
+        lambda given, on, before: any(isinstance(each, WaysParted) for each in before.since),
+        lambda given: f"{key_for('lockstep')}, then {key_for('lockstep.ways')}", opens="lockstep",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",

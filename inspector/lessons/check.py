@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.frozen import frozen
+from engine.protocol import Step
 from engine.settings import LoadSettings
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
-from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
+from inspector.lessons.lesson import SOUGHT, Beat, Lesson, LessonPhase, Option
 from inspector.lessons.play import LessonPlay
+from inspector.lessons.quantities import FUNCTIONS
 from inspector.lessons.reading import draft
 from inspector.lessons.rules import before, static, tokens, too_long
 from inspector.lessons.values import Value, near_draw
@@ -263,9 +265,9 @@ class _Walk:
     def _slot(self, about: str) -> int | None:
         """Where a token stands that the reveal speaks of; None for the one to come."""
         timeline = self._session.controller.timeline
-        if about == "least_sure":
-            entropies = [each.choice.entropy_bits for each in timeline.completion]
-            return timeline.completion_slots[entropies.index(max(entropies))]
+        if about in SOUGHT:
+            step: Step = FUNCTIONS[about].call(self._play.scope)
+            return timeline.completion_slots[step.index]
         return Beat("", 0, look=about).slot(timeline)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from engine.protocol import BeamEnded, Distribution, RaceStep, Record
+from engine.protocol import BeamEnded, Distribution, HeadsSwept, RaceStep, Record, TakenApart
 from inspector.display import token_label, visible
 from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
+from inspector.state.grammar import sentences
 from inspector.state.timeline import Timeline
 
 LEAVE = "q"
@@ -163,7 +164,7 @@ class LessonDialogue:
 
 # ---- what panels show, as lines --------------------------------------------------------------
 
-CANDIDATES, STEPS, CONTINUATIONS = 5, 8, 3
+CANDIDATES, STEPS, CONTINUATIONS, PARTS_OFF = 5, 8, 3, 5
 LONGEST = 600
 """Characters of the text so far: its end."""
 
@@ -189,15 +190,19 @@ def panel(
     yield from PANELS_AS_TEXT.get(show, _candidates)(timeline, slot, since, told)
 
 
+def _looked_at(timeline: Timeline, slot: int | None) -> tuple[Distribution | None, str]:
+    """The distribution at the token that is looked at, and what it is about."""
+    if slot is None or slot not in timeline.completion_slots:
+        return timeline.next, "next"
+    step = timeline.completion[timeline.completion_slots.index(slot)]
+    return step.choice, f"for token {step.index + 1}"
+
+
 def _candidates(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
-    distribution = timeline.next
-    about = "Most probable next"
-    if slot is not None and slot in timeline.completion_slots:
-        step = timeline.completion[timeline.completion_slots.index(slot)]
-        distribution, about = step.choice, f"Most probable for token {step.index + 1}"
+    distribution, about = _looked_at(timeline, slot)
     if distribution is None:
         return
-    yield f"{about} (entropy {bits(distribution.entropy_bits)}):"
+    yield f"Most probable {about} (entropy {bits(distribution.entropy_bits)}):"
     for place, each in enumerate(distribution.candidates[:CANDIDATES], 1):
         own, sampled = percent(each.prob), percent(each.sampler_prob)
         after = "" if own == sampled else f", {sampled} after the sampler"
@@ -210,10 +215,17 @@ def _picked(distribution: Distribution) -> Iterator[str]:
     picked = next(each for each in distribution.candidates if each.id == distribution.picked)
     name = token_label(picked.text, picked.raw)
     if distribution.draw is None or distribution.draw_from is None or distribution.draw_to is None:
-        yield f"Picked: {name}, the most probable after the penalties."
+        yield f"Picked: {name}, the most probable of what the sampler left."
     else:
         share = f"{distribution.draw_from:.3f} to {distribution.draw_to:.3f}"
         yield f"Picked: {name}. The draw {distribution.draw:.3f} fell into its share, {share}."
+
+
+def _grammar(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    distribution, _ = _looked_at(timeline, slot)
+    if distribution is not None and distribution.grammar is not None:
+        yield from sentences(distribution.grammar)
+    yield from _candidates(timeline, slot, since, told)
 
 
 def _steps(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
@@ -251,12 +263,38 @@ def _beams(timeline: Timeline, slot: int | None, since: Sequence[Record], told: 
         yield f"  Greedy: {visible(ended.greedy.text)}, logprob {ended.greedy.logprob:.3f}"
 
 
+def _interventions(
+    timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
+) -> Iterator[str]:
+    swept = next((each for each in reversed(since) if isinstance(each, HeadsSwept)), None)
+    if swept is not None:
+        yield "Switched off alone, the parts that change the prediction most:"
+        for each in sorted(swept.units, key=lambda unit: -unit.kl_bits)[:PARTS_OFF]:
+            then = f"then {token_label(each.top_text)}, {percent(each.top_prob)}"
+            yield f"  {visible(each.intervention.label)}, KL {bits(each.kl_bits)} bits, {then}"
+    yield from _candidates(timeline, slot, since, told)
+
+
+def _merges(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    apart = next((each for each in reversed(since) if isinstance(each, TakenApart) and each.words), None)
+    if apart is not None:
+        word = apart.words[0]
+        for made, rank in enumerate((0, *word.ranks)):
+            pieces = "·".join(
+                token_label(each.decode("utf-8", "replace"), each) for each in word.pieces(made)
+            )
+            yield f"  {made} merges: {pieces}" + (f" (rank {rank})" if made else "")
+
+
 PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], bool], Iterator[str]]] = {
     "text": _text,
     "steps": _steps,
+    "grammar": _grammar,
     "kv": _kv,
     "timing": _timing,
     "race": _race,
     "beams": _beams,
+    "merges": _merges,
+    "interventions": _interventions,
 }
 """By id; for others the candidates."""

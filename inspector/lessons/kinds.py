@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from engine.frozen import frozen
@@ -12,13 +13,21 @@ from engine.protocol import (
     Candidate,
     Distribution,
     Explained,
+    GrammarReading,
+    HeadsSwept,
     Hypothesis,
+    Intervened,
     LensCell,
     LensColumn,
+    LockstepSpan,
     Piece,
     RaceStep,
     Step,
+    SweptUnit,
+    WaysParted,
+    WordApart,
 )
+from inspector.display import token_label
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
@@ -191,6 +200,35 @@ REROLLS = SubjectKind("draws that were repeated", "most", {
     "different": ("how many different tokens", lambda of: count(len(of.texts))),
 })  # fmt: skip
 
+# ---- grammars ---------------------------------------------------------------------------------
+
+
+def grammar_of(distribution: Distribution) -> GrammarReading:
+    """What a grammar allows there.
+
+    Raises:
+        LookupError: There is none.
+    """
+    if distribution.grammar is None:
+        raise LookupError("no grammar holds there")
+    return distribution.grammar
+
+
+def _mass(reading: GrammarReading) -> Value:
+    return probability(reading.mass)
+
+
+def _certain(step: Step) -> bool:
+    """Whether a grammar left one text alone for a token."""
+    return step.choice.grammar is not None and step.choice.grammar.forced.startswith(step.raw)
+
+
+GRAMMAR = SubjectKind("a grammar", "mass", {
+    "mass": ("the model's probability of all that it allows", _mass),
+    "allowed": ("how many tokens it allows", lambda of: count(of.allowed)),
+    "forced": ("the characters that are certain", lambda of: text(of.forced.decode("utf-8", "replace"))),
+})  # fmt: skip
+
 # ---- tokens -----------------------------------------------------------------------------------
 
 
@@ -212,6 +250,7 @@ STEP = SubjectKind("a step", "text", {
     "draw": ("the random number that picked it", lambda of: draw(of.choice.draw)),
     "low": ("where its share begins", lambda of: draw(of.choice.draw_from)),
     "high": ("where it ends", lambda of: draw(of.choice.draw_to)),
+    "mass": ("the model's probability of all that a grammar allowed for it", lambda of: _mass(grammar_of(of.choice))),
 })  # fmt: skip
 
 PIECES = SubjectKind("a text in tokens", "count", {
@@ -219,6 +258,55 @@ PIECES = SubjectKind("a text in tokens", "count", {
     "bytes": ("how many bytes", lambda of: count(sum(len(each.raw) for each in of))),
     "first": ("the first token", lambda of: token(written(of[0]))),
     "last": ("the last token", lambda of: token(written(of[-1]))),
+})  # fmt: skip
+
+
+@frozen
+class Merged:
+    """A word after some of its merges."""
+
+    word: WordApart
+    made: int
+    """Merges so far."""
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """Its pieces then."""
+        return self.word.pieces(self.made)
+
+    @property
+    def rank(self) -> int:
+        """Place of the last of these merges in the tokenizer's list, from 0 as on the screen.
+
+        Raises:
+            LookupError: None was made.
+        """
+        if not self.made:
+            raise LookupError("no merge was made")
+        return self.word.ranks[self.made - 1]
+
+    @property
+    def latest(self) -> str:
+        """The piece that the last of these merges made.
+
+        Raises:
+            LookupError: None was made.
+        """
+        if not self.made:
+            raise LookupError("no merge was made")
+        border = sum(map(len, self.word.symbols[: self.word.borders[self.made - 1]]))
+        ends = accumulate(map(len, self.pieces))
+        found = next(piece for piece, end in zip(self.pieces, ends, strict=True) if border < end)
+        return found.decode("utf-8", "replace")
+
+
+MERGED = SubjectKind("a word in merges", "text", {
+    "text": ("its pieces, with dots between them",
+             lambda of: text("·".join(token_label(each.decode("utf-8", "replace"), each) for each in of.pieces))),
+    "pieces": ("how many there are", lambda of: count(len(of.pieces))),
+    "merges": ("how many merges were made", lambda of: count(of.made)),
+    "made": ("the piece that the last one made", lambda of: token(of.latest)),
+    "rank": ("the place of that merge in the tokenizer's list, from 0", lambda of: count(of.rank)),
 })  # fmt: skip
 
 
@@ -251,6 +339,7 @@ COMPLETION = SubjectKind("the completion", "length", {
     "logprob": ("the sum of its logprobs", lambda of: number(sum(each.logprob for each in of.steps))),
     "perplexity": ("2 to the mean of its surprisals", lambda of: number(of.perplexity)),
     "occurrences": ("how often the text in question occurs", lambda of: count(of.words)),
+    "forced": ("how many tokens were certain under a grammar", lambda of: count(sum(map(_certain, of.steps)))),
     "reason": ("why it ended: eos, stop, length; `none`", lambda of: text(of.reason or "none")),
     "detail": ("what ended it", lambda of: text(of.detail)),
 })  # fmt: skip
@@ -407,4 +496,87 @@ LENS = SubjectKind("the lens at a layer", "top", {
     "layers": ("how many layers the model has", lambda of: count(len(of.column.cells) - 1)),
     "leads_from": ("the layer from which on the final token leads, from 1; 0 for the embedding",
                    lambda of: count(of.column.leads_from)),
+})  # fmt: skip
+
+
+def _left(of: Intervened) -> list[Candidate]:
+    """The candidates with the interventions, the most probable first."""
+    return sorted((each.after for each in of.candidates), key=lambda each: each.rank)
+
+
+def _most(of: HeadsSwept) -> SweptUnit:
+    return max(of.units, key=lambda each: each.kl_bits)
+
+
+WITHOUT = SubjectKind("a model without some parts", "top", {
+    "top": ("the token that is the most probable then",
+            lambda of: token(written(_left(of)[0]), near_top([each.prob for each in _left(of)]))),
+    "top_prob": ("its probability", lambda of: probability(_left(of)[0].prob)),
+    "prob": ("what is left to the token that was the most probable",
+             lambda of: probability(of.candidates[0].after.prob)),
+    "kl": ("how far all probabilities moved, as KL", lambda of: bits(of.kl_bits)),
+})  # fmt: skip
+STRONGEST = SubjectKind("a part that was switched off", "label", {
+    "label": ("its name: `L6 h1`, `L3 MLP`", lambda of: text(_most(of).intervention.label)),
+    "kind": ("what it is: head, attention, mlp, recurrence, layer", lambda of: text(_most(of).intervention.kind)),
+    "kl": ("how far all probabilities moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
+    "top": ("the token that is the most probable then", lambda of: token(_most(of).top_text)),
+    "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
+})  # fmt: skip
+
+# ---- two models in lockstep ---------------------------------------------------------------------
+
+SURE, UNSURE = 1.0, 2.0
+"""Bits of the first model's entropy: below the one it was sure of a token, from the other one on unsure."""
+Spans = Sequence[LockstepSpan]
+"""Tokens that both models read whole."""
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not values:
+        raise LookupError("there is no such token")
+    return math.fsum(values) / len(values)
+
+
+def _kl(spans: Spans, low: float = 0.0, high: float = math.inf) -> Value:
+    """The mean KL of the tokens before which the first model's entropy was in a range."""
+    return bits(_mean([each.kl_bits or 0.0 for each in spans if low <= (each.entropy_bits or 0.0) < high]))
+
+
+def _worst(spans: Spans) -> LockstepSpan:
+    return max(spans, key=lambda each: each.kl_bits or 0.0)
+
+
+def _perplexity(logprobs: Sequence[float | None]) -> Value:
+    return number(math.exp(-_mean([each or 0.0 for each in logprobs])))
+
+
+LOCKSTEP = SubjectKind("two models in lockstep", "kl", {
+    "kl": ("the mean KL, in bits", _kl),
+    "sure_kl": (f"the same of the tokens that the first model was sure of: below {SURE:.0f} bit of entropy",
+                lambda of: _kl(of, high=SURE)),
+    "unsure_kl": (f"the same of those that it was unsure of: {UNSURE:.0f} bits or more",
+                  lambda of: _kl(of, low=UNSURE)),
+    "same_top": ("the share of tokens for which both have the same most probable one",
+                 lambda of: probability(_mean([float(bool(each.same_top)) for each in of]))),
+    "worst": ("the token for which they are furthest apart", lambda of: token(_worst(of).text)),
+    "worst_kl": ("the KL there, in bits", lambda of: bits(_worst(of).kl_bits or 0.0)),
+    "worst_prob": ("its probability in the first model", lambda of: probability(math.exp(_worst(of).logprob or 0.0))),
+    "worst_other_prob": ("its probability in the second one",
+                         lambda of: probability(math.exp(_worst(of).other_logprob or 0.0))),
+    "perplexity": ("of the first model", lambda of: _perplexity([each.logprob for each in of])),
+    "other_perplexity": ("of the second one", lambda of: _perplexity([each.other_logprob for each in of])),
+})  # fmt: skip
+
+
+def _parting(of: WaysParted) -> tuple[str, str]:
+    """The first passages that differ."""
+    part = next(each for each in of.parts if not each.same)
+    return part.text, part.other_text
+
+
+WAYS = SubjectKind("the ways of two models", "parted", {
+    "parted": ("how many tokens come before they part", lambda of: count(of.parted)),
+    "own": ("the first passage of the first model that differs", lambda of: text(_parting(of)[0].strip())),
+    "other": ("the same of the second one", lambda of: text(_parting(of)[1].strip())),
 })  # fmt: skip

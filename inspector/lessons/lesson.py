@@ -25,7 +25,9 @@ _TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
 
 # ---- what may be shown and hidden, by its id on the screen: a test holds it against the registry ---
 
-_TOKEN = frozenset({"step", "last", "least_sure"})
+SOUGHT = ("least_sure", "least_allowed")
+"""Functions that look for a step of the completion."""
+_TOKEN = frozenset({"step", "last", *SOUGHT})
 _SHARES = frozenset(
     f"next.{name}" for name in ("picked", "prob", "sampler_prob", "top", "top_prob", "second", "second_prob")
 )
@@ -40,7 +42,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "served": frozenset(),
     "tree": frozenset(),
-    "grammar": frozenset({"stage", "next.kept", "next.removed"}),
+    "grammar": frozenset({"grammar", "stage", "next.kept", "next.removed"}),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
 PARTS: Mapping[str, frozenset[str]] = {
@@ -62,8 +64,8 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 """What `hide` may name."""
 SCREENS = (
     "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
-    "gradients", "interventions", "lens", "look_ahead", "merges", "modules", "own_text", "patching", "positions",
-    "profile", "prompt", "race", "sampling", "scores", "steering", "sweep", "why",
+    "gradients", "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching",
+    "positions", "profile", "prompt", "race", "sampling", "scores", "steering", "sweep", "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)
@@ -223,7 +225,7 @@ def _place(value: object) -> tuple[int, ...]:
     if not isinstance(value, str):
         return (value,) if isinstance(value, int) else ()
     try:
-        return named_part(value).place
+        return tuple(number for part in value.split(",") for number in named_part(part.strip()).place)
     except ValueError:  # it is told where the expression is read
         return ()
 

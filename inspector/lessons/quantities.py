@@ -31,6 +31,7 @@ from inspector.lessons.values import Value
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Timeline
 
 Argument = str | float | bool
@@ -192,6 +193,18 @@ def _least_sure(scope: Scope) -> Step:
     return max(steps, key=lambda each: each.choice.entropy_bits)
 
 
+@_listed("least_allowed", kinds.STEP, "The step for which a grammar allowed the least probability.")
+def _least_allowed(scope: Scope) -> Step:
+    if not (steps := scope.timeline.completion):
+        raise LookupError("nothing was generated")
+    return min(steps, key=lambda each: kinds.grammar_of(each.choice).mass)
+
+
+@_listed("grammar", kinds.GRAMMAR, "What the grammar in force allows after the last token.")
+def _grammar(scope: Scope) -> protocol.GrammarReading:
+    return kinds.grammar_of(_next(scope))
+
+
 @_listed("candidate('girl')", kinds.CANDIDATE, "A candidate for the next token, by its text.")
 def _candidate(scope: Scope, text: str) -> Candidate:
     """A candidate by its text, with or without the space before it."""
@@ -238,6 +251,18 @@ def _kv(scope: Scope) -> protocol.KVReading:
 @_listed("tokens('strawberry')", kinds.PIECES, "A text cut into tokens.")
 def _tokens(scope: Scope, text: str) -> tuple[Piece, ...]:
     return scope.answer(protocol.Tokenize(text), protocol.Tokenized).pieces
+
+
+@_listed("merged('strawberry', 1)", kinds.MERGED,
+         "A word after so many merges of the tokenizer; after all of them without a number.")  # fmt: skip
+def _merged(scope: Scope, word: str, merges: int | None = None) -> kinds.Merged:
+    words = scope.answer(protocol.TakeApart(word), protocol.TakenApart).words
+    if len(words) != 1:
+        raise LookupError(f"the tokenizer takes it as {len(words)} words")
+    made = len(words[0].borders) if merges is None else merges
+    if not 0 <= made <= len(words[0].borders):
+        raise LookupError(f"it takes {len(words[0].borders)} merges")
+    return kinds.Merged(words[0], made)
 
 
 @_listed("whatif(temp=1.5)", kinds.TRIED,
@@ -314,6 +339,40 @@ def _named(text: str, parts: Collection[str], count: int) -> tuple[int, ...]:
         wanted = "blocks.5.attn.hook_pattern[0]" if count == 2 else "blocks.6.hook_resid_post"
         raise LookupError(f"{text!r} is not what is meant here, as {wanted} is")
     return named.place
+
+
+@_listed("without('L6 h1')", kinds.WITHOUT,
+         "What the model predicts with parts of it switched off: `L6 h1, L3 mlp, L4`.")  # fmt: skip
+def _without(scope: Scope, units: str) -> protocol.Intervened:
+    try:
+        parts = protocol.units_from(units)
+    except ValueError as error:
+        raise LookupError(str(error)) from error
+    return scope.answer(protocol.Intervene(scope.timeline.tip, parts), protocol.Intervened)
+
+
+@_listed(
+    "strongest", kinds.STRONGEST, "The part that changes the prediction most where it alone is switched off."
+)
+def _strongest(scope: Scope) -> protocol.HeadsSwept:
+    return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
+
+
+@_listed("lockstep", kinds.LOCKSTEP, "The completion as both models of the lockstep read it.")
+def _lockstep(scope: Scope) -> list[protocol.LockstepSpan]:
+    spans = scope.timeline.of(LockstepSoFar).spans
+    read = [spans[each.node] for each in scope.timeline.completion if each.node in spans]
+    if not read or any(each.kl_nats is None or not each.whole for each in read):
+        raise LookupError("no second model with the same tokens has read the completion")
+    return read
+
+
+@_listed("ways", kinds.WAYS, "The ways of both models of the lockstep, in this beat.")
+def _ways(scope: Scope) -> protocol.WaysParted:
+    found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
+    if found is None or found.parted is None:
+        raise LookupError("both models did not part in this beat")
+    return found
 
 
 @_listed("race", kinds.RACE, "The race of this beat.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,8 +244,7 @@ def _head(source: str, id: str, faults: Faults) -> Lesson:
 
 
 def _settings(table: Mapping[str, Any], line: int) -> Settings:
-    known = {each.name for each in fields(Settings)}
-    if unknown := sorted(table.keys() - known):
+    if unknown := sorted(table.keys() - BY_NAME.keys()):
         raise LessonError(
             line,
             f"{unknown[0]} is not a setting of the sampler.",

@@ -15,14 +15,14 @@ from engine.settings import BY_NAME, Settings, check
 from inspector.lessons.actions import MOST_STEPS, LessonAction, settings_given
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template
-from inspector.lessons.lesson import HIDDEN, Beat, Lesson, Option
+from inspector.lessons.lesson import HIDDEN, SOUGHT, Beat, Lesson, Option
 from inspector.lessons.quantities import FUNCTIONS
 
 COLUMNS = 76
 """Of the card in a terminal of 80."""
 TEXT, QUESTION, WHY, HINT, TO_DO = 2, 1, 3, 1, 2
 """Lines of its parts in 24 rows."""
-NO_PROMPT = frozenset({"tokens"})
+NO_PROMPT = frozenset({"tokens", "merged"})
 """Functions that need none."""
 
 
@@ -225,21 +225,21 @@ def _quantities(expression: Expression) -> set[str]:
 def _check_look(beat: Beat, faults: Faults) -> None:
     """See that the token that the reveal speaks of is selected when it does."""
     spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
-    accepted = {"last": ("last", "step "), "least_sure": ("last", "step ")}
+    accepted = dict.fromkeys(("last", *SOUGHT), ("last", "step "))
     if any(beat.look.startswith(accepted.get(about, (about,))) for _, about in spoken) or not spoken:
         return
     expression, about = spoken[0]
-    look = "step 3" if about == "least_sure" else about
+    look = "step 3" if about in SOUGHT else about
     faults.add(expression.line, f"The reveal speaks of {{{expression.source}}}, and look selects {beat.look}.",
-               f'Write look = "{look}"' + (", with its number." if about == "least_sure" else "."), "look")  # fmt: skip
+               f'Write look = "{look}"' + (", with its number." if about in SOUGHT else "."), "look")  # fmt: skip
 
 
 def tokens(expression: Expression) -> Iterator[str]:
-    """The tokens that it reads, as `look` names them, and `least_sure`."""
+    """The tokens that it reads, as `look` names them, and those of `SOUGHT`."""
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Name) and node.id in ("next", "candidate"):
             yield "next"
-        elif isinstance(node, ast.Name) and node.id in ("last", "least_sure"):
+        elif isinstance(node, ast.Name) and node.id in ("last", *SOUGHT):
             yield node.id
     for call in expression.calls("step"):
         if call.args and isinstance(call.args[0], ast.Constant):

@@ -121,7 +121,7 @@ class Replies(Generic[Reply]):
         self, client: EngineClient, kind: type[Reply], key: Callable[[Reply], Hashable], nodes: bool = True
     ) -> None:
         self._kind, self._key, self._nodes = kind, key, nodes
-        self._latest = Latest(client)
+        self._client, self._latest = client, Latest(client)
         self._known: OrderedDict[Hashable, Reply] = OrderedDict()
         self._failures: dict[Hashable, Failure] = {}
         client.listeners.append(self._receive)
@@ -183,7 +183,8 @@ class Replies(Generic[Reply]):
         if isinstance(record, PromptOpened) and record.new_tree and self._nodes:
             self._known.clear()  # nodes have other tokens now
             self._failures.clear()
-        elif isinstance(record, self._kind) and not record.request:  # recorded: nobody here asked for it
+        elif isinstance(record, self._kind) and (self._client.timeline.recorded or not record.request):
+            # recorded: no engine was asked here
             self._keep(self._key(record), record)
 
     def _keep(self, key: Hashable, reply: Reply) -> None:

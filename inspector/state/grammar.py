@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from engine.grammar_settings import GrammarKind
 from engine.protocol import GrammarReading
 from inspector import scales
 from inspector.display import quoted, token_label
 
+PERSON = """\
+{"type": "object",
+ "properties": {"name": {"type": "string", "maxLength": 12},
+                "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+ "required": ["name", "age"], "additionalProperties": false}"""
+EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
+    ("digits", "regex", "[0-9]+"),
+    ("date", "regex", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    ("JSON", "json-schema", PERSON),
+    ("one of", "choices", " yes\n no\n maybe"),
+)
+"""Of grammars, by name: what the dialog fills in."""
 FIGHTS = 0.01
 """Below this mass the grammar and the model want different texts."""
 

@@ -67,11 +67,11 @@ def test_every_hook_names_its_part_and_is_switched_off_or_says_what_can_be(hook)
         ("blocks.3.hook_mlp_out[0].1", "no hook or module"),
         ("blocks.9999999.hook_mlp_out", "no hook or module"),
         ("L6 h0", "count from 1"),
-        ("L6 h9999999", "is no unit"),
+        ("L6 h9999999", "is not a unit"),
         ("\x1b[31mblocks.1", r"'\x1b[31mblocks.1' is no hook"),
-        ("blocks." * 9000, "'blocks.blocks.blocks'... is no unit"),
-        ("L" + "9" * 9000, "... is no unit"),
-        ("", "'' is no unit"),
+        ("blocks." * 9000, "'blocks.blocks.blocks'... is not a unit"),
+        ("L" + "9" * 9000, "... is not a unit"),
+        ("", "'' is not a unit"),
     ],
 )  # fmt: skip
 def test_what_names_no_unit_says_what_to_write(text: str, said: str) -> None:

@@ -334,7 +334,7 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.run(0), StepError, "Give a number from 1"),
         (lambda s: s.set(top_p=2), SettingsError, "top-p"),
         (lambda s: run_without(s, "L99 h1"), EngineError, "99"),
-        (lambda s: s.off("no").__enter__(), StepError, "'no' is no unit: write L6 h1, L3 mlp or L4."),
+        (lambda s: s.off("no").__enter__(), StepError, "'no' is not a unit: write L6 h1, L3 mlp or L4."),
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
         (lambda s: s.gradients(" a big dog"), PromptError, "is 3 tokens, not one"),
         (lambda s: s.experts().weights(0), StepError, "Layer 0 has no experts"),

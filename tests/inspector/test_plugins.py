@@ -457,7 +457,7 @@ def test_a_lesson(install: Install, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found["none"].problem
     assert main(["learn"]) == 0
     listing = capsys.readouterr()
-    assert "10  A lesson of mine" in listing.out
+    assert "14  A lesson of mine" in listing.out
     assert "Plug-in wrong (teach 1.0) is left out" in listing.err
     assert catalogue.find("10").lesson.title == catalogue.find("a lesson of mine").lesson.title
     with pytest.raises(EngineError, match="There is no lesson 11"):

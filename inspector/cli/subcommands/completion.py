@@ -104,6 +104,7 @@ def _sweeps() -> Iterable[str]:
 
 VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "trace": _sessions,
+    "traces": _sessions,
     "resume": _sessions,
     "preset": _presets,
     "sweeps": _sweeps,

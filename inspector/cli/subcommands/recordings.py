@@ -39,7 +39,7 @@ def replay_parser() -> Parser:
         f"and {key_for('slower')} the speed, backspace goes back. {EXIT_STATUS}",
     )
     add = made.add_argument
-    add("traces", metavar="FILE", nargs="*", help="a trace, or a name that `inspector sessions` lists; batch and "
+    add("trace", metavar="FILE", nargs="?", help="a trace, or a name that `inspector sessions` lists; batch and "
         "lockstep come with the program; without one the demonstration is played")  # fmt: skip
     add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")

@@ -96,7 +96,7 @@ ATTRIBUTION = Tool(
             "Show what each layer, attention, MLP and head adds to the logit of a token.", AttributionActions.open,
             Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
             synonyms="direct logit attribution, feature attribution, saliency, importance, which part matters, "
-            "logit difference", view="contributions"),
+            "logit difference", view="parts"),
     ),
     owners=(ATTRIBUTION_SCREEN,),
     exports=_exports,

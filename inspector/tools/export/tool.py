@@ -76,7 +76,7 @@ class ExportActions(ToolActions):
             for tool in self.host.tools
             for part in tool.exports()[:1]
             if part.exhibits is not None and part.looked and self.host.has(tool.opener)
-            if TABS_OF[tool.opener] == INSIDE
+            if TABS_OF.get(tool.opener) == INSIDE
         ]
         return f"Nothing yet: what you look at in a token goes along, with {', '.join(openers[:EXAMPLES])} and others."
 

@@ -17,7 +17,7 @@ from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.grammar import allows
+from inspector.state.grammar import EXAMPLES, allows
 from inspector.tools.grammar.tool import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
@@ -33,17 +33,6 @@ HELP: dict[GrammarKind, str] = {
     "lark": 'A grammar in Lark: start: "yes" | "no".',
     "gbnf": 'A grammar in GBNF, as llama.cpp reads it: root ::= "yes" | "no".',
 }
-PERSON = """\
-{"type": "object",
- "properties": {"name": {"type": "string", "maxLength": 12},
-                "age": {"type": "integer", "minimum": 0, "maximum": 99}},
- "required": ["name", "age"], "additionalProperties": false}"""
-EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
-    ("digits", "regex", "[0-9]+"),
-    ("date", "regex", "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
-    ("JSON", "json-schema", PERSON),
-    ("one of", "choices", " yes\n no\n maybe"),
-)
 PAUSE = 0.3
 """Seconds without a key until what was typed is tried: a trial takes a process."""
 

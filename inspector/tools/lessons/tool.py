@@ -14,7 +14,7 @@ from engine.frozen import frozen
 from engine.protocol import MoveTo
 from engine.settings import Settings, for_model
 from inspector.display import visible
-from inspector.keys import key_for, names_of
+from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is gone to."""
-SPOKEN_OF: Mapping[str, tuple[str, int]] = {"attention": ("head", 2), "lens": ("lens", 1)}
+SPOKEN_OF: Mapping[str, tuple[str, int]] = {
+    "attention": ("head", 2),
+    "lens": ("lens", 1),
+    "interventions": ("without", 2),
+}
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""
@@ -292,12 +296,23 @@ class LessonActions(ToolActions):
             }
         match play.phase:
             case LessonPhase.ACTING:
-                if (left := play.stage.left) and left[0].verb.action:
-                    keys[left[0].verb.action] = play.do_it
+                keys = self._acting(play, keys)
             case LessonPhase.REVEALED:
                 keys["lesson.go_on"] = play.go_on
             case LessonPhase.ENDED:
                 keys["lesson.go_on"] = self.leave
+        return keys
+
+    def _acting(self, play: LessonPlay, keys: Keys) -> Keys:
+        """The keys while something is to be done: the one that begins it is the program's, where its tab is open."""
+        if not play.stage.left:
+            return keys
+        verb = play.stage.left[0].verb
+        if verb.action:
+            keys[verb.action] = play.do_it
+        if verb.opens and not self._recorded and key_for(verb.opens) == bare_key_for(verb.opens):
+            own = {*names_of(verb.opens)}
+            return {id: does for id, does in keys.items() if own.isdisjoint(names_of(id))}
         return keys
 
     def _again(self, play: LessonPlay) -> None:

@@ -263,7 +263,7 @@ def lockstep(against: OpenLockstep | None) -> Tool:
             recorded=lambda own: own.control.state.opened is not None, looks=True,
             synonyms="two models, second model, other model, compare models, quantized model, "
             "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
-            "base against chat model", view="second model"),
+            "base against chat model", view="models"),
         ),
         owners=(LOCKSTEP_SCREEN,),
         exports=_exports,

@@ -69,7 +69,7 @@ POSITIONS = Tool(
         Action("positions", "Positions",
             "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
             PositionsActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
-            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask", view="positions"),
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask", view="position"),
     ),
     owners=(POSITIONS_SCREEN,),
     exports=_exports,

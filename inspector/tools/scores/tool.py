@@ -92,7 +92,7 @@ SCORES = Tool(
         Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
             ScoresActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
             synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
-            "score attribution", view="why there"),
+            "score attribution", view="why"),
     ),
     owners=(SCORES_SCREEN,),
     exports=_exports,

@@ -110,7 +110,7 @@ def test_a_checkpoint_takes_the_place_of_its_own_kind_alone(tmp_path: Path) -> N
     (other / "mine.txt").write_text("kept")
     failure, _ = engine.do(SaveCheckpoint(str(tmp_path / "other")))
     assert isinstance(failure, Failure)
-    assert failure.message.endswith("is there already and is no checkpoint.")
+    assert failure.message.endswith("already exists and is no checkpoint.")
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["step-000001"]
     assert (other / "mine.txt").read_text() == "kept"
     failure, _ = engine.do(SaveCheckpoint(str(tmp_path / "text.txt")))

@@ -81,7 +81,7 @@ REFUSED = {
         "--alone --against 7": "not allowed with",
         "--off L99": "There is no L99: this model has 8 layers.",
         "--off 'L1 h9'": "there is no h9",
-        "--off h3": "--off: 'h3' is no unit: write L6 h1, L3 mlp or L4",
+        "--off h3": "--off: 'h3' is not a unit: write L6 h1, L3 mlp or L4",
         "--head L6": "--head: 'L6' is no head: write L6 h1",
         "--show scores --key 900": "--key 900 is no token of the path, which has 4.",
         "--show scores --head 'L9 h1'": "There is no layer 9: the model has 8.",

@@ -34,7 +34,7 @@ FLAGS = [
     ("sessions --jsnol", "inspector sessions has no flag --jsnol. Did you mean --jsonl?"),
     ("bench --sweep x", "inspector bench has no flag --sweep. Did you mean --sweeps?"),
     ("profile --repeat 1", "inspector profile has no flag --repeat. Did you mean --repeats?"),
-    ("generate --num-beams 4", "inspector generate has no flag --num-beams. --width is a flag of inspector beam."),
+    ("generate --num-beams 4", "inspector generate has no flag --num-beams. --width is a flag of inspector beam, "),
     ("sessions --tmep 1", "inspector sessions has no flag --tmep. --temp is a flag of inspector, "),
     ("generate --nonesuch", "inspector generate has no flag --nonesuch. See `inspector generate --help`."),
     ("generate -p x --stop --foo", "--stop: expected one argument. A value that begins with - is given as --stop="),

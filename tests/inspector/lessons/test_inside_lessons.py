@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine.settings import LoadSettings
-from inspector.lessons.actions import VERBS, Before
+from inspector.lessons.actions import VERBS, Before, action
 from inspector.lessons.catalogue import find
+from inspector.lessons.check import read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.expressions import expression
 from inspector.lessons.headless import HeadlessSession, live_session
@@ -18,7 +19,10 @@ from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.beams.screen import BeamScreen
+from inspector.tools.grammar.dialog import GrammarDialog
+from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lens.screen import LensScreen
+from inspector.tools.lockstep.screen import LockstepScreen
 from tests.inspector.lessons.playing import LearnerKeys
 
 
@@ -157,3 +161,56 @@ async def test_the_way_that_the_card_names_leads_there_once_it_is_predicted(lear
     assert learner.play.guess == 0
     await learner.press("A")
     await learner.phase(LessonPhase.REVEALED)
+
+
+@pytest.mark.lesson(listed=find("grammar"), size=(80, 24))
+async def test_a_grammar_is_given_in_its_form(learner: LearnerKeys) -> None:
+    await learner.press("2", "J")
+    await learner.until(lambda: isinstance(learner.app.screen, GrammarDialog))
+    await learner.until(lambda: learner.app.focused is not None)
+    await learner.press(*" (yes|no)", "ctrl+s")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+    await learner.until(lambda: "It allows 6 tokens" in learner.text())
+
+
+@pytest.mark.lesson(listed=find("switch-off"), size=(80, 24), recorded=True)
+async def test_the_part_that_the_beat_speaks_of_is_chosen_on_the_map(learner: LearnerKeys) -> None:
+    """In a recording, too: what was asked for the card answers the screen."""
+    await learner.press("2", "X")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: isinstance(learner.app.screen, InterventionsScreen))
+    await learner.until(lambda: "L6 h2 off, this token: KL 0.009 bits" in learner.text())
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    await learner.press("2")
+    await learner.until(lambda: "L6 h1 off, this token: KL 0.058 bits" in learner.text())
+
+
+@pytest.mark.slow
+@pytest.mark.lesson(listed=find("four-bits"), size=(80, 24))
+async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> None:
+    """The card's own h gives way in the tab whose h opens the lockstep."""
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("4")
+    await learner.until(lambda: learner.app.main.tab == "4")
+    await learner.press("h")
+    await learner.until(lambda: isinstance(learner.app.screen, LockstepScreen))
+    await learner.press("o")
+    await learner.until(lambda: "this model in 4 bits" in learner.text())
+    await learner.press("down", "enter")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+
+
+@pytest.mark.parametrize("written", ["regex", "foo x", "example none", "lark "])
+def test_a_grammar_that_is_none_is_refused(written: str) -> None:
+    with pytest.raises(LessonError, match=f"grammar {written}"):
+        action(f"grammar {written}", 3)
+
+
+def test_a_grammar_is_no_setting_of_the_head() -> None:
+    text = '+++\ntitle = "x"\nsettings = {grammar = "x"}\n+++\n## A\n\nText.\n'
+    _, faults = read_checked(text, "x")
+    assert [fault.message for fault in faults] == ["grammar is not a setting of the sampler."]

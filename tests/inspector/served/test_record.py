@@ -218,7 +218,7 @@ def test_what_can_t_be_recorded_is_refused(tmp_path: Path, complaint: Complaint)
     same = complaint("record", "--upstream", "http://localhost:9999", "--listen", "9999")
     assert same == "The server's own port is 9999. Choose another for clients: --listen PORT."
     assert "--max-size must be 1 MiB or more" in complaint("record", "--max-size", "0", "--", "x")
-    assert "Port 99999 can't be had" in complaint("record", "--listen", "99999", "--", "x")
+    assert "Port 99999 can't be opened" in complaint("record", "--listen", "99999", "--", "x")
     assert complaint("record", "--listen", "0", "--", "/no/such").startswith("There is no program /no/such.")
 
 

@@ -135,7 +135,7 @@ def test_residuals_in_words() -> None:
 @pytest.mark.parametrize("dark", [True, False])
 def test_what_is_below_zero_has_colours_of_its_own_that_can_be_read(dark: bool) -> None:
     for step in range(1, 6):
-        ink, ground = scales.heat(step, dark, below=True)
+        ink, ground = scales.opposed_heat(-step, dark)
         assert scales.contrast(ink, ground) >= 4.5
         assert ground != scales.heat(step, dark)[1]
 

@@ -11,8 +11,8 @@ from engine import protocol
 from engine.grammar_settings import Grammar
 from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
 from engine.settings import Settings
-from inspector.state.grammar import sentences, share, warning
-from inspector.tools.grammar.dialog import EXAMPLES, GrammarDialog
+from inspector.state.grammar import EXAMPLES, sentences, share, warning
+from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 from tests.inspector.fakes import Session

@@ -86,7 +86,7 @@ async def test_from_the_chosen_head_of_attention_and_back(rig: Rig) -> None:
     node, tokens = rig.timeline.before, rig.timeline.slot
     await rig.push([attention(node, tokens, lambda layer, head: on(2, tokens))])
     await rig.end("ReadAttention")
-    await rig.press("w")
+    await rig.press("V")
     assert isinstance(rig.app.screen, ScoresScreen)
     assert (asked(rig).layer, asked(rig).head) == (1, 1)
     await answer(rig)
@@ -137,7 +137,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.recorded(size=(98, 40))
 async def test_a_replay_shows_the_head_that_was_asked_for(replay: Rig) -> None:
-    await replay.press("3", "w")
+    await replay.press("3", "V")
     assert "Why L2 h2 looks there" in replay.screen_text()
     assert "wrote into it" in replay.screen_text()
     await replay.press("left_square_bracket")
@@ -156,7 +156,7 @@ async def test_a_real_model_says_why() -> None:
                     await asyncio.sleep(0.05)
 
         await idle()
-        await pilot.press("3", "w")
+        await pilot.press("3", "V")
         await idle()
         await pilot.pause()
         screen = app.screen

@@ -79,7 +79,7 @@ async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     await rig.push([draft_round(tip - 2, tip)])
     text = rig.screen_text()
     assert "✗␣[b]ox ?␣and" in text  # behind the text
-    for words in ("known before", "accepted", "refused", "taken instead", "not looked at"):
+    for words in ("known before", "accepted", "refused", "taken instead", "not checked"):
         assert words in text
     assert ("accepted: the draw's token" in text) == (size[0] == 80)
     assert "→ ␣dog" in text
