@@ -459,7 +459,7 @@ def test_a_lesson(install: Install, tmp_path: Path, capsys: pytest.CaptureFixtur
     listing = capsys.readouterr()
     assert "14  A lesson of mine" in listing.out
     assert "Plug-in wrong (teach 1.0) is left out" in listing.err
-    assert catalogue.find("10").lesson.title == catalogue.find("a lesson of mine").lesson.title
+    assert catalogue.find("14").lesson.title == catalogue.find("a lesson of mine").lesson.title
     with pytest.raises(EngineError, match="There is no lesson 11"):
         catalogue.find("11")
 
