@@ -460,8 +460,8 @@ def test_a_lesson(install: Install, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "14  A lesson of mine" in listing.out
     assert "Plug-in wrong (teach 1.0) is left out" in listing.err
     assert catalogue.find("14").lesson.title == catalogue.find("a lesson of mine").lesson.title
-    with pytest.raises(EngineError, match="There is no lesson 11"):
-        catalogue.find("11")
+    with pytest.raises(EngineError, match="There is no lesson 15"):
+        catalogue.find("15")
 
 
 # ---- the start pays nothing ---------------------------------------------------------------------
