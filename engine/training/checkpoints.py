@@ -58,7 +58,7 @@ def save(learner: Learner, text: TrainingText, directory: Path) -> Path:
             shutil.rmtree(target)
         elif target.exists():
             hint = "Name another directory."
-            raise PathError(f"{shorter(target)} is there already and is no checkpoint.", hint)
+            raise PathError(f"{shorter(target)} already exists and is no checkpoint.", hint)
         aside.rename(target)
     except OSError as error:
         raise PathError(*message_and_hint(target, error, "written")) from error

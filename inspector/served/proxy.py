@@ -59,7 +59,7 @@ def port_taken(port: int, error: Exception) -> EngineError:
 
 
 @slotted
-class Direction:
+class OneWay:
     """One direction of a connection."""
 
     source: socket.socket
@@ -85,8 +85,8 @@ class Passage:
         nothing = memoryview(b"")
         # what the server said before it broke the connection is read first
         self._ways = (
-            Direction(server, client, "answered", nothing),
-            Direction(client, server, "asked", nothing),
+            OneWay(server, client, "answered", nothing),
+            OneWay(client, server, "asked", nothing),
         )
         self._broken = False
 
@@ -138,7 +138,7 @@ class Passage:
         if not moved and any(event & _BROKEN for event in ready.values()):
             raise ConnectionResetError
 
-    def _read(self, way: Direction) -> None:
+    def _read(self, way: OneWay) -> None:
         try:
             data = way.source.recv(BLOCK)
         except BlockingIOError:
@@ -163,7 +163,7 @@ class Passage:
             self._send(way)
             self._copy(way.what, at, data)
 
-    def _send(self, way: Direction) -> None:
+    def _send(self, way: OneWay) -> None:
         try:
             way.left = way.left[way.target.send(way.left) :]
         except BlockingIOError:

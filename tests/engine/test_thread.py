@@ -329,7 +329,7 @@ print(sorted(added - set(sys.stdlib_module_names) - {{"engine"}}))
 
 
 def test_the_contracts_name_the_same_face() -> None:
-    more = {"engine.libraries", "engine.logits.recorded", "engine.models_on_disk"}
+    more = {"engine.merges", "engine.libraries", "engine.logits.recorded", "engine.models_on_disk"}
     assert contract("The screen imports the engine's face", "allowed_modules") == FACE | more
 
 

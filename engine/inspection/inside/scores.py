@@ -306,6 +306,10 @@ def _told(chunks: Sequence[Taps], layer: int, notes: _Notes) -> set[int]:
     return told
 
 
+MAYBE_EMPTY: tuple[WriterKind, ...] = ("residual", "other")
+"""Writers that are left out where they wrote nothing."""
+
+
 def _of_layer(
     index: int, splits: Sequence[LayerSplit], runs: Sequence[LayerRun], notes: _Notes
 ) -> tuple[list[ScoreWriter], mx.array]:
@@ -316,7 +320,7 @@ def _of_layer(
     def add(kind: WriterKind, name: str, pieces: Sequence[mx.array], head: int | None = None) -> None:
         shaped = [piece.reshape(-1, *run.given.shape[1:]) for piece, run in zip(pieces, runs, strict=True)]
         joined = mx.concatenate(shaped, axis=1)
-        if kind in ("residual", "other") and not np.array(joined).any():
+        if kind in MAYBE_EMPTY and not np.array(joined).any():
             return
         count = joined.shape[0]
         heads = [head] if count == 1 else range(count)

@@ -189,6 +189,11 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
     "attention": lambda _: "look where the heads look",
     "lens": lambda _: "read what each layer would predict",
     "beams": lambda given: f"search with beams, {given}".rstrip(", "),
+    "grammar": lambda given: "take the grammar off" if given == "off" else f"set the grammar “{given}”",
+    "interventions": lambda _: "switch off each head, part and layer alone",
+    "merges": lambda _: "take the last word's tokens apart",
+    "lockstep": lambda given: f"read the text in {given} bits, too",
+    "ways": lambda _: "let both models go their own way",
 }
 """By the action's name; one that isn't here is written as the lesson's file has it."""
 

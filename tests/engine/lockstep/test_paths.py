@@ -180,7 +180,7 @@ def test_another_system_prompt_is_compared_behind_it() -> None:
     assert "cat" not in text
     assert "Once upon a time" in text
     two.do(protocol.Prefill("Once upon a time", False))
-    assert "a chat template" in two.one(protocol.ReadLockstep(node(two)), protocol.Failure).message
+    assert "through another template" in two.one(protocol.ReadLockstep(node(two)), protocol.Failure).message
 
 
 def test_another_chat_template_is_compared_behind_it() -> None:

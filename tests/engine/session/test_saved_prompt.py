@@ -213,16 +213,16 @@ def edit_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 LIES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty": (lambda path: path.write_bytes(b""), "is no prompt cache of mlx_lm"),
-    "text": (lambda path: path.write_text("hello " * 100), "is no prompt cache of mlx_lm"),
-    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 1000), "is no prompt cache of mlx_lm"),
+    "empty": (lambda path: path.write_bytes(b""), "is not a prompt cache of mlx_lm"),
+    "text": (lambda path: path.write_text("hello " * 100), "is not a prompt cache of mlx_lm"),
+    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 1000), "is not a prompt cache of mlx_lm"),
     "huge header": (
         lambda path: path.write_bytes((1 << 40).to_bytes(8, "little") + b"{}"),
-        "is no prompt cache",
+        "is not a prompt cache",
     ),
     "no metadata": (
         lambda path: edit_header(path, lambda header: header.pop("__metadata__")),
-        "is no prompt cache",
+        "is not a prompt cache",
     ),
     "other class": (
         lambda path: edit_header(path, lambda header: header["__metadata__"].update({"1.0": "Popen"})),
@@ -235,13 +235,13 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing array": (lambda path: edit_header(path, lambda header: header.pop("0.0")), "lacks arrays"),
     "unknown type": (
         lambda path: edit_header(path, lambda header: header["0.0"].update(dtype="F4096")),
-        "is no prompt cache of mlx_lm",
+        "is not a prompt cache of mlx_lm",
     ),
     "other shape": (
         lambda path: edit_header(path, lambda header: header["0.0"]["shape"].reverse()),
         "an array of shape",
     ),
-    "missing": (lambda path: path.unlink(), "There is no prompt cache file"),
+    "missing": (lambda path: path.unlink(), "There is not a prompt cache file"),
     "directory": (lambda path: (path.unlink(), path.mkdir()), "can't be read: Is a directory"),
     "pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "can't be read: it is a named pipe"),
 }
@@ -301,7 +301,7 @@ def test_numbers_that_are_none_are_refused(zoo: Zoo, tmp_path: Path) -> None:
 
 def test_what_cannot_be(zoo: Zoo, tmp_path: Path) -> None:
     session = open_session(zoo.load("llama", no_kv_cache=True), Settings())
-    with pytest.raises(PromptError, match="Without a KV cache"):
+    with pytest.raises(PromptError, match="without a KV cache"):
         run(session, command(tmp_path / "none"))
     loaded = zoo.load("llama")
     session = open_session(loaded, Settings())

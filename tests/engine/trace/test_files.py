@@ -501,7 +501,7 @@ def test_saving_keeps_a_link_a_link(tmp_path: Path) -> None:
 
 
 def test_saving_where_it_can_not_be_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"There is no directory .*none. Make it"):
+    with pytest.raises(TraceError, match=r"There is no directory .*none. Create it"):
         save_as(tmp_path / "none" / "a.trace", entries(), PROGRAM)
     with pytest.raises(TraceError, match=r"is a directory. Give the name of a file"):
         save_as(tmp_path, entries(), PROGRAM)
