@@ -362,7 +362,7 @@ async def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
         await visitor.send("stdin", "\r")
         await said(visitor, "\x1b", "Next token")
         await said(visitor, "\x10", "what you want to see")
-        await said(visitor, "theme", "Have the screen in these colours")
+        await said(visitor, "theme", "Show the screen in these colours")
         await visitor.send("stdin", "\r")
         await visitor.send("stdin", "\x11")
         assert (await visitor.end())[1] == "The program has ended."
