@@ -24,10 +24,10 @@ _VIRIDIS: tuple[Rgb, ...] = (
 )  # fmt: skip
 _ON_DARK = (0.12, 0.32, 0.50, 0.70, 0.96)
 _ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
-_ABOVE_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
-_BELOW_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
-_ABOVE_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
-_BELOW_LIGHT = ((222, 235, 247), (180, 210, 238), (120, 170, 220), (50, 115, 185), (8, 60, 130))
+_BELOW_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
+_ABOVE_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
+_BELOW_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
+_ABOVE_LIGHT = ((222, 235, 247), (180, 210, 238), (120, 170, 220), (50, 115, 185), (8, 60, 130))
 _INKS: tuple[Rgb, Rgb] = ((16, 16, 20), (248, 248, 250))
 
 
@@ -288,13 +288,13 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
 
 
 def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
-    """Ink and ground of a step of what has a sign: orange above 0, blue below.
+    """Ink and ground of a step of what has a sign: blue above 0, orange below, as the bars of contributions have it.
 
     Args:
         step: 1 to 5, or -1 to -5.
         dark: Whether the theme is dark.
     """
-    above, below = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
+    above, below = (_BELOW_DARK, _ABOVE_DARK) if dark else (_BELOW_LIGHT, _ABOVE_LIGHT)
     ground = (above if step > 0 else below)[abs(step) - 1]
     return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
 

@@ -30,7 +30,7 @@ def figure(value: float, cells: int, signed: bool = False) -> str:
 
 
 def ground(on: Canvas, step: int, signed: bool = True) -> Style:
-    """The colours of a step: of signed ones blue below 0 and orange above; underlines where there are no colours."""
+    """The colours of a step: of signed ones blue above 0 and orange below; underlines where there are no colours."""
     if not step:
         return Style()
     dark = is_dark(on.app)

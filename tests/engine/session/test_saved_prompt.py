@@ -215,7 +215,10 @@ def edit_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "is not a prompt cache of mlx_lm"),
     "text": (lambda path: path.write_text("hello " * 100), "is not a prompt cache of mlx_lm"),
-    "truncated": (lambda path: os.truncate(path, path.stat().st_size - 1000), "is not a prompt cache of mlx_lm"),
+    "truncated": (
+        lambda path: os.truncate(path, path.stat().st_size - 1000),
+        "is not a prompt cache of mlx_lm",
+    ),
     "huge header": (
         lambda path: path.write_bytes((1 << 40).to_bytes(8, "little") + b"{}"),
         "is not a prompt cache",
