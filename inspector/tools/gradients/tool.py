@@ -10,9 +10,10 @@ from engine.frozen import slotted
 from engine.protocol import GradientBaseline, GradientMethod, GradientsRead, ReadGradients
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import LookReplies
 from inspector.state.contributions import TokenChoices, compared
+from inspector.state.gradients import asked_words, shares_of
 from inspector.widgets.actions import Action, Needs, both
 
 STEPS = (8, 16, 32, 64, 128, 256)
@@ -56,6 +57,20 @@ class GradientsActions(ToolActions):
         super().__init__(host)
         self.answers = LookReplies(host.controller.client, GradientsRead, key_of)
         self.choices = GradientChoices()
+        self._heat: tuple[GradientsRead, OfferedHeat] | None = None
+        """What was offered last, and what it was made of."""
+
+    def heat(self) -> OfferedHeat | None:
+        """The share of each token in the logit, or the difference, that was looked at last."""
+        known = (self.answers.get(key) for key in reversed(self.answers.keys))
+        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        if read is None or read.node not in self.timeline.tree.nodes:
+            return None
+        if self._heat is None or self._heat[0] is not read:
+            path = self.timeline.tree.path(read.node)
+            shares = {path[each.place].node: each.share for each in shares_of(read, path)}
+            self._heat = read, OfferedHeat(f"gradients of {asked_words(read)}", shares, signed=True)
+        return self._heat[1]
 
     def open(self) -> None:
         """Look at a logit after the selected token: against the highlighted candidate, where that is another one."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from engine.frozen import slotted
 from engine.protocol import ScoreRead
+from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import LookReplies
+from inspector.state.scores import head_name, over_path
 from inspector.widgets.actions import Action, Needs, both
 
 
@@ -42,6 +44,21 @@ class ScoresActions(ToolActions):
             host.controller.client, ScoreRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
         self.choices = ScoreChoices()
+        self._heat: tuple[ScoreRead, OfferedHeat] | None = None
+        """What was offered last, and what it was made of."""
+
+    def heat(self) -> OfferedHeat | None:
+        """The weights of the head that was looked at last."""
+        known = (self.answers.get(key) for key in reversed(self.answers.keys))
+        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        if read is None or read.node not in self.timeline.tree.nodes:
+            return None
+        if self._heat is None or self._heat[0] is not read:
+            path = self.timeline.tree.path(read.node)
+            shares = {item.node: share for item, share in zip(path, over_path(read, len(path)), strict=True)}
+            token = quoted(token_label(path[-1].text, path[-1].raw))
+            self._heat = read, OfferedHeat(f"{head_name(read)} from {token}", shares)
+        return self._heat[1]
 
     def open(self) -> None:
         """Look at why a head looks where it does, from the selected token."""

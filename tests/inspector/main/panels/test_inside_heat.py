@@ -7,12 +7,24 @@ from dataclasses import replace
 import pytest
 from textual.content import Content
 
-from engine.protocol import Ended, LensCell, LensColumn, LensRead, LensToken, PromptOpened, ReadLens
+from engine.protocol import (
+    Ended,
+    LensCell,
+    LensColumn,
+    LensRead,
+    LensToken,
+    PromptOpened,
+    ReadGradients,
+    ReadLens,
+)
 from inspector.main.panels.text import TextPanel
 from inspector.main.tool import OfferedHeat
-from inspector.scales import INSIDE
+from inspector.scales import INSIDE, SHARES
+from inspector.state.scores import over_path
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FACTS, FAILED, on, read
+from tests.inspector.tools.gradients.reads import read as gradients
+from tests.inspector.tools.scores.reads import read as scores
 
 
 def panel(rig: Rig) -> TextPanel:
@@ -130,6 +142,23 @@ async def test_the_view_that_was_looked_at_last_is_it(rig: Rig) -> None:
     )
     await rig.press("A", "escape")
     await rig.until(lambda: "L2 h1 from “" in legend(rig))
+
+
+@pytest.mark.screen(size=(120, 40))
+async def test_gradients_and_scores_colour_it_too(rig: Rig) -> None:
+    panel(rig).metric = INSIDE
+    await rig.ready()
+    await rig.do("gradients")
+    await rig.push([gradients(rig.engine.last(ReadGradients), (" toys", " him")), Ended("ReadGradients")])
+    await rig.until(lambda: "gradients of “␣toys”" in legend(rig))
+    assert hot(rig) == {0: False, 1: True, 2: False}, "0.1, -0.3 and 0.6 of all"
+    await rig.press("escape")
+    await rig.do("scores")
+    tokens = rig.timeline.slot
+    await rig.push([scores(rig.timeline.before, tokens), Ended("ReadScore")])
+    await rig.until(lambda: "L2 h1 from “" in legend(rig))
+    weights = over_path(scores(rig.timeline.before, tokens), tokens)
+    assert hot(rig) == {slot: False for slot, weight in enumerate(weights) if weight >= SHARES[0]}
 
 
 async def test_what_a_tool_offers_may_have_a_sign_and_is_concealed_with_it(rig: Rig) -> None:
