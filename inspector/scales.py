@@ -294,7 +294,7 @@ def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
         step: 1 to 5, or -1 to -5.
         dark: Whether the theme is dark.
     """
-    above, below = (_BELOW_DARK, _ABOVE_DARK) if dark else (_BELOW_LIGHT, _ABOVE_LIGHT)
+    above, below = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
     ground = (above if step > 0 else below)[abs(step) - 1]
     return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
 
