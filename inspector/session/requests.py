@@ -222,6 +222,18 @@ class LookReplies(Generic[Reply]):
         pairs = (key for key in self._replies.keys if isinstance(key, tuple))
         return tuple(about for model, about in pairs if model == self._model)
 
+    def newest(self, first: Hashable = None) -> Reply | None:
+        """The reply that was looked at last, of those whose checks passed.
+
+        Args:
+            first: The key of one that goes before them.
+        """
+        for key in (first, *reversed(self.keys)):
+            facts = getattr(reply := self.get(key), "facts", None)
+            if isinstance(facts, CaptureFacts) and facts.failed is None:
+                return reply
+        return None
+
     @property
     def waiting(self) -> bool:
         """Whether one is on its way."""

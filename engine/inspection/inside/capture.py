@@ -270,7 +270,7 @@ def tail(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.arr
 
 
 def together(facts: Sequence[CaptureFacts]) -> CaptureFacts:
-    """Those of several captures: the worst of each check, and the time of all."""
+    """The facts of several captures together: the worst of each check, and the time of all."""
     worst: dict[str, Check] = {}
     for check in (check for each in facts for check in each.checks):
         worst[check.name] = max(worst.get(check.name, check), check, key=lambda one: one.error - one.bound)

@@ -52,8 +52,8 @@ ENOUGH, COMPLETE = 0.01, 0.05
 """Residuals, as a share of what the shares have to sum to: up to which no more steps are taken, and up to which they
 are shown. The bundled model has 0.1 % at 32 steps from three baselines, 1.3 % from zeros."""
 CANCELS = 0.1
-"""What the shares have to sum to may be next to 0 while they are large: it counts as this share of their sizes at
-least."""
+"""The value that the shares have to sum to may be next to 0 while they are large: it counts as this share of their
+sizes at least."""
 DERIVATIVE, DERIVATIVE_LESS = 1e-2, 5e-2
 """Bounds of finite differences, in float32 and where weights or activations are in fewer bits. Measured on 124 tiny
 random models in float32: 8e-4 at most, 2.6e-4 with the best of all sizes."""
@@ -75,7 +75,7 @@ WIDTHS = 16
 its heads, of which `MAPS` arrays are kept: 480 tokens of the bundled model took 127 MiB, its forward alone 34."""
 MAPS = 2
 FAILS = (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError)
-"""What MLX and a family's code raise where there is no derivative."""
+"""The errors that MLX and a family's code raise where there is no derivative."""
 
 
 def read_gradients(
@@ -234,11 +234,11 @@ class _Embedded:
     module: Any
     """The token embedding."""
     own: mx.array
-    """What it returns for the tokens, float32, shape (1, tokens, size)."""
+    """The embeddings of the tokens, float32, shape (1, tokens, size)."""
     held: bool
-    """Whether experts are chosen everywhere as in the real text."""
+    """A mixture chooses the experts of the real text everywhere."""
     chooses: bool
-    """Whether the model chooses by scores: experts, or keys."""
+    """The model chooses experts or keys by scores."""
     pieces: list[int]
     """Into how many tokens each the path is cut."""
     before: Runner | None

@@ -41,8 +41,7 @@ class LensActions(ToolActions):
 
     def heat(self) -> OfferedHeat | None:
         """How many of the layers it takes until the final token leads, of each position of the latest table."""
-        known = (self.answers.get(key) for key in (self.timeline.before, *reversed(self.answers.keys)))
-        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        read = self.answers.newest(self.timeline.before)
         if read is None or not read.columns:
             return None
         shares = {

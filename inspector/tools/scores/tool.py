@@ -49,8 +49,7 @@ class ScoresActions(ToolActions):
 
     def heat(self) -> OfferedHeat | None:
         """The weights of the head that was looked at last."""
-        known = (self.answers.get(key) for key in reversed(self.answers.keys))
-        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        read = self.answers.newest()
         if read is None or read.node not in self.timeline.tree.nodes:
             return None
         if self._heat is None or self._heat[0] is not read:
