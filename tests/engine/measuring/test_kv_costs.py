@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -117,6 +118,20 @@ def test_what_can_not_be_quantized_is_refused_with_the_reason(
     for cost in (eight, four):
         assert said in cost.refused
         assert (cost.used_bytes, cost.formula_bytes, cost.largest_change) == (0, 0, 0.0)
+
+
+def test_a_backend_without_the_product_is_refused_with_its_reason(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama")
+
+    def none(*_: object, **__: object) -> None:  # as MLX 0.32.4 on CUDA
+        raise RuntimeError("[quantized_matmul] No implementation for problem shape: 1x40x32x4")
+
+    monkeypatch.setattr(mx, "quantized_matmul", none)
+    own, *packed = compared(zoo, "llama", session).costs
+    assert own.refused == ""
+    assert all("No implementation for problem shape" in cost.refused for cost in packed)
 
 
 def test_a_window_of_max_kv_size_is_refused_too(zoo: Zoo) -> None:
