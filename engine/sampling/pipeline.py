@@ -80,6 +80,8 @@ class StageRun:
         self._behind: list[Stage] = []
         """Filters and temperature that the logits don't have in them yet: most orders never ask for them again."""
         self._logprobs: Row | None = logprobs
+        self._live: npt.NDArray[np.bool_] | None = None
+        """Which tokens `row` has left, where a stage ran."""
         self.cut = np.full(logits.size, -1, np.int8)
         self.readings: list[StageReading] = []
 
@@ -112,11 +114,12 @@ class StageRun:
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
             before = self.logits if stage.changes_logits else self.logprobs
             after = self._run(stage, before)
-        live = after != MINUS_INFINITY
-        self._record_stage(
-            stage.name, before, (before != MINUS_INFINITY) & ~live, int(np.count_nonzero(live))
-        )
-        self.row = after
+        had = self._live if before is self.row else None
+        had, live = before != MINUS_INFINITY if had is None else had, after != MINUS_INFINITY
+        kept = int(np.count_nonzero(live))
+        gone = had ^ live if kept < np.count_nonzero(had) else None  # no stage brings a token back
+        self._record_stage(stage.name, before, gone, kept)
+        self.row, self._live = after, live
         self._logprobs = after if stage.kind in ("order", "shares") else None
 
     def _run(self, stage: Stage, before: Row) -> Row:
@@ -125,23 +128,23 @@ class StageRun:
                 self._logits = after = stage.run(before)
                 return after
             case "order":
-                after = without(before, stage.run(self.logits) == MINUS_INFINITY)
+                after = stage.run(self.logits, of=before)
             case "shares" | "scale":
                 after = stage.run(before)
         self._behind.append(stage)
         return after
 
-    def _record_stage(self, name: str, before: Row, gone: npt.NDArray[np.bool_], kept: int) -> None:
+    def _record_stage(self, name: str, before: Row, gone: npt.NDArray[np.bool_] | None, kept: int) -> None:
         """Record what a stage cut.
 
         Args:
             name: Of the stage.
             before: The row that it got.
-            gone: The tokens that it cut.
+            gone: The tokens that it cut, None for none.
             kept: How many are left.
         """
         removed = 0.0
-        if gone.any():
+        if gone is not None:
             first = gone & (self.cut < 0)
             self.cut += first.view(np.int8) * np.int8(len(self.readings) + 1)  # they are at -1
             removed = self._share(before, gone)
@@ -175,7 +178,7 @@ class StageRun:
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
-        live = np.flatnonzero(self.row > MINUS_INFINITY)
+        live = np.flatnonzero(self.row > MINUS_INFINITY if self._live is None else self._live)
         shares = (self.row[live] - self.row.max()).astype(np.float64)
         np.exp(shares, out=shares)
         shares /= shares.sum()

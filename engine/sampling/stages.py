@@ -33,6 +33,8 @@ from engine.settings import STAGES, Settings, program
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
+LOWEST = np.finfo(np.float32).min
+"""All that is below it is -inf."""
 SHIFT = 50
 """Lowest bits of a float64 mass that don't count for its bin: of each power of two there are 4 bins."""
 BINS = (int(np.float64(1).view(np.int64)) >> SHIFT) + 1
@@ -66,7 +68,8 @@ class Stage:
 
     name: str
     """As shown next to a token that it cut: `top-p`."""
-    run: Callable[[Row], Row]
+    run: Callable[..., Row]
+    """From a row to the row that it leaves; a filter by order also takes the row that it cuts, as `of`."""
     kind: StageKind = "shares"
 
     @property
@@ -142,7 +145,7 @@ def frequency(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
 # ---- stages that cut --------------------------------------------------------------------------
 
 
-def top_p(row: Row, share: float, ties: Ties = "all") -> Row:
+def top_p(row: Row, share: float, ties: Ties = "all", of: Row | None = None) -> Row:
     """Keep the fewest of the most probable tokens whose mass reaches `share` of the whole (nucleus, arXiv:1904.09751).
 
     Masses are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: over a
@@ -153,14 +156,16 @@ def top_p(row: Row, share: float, ties: Ties = "all") -> Row:
         row: Logits or logprobs.
         share: Above 0.
         ties: Which of the tokens tied with the last one stay.
+        of: The row of the same tokens that is cut; None for `row` itself.
     """
+    of = row if of is None else of
     edge, count = _nucleus(row, share) or _sorted_nucleus(row, share)
     if ties == "all":
-        return without(row, row < edge)
+        return without(of, row < np.fmax(edge, LOWEST))
     tied = np.flatnonzero(row == edge)
     room = count - int(np.count_nonzero(row > edge))
-    kept, last = without(row, row <= edge), tied[:room] if ties == "lowest" else tied[-room:]
-    kept[last] = row[last]
+    kept, last = without(of, row <= edge), tied[:room] if ties == "lowest" else tied[-room:]
+    kept[last] = of[last]
     return kept
 
 
@@ -221,18 +226,20 @@ def min_p(row: Row, share: float, least: int = 1) -> Row:
     return kept
 
 
-def top_k(row: Row, k: int, ties: Ties = "lowest") -> Row:
+def top_k(row: Row, k: int, ties: Ties = "lowest", of: Row | None = None) -> Row:
     """Keep the k most probable tokens; of tokens tied at the edge, the lowest ids or all.
 
     Args:
         row: Logits or logprobs.
         k: 1 or more.
         ties: `lowest` or `all`.
+        of: The row of the same tokens that is cut; None for `row` itself.
     """
+    of = row if of is None else of
     if k >= row.size:
-        return row
+        return without(of, row < LOWEST)
     kept = ranked(row, k)
-    return without(row, row < row[kept[-1]]) if ties == "all" else only(row, kept)
+    return without(of, row < row[kept[-1]]) if ties == "all" else only(of, kept)
 
 
 def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
