@@ -123,7 +123,7 @@ def _nbytes(snapshots: Sequence[Snapshot]) -> int:
 
 # ---- moves ------------------------------------------------------------------------------------------
 
-HALF = "half a prompt can't be gone on from: its cut into chunks changes the numbers"
+HALF = "a session can't continue from half a prompt: its cut into chunks changes the numbers"
 
 
 @frozen

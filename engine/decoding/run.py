@@ -140,7 +140,7 @@ class BreakpointEvaluator:
     def _text(self, wanted: str, _: NodeLogits) -> str:
         assert self._tail is not None
         if wanted not in self._matched and self._tail.contains(wanted):
-            self._matched[wanted] = f"the text came to contain “{wanted}”"
+            self._matched[wanted] = f"the text now contains “{wanted}”"
         return self._matched.get(wanted, "")
 
     def _segment(self, event: str, _: NodeLogits) -> str:
@@ -159,7 +159,7 @@ class BreakpointEvaluator:
         except TimeoutError:
             return f"/{pattern}/ took more than {PATIENCE_MS} ms at this text: make it simpler"
         if match:
-            self._matched[key] = f"the text came to match /{pattern}/ with “{match}”"
+            self._matched[key] = f"the text now matches /{pattern}/ with “{match}”"
         return self._matched.get(key, "")
 
 

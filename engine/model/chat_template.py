@@ -113,7 +113,7 @@ def left_open(text: str, content: str) -> str:
     """
     mark = TAG.strip()
     if content.strip() not in text or mark not in text:
-        raise refusal("it does not write out the message that is to be gone on with")
+        raise refusal("it does not write out the message that is to be continued")
     end = text.rindex(mark)
     return text[:end] if text.startswith(TAG, end) else text[:end].rstrip()
 

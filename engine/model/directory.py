@@ -89,7 +89,7 @@ def read_entries(path: Path, limit: int = HEADER_LIMIT) -> dict[str, TensorEntry
     except RecursionError as error:
         raise Damaged(f"the header of {path.name} is nested too deeply") from error
     except ValueError as error:
-        raise Damaged(f"the header of {path.name} is no JSON") from error
+        raise Damaged(f"the header of {path.name} is not JSON") from error
     if not isinstance(entries, dict):
         raise Damaged(f"the header of {path.name} names no tensors")
     metadata = entries.pop("__metadata__", None)
@@ -275,7 +275,7 @@ def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
     except ValueError as error:
         raise LoadError(f"{path} can't be read as JSON: {error}.", "Download the file again.") from error
     if not isinstance(content, dict):
-        raise LoadError(f"{path} holds no JSON object.", _AGAIN)
+        raise LoadError(f"{path} is not a JSON object.", _AGAIN)
     return content
 
 

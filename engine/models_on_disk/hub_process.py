@@ -145,9 +145,9 @@ class Hub:
             commit, siblings = known["sha"], known["siblings"][: MOST_FILES + 1]
             found = [_file(each) for each in siblings]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise Refused("wrong", "the hub's list of its files is none") from error
+            raise Refused("wrong", "the hub's list of its files can't be used") from error
         if len(found) > MOST_FILES or not _HASH.fullmatch(str(commit)):
-            raise Refused("wrong", "the hub's list of its files is none")
+            raise Refused("wrong", "the hub's list of its files can't be used")
         return commit, found
 
 
@@ -251,7 +251,7 @@ class Download:
         except Refused as error:
             if error.kind != "none":
                 raise
-            raise Refused("wrong", f"the hub lists {file.name} and has it not ({error})") from error
+            raise Refused("wrong", f"the hub lists {file.name} but does not have it ({error})") from error
         with opened as answer:
             if begin and not _goes_on(answer, begin):  # a server that takes no ranges
                 begin = 0

@@ -117,7 +117,7 @@ def _checked(said: dict[str, Any]) -> Welcome:
     if type(ids) is list and type(engine) is str and type(model) is bool and _whole(numbers) and _whole(ids):
         client, number, after = numbers
         return Welcome(engine, client, number, after, tuple(ids), model)
-    raise Gone("What answers there is no engine of this program.")
+    raise Gone("A program answers there, but it is not an engine of mlx-inspector.")
 
 
 def _whole(values: list[Any]) -> bool:

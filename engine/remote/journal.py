@@ -171,7 +171,7 @@ class Visitor:
                 continue
             command = wire.decode(line)
             if not isinstance(command, Command):
-                raise WireError("An engine takes commands, no records.")
+                raise WireError("An engine takes commands, not records.")
             return command
         return None
 

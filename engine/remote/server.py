@@ -231,7 +231,7 @@ class EngineServer:
         """Why a client that is not made as this engine can't talk to it."""
         if theirs == self._program:
             return (
-                f"Engine and client both call themselves version {theirs!a}, and were made of different sources: "
+                f"Engine and client both call themselves version {theirs!a}, but come from different sources: "
                 "install both from the same one."
             )
         return f"The engine is of version {self._program}, the client of {theirs!a}: install the same one."

@@ -98,7 +98,7 @@ def _loaded(path: Path, name: str) -> tuple[dict[str, mx.array], dict[str, str]]
     except OSError as error:
         raise PromptError(f"The prompt cache file {name} can't be read: {error.strerror}.", MADE) from error
     except (Damaged, RuntimeError, ValueError) as error:
-        raise _unreadable(name, "it is no safetensors file, or was cut short") from error
+        raise _unreadable(name, "it is not a safetensors file, or was cut short") from error
     arrays, metadata = loaded
     if "1.0" not in metadata:
         raise _unreadable(name, "it names no classes of caches")
@@ -239,7 +239,7 @@ def _named(dtype: mx.Dtype) -> str:
 
 QUERY = "<query>"
 """Put in the prompt's place by mlx_lm.generate, to find what the template writes from there on."""
-FORGOTTEN = " It can't tell tokens apart that have left a window or faded from a recurrent state."
+FORGOTTEN = " The comparison can't see tokens that have left a window or faded from a recurrent state."
 
 
 @frozen

@@ -142,7 +142,7 @@ class Decoder:
             return self._later.take(cls, place)
         except Misfit as error:
             message = f"Line {rest.line} {error}."
-            self._report(TraceError(message, "What it should tell is left out.", rest.line))
+            self._report(TraceError(message, "Its content is left out.", rest.line))
             return () if cls is Candidate else blank(cls)
 
 

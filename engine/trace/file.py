@@ -238,7 +238,7 @@ class TraceReader(Iterator[Entry]):
         from engine.trace.decode import Decoder  # a session that begins reads no file
 
         if not line.startswith(_BEGIN):
-            what = "is empty" if not line else "is no trace of this program"
+            what = "is empty" if not line else "is not a trace of this program"
             raise TraceError(f"{self.path} {what}.", "Give a file that inspector saved.", self.line)
         try:
             header = _header(whole(unsealed(line)[0]))

@@ -358,7 +358,7 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     if clash:
         raise EngineError(
             f"--resume continues with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
-            f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} begins with another prompt.",
+            f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} starts another prompt.",
         )
     return load_values(values)
 
@@ -403,7 +403,7 @@ def _tell_saved(path: Path) -> None:
 
     name = sessions.name_of(path) if path.parent == sessions.folder() else str(path)
     note(f"Session saved: {path}")
-    note(f"Go on with it: inspector --resume {shlex.quote(name)}")
+    note(f"Continue it: inspector --resume {shlex.quote(name)}")
 
 
 def _end_by(number: int) -> None:

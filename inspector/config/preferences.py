@@ -130,7 +130,7 @@ class SavedBreakpoints:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "breakpoints.json"
-        mend = "Correct the file; saving sets it aside first."
+        mend = "Correct the file; otherwise the next saving renames it and begins a new one."
         self._file = TableFile(self.path, "breakpoints", "CONDITION: VALUE", "The breakpoints", mend)
 
     def read(self) -> StoredBreakpoints:

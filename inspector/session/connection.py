@@ -120,9 +120,7 @@ class EngineConnection:
         said = visible(why)
         try:
             if self._fall_back():
-                said += (
-                    f" The session is shown as a replay: {key_for('go_live')} goes on live with a new engine."
-                )
+                said += f" The session is shown as a replay: {key_for('go_live')} continues live with a new engine."
             elif self._client.timeline.facts is not None and not self._client.timeline.recorded:
                 self._inbox.emit(Failure(Load.kind, why, f"Press {key_for('open')} to load a model again."))
                 return

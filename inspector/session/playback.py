@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from inspector.session.going_live import GoingLive, LoadedModel
     from inspector.session.player import Player
 
-LIVE = "{go_live} goes on live"
+LIVE = "{go_live} continues live"
 BOUND = "You only watch here: whoever leads the session can do that"
 _SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
 """What the main screen doesn't show of an entry, and the key that does."""
@@ -181,7 +181,7 @@ class ReplayTransport(Transport):
                 f"goes back{self._live}"
             )
         if (elsewhere := _SHOWN_BY.get(type(player.last))) is not None:
-            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} goes on"
+            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} continues"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
             return (
@@ -242,7 +242,7 @@ class Opening:
     own: LoadSettings | None = None
     """How it was loaded while it was live, until a moment ago: the engine that had it is gone."""
     load: dict[str, Any] = field(default_factory=dict)
-    """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
+    """Fields of the recorded `LoadSettings` that are replaced when it continues live."""
 
 
 class Playback:

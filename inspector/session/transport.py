@@ -20,7 +20,7 @@ from inspector.state.timeline import Phase
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
-REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
+REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
 
 
 class Transport(Protocol):
@@ -200,7 +200,7 @@ class LiveTransport(Transport):
         where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
         if self._prefill.waits:
             return (
-                f"Prefill stopped at {where}. Press {key_for('step')} to go on, {key_for('prompt')} for "
+                f"Prefill stopped at {where}. Press {key_for('step')} to continue, {key_for('prompt')} for "
                 "another prompt"
             )
         chunks = f" in chunks of {size:,}" if size else ""

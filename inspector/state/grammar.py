@@ -32,7 +32,7 @@ def warning(reading: GrammarReading) -> str:
     """That the grammar fights the model; empty where it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
-    return f"The grammar fights the model: it allows {share(reading.mass)} of what the model believes."
+    return f"The grammar fights the model: it allows {share(reading.mass)} of the model's probability."
 
 
 def share(mass: float) -> str:

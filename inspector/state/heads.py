@@ -38,8 +38,8 @@ def measured_on(scored: HeadsScored) -> str:
     if (texts := scored.texts) is None:
         return f"{count(scored.tokens)} tokens of this path"
     return (
-        f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens and the same "
-        f"again (seed {texts.seed})"
+        f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens, each "
+        f"repeated once (seed {texts.seed})"
     )
 
 

@@ -68,7 +68,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case Phase.LOADING:
             return "The model is loading.", empty
         case Phase.FAILED:
-            return "No model could be loaded.", "Why, and what to press, is said in the place of the text."
+            return "No model could be loaded.", "The text panel says why, and what to press."
         case Phase.EMPTY if timeline is not None and timeline.prompts.failure is not None:
             return visible(
                 timeline.prompts.failure.message

@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text_are_dropped(opened) -> None:
     terminal.until("step 1")
     terminal.press(b"\x80q")
     assert terminal.leave() == 0
-    assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Go on with it: inspector --resume \S+", plain(terminal))
+    assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Continue it: inspector --resume \S+", plain(terminal))
 
 
 @pytest.mark.wide(1)

@@ -304,11 +304,11 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
     """
     vector = direction.vector
     if len(vector.shape) != 1 or not 1 <= vector.shape[0] <= WIDEST or not vector.fits:
-        raise StepError("The direction is no vector.", "Make it anew, or give another file.")
+        raise StepError("The direction is not a vector.", "Make it anew, or give another file.")
     numbers = vector_of(direction)
     most = float(np.abs(numbers).max())
     if not 0 < most < np.finfo(np.float32).max / (LARGEST * len(numbers)):  # NaN isn't, either
-        what = "has numbers that are none, or too large" if most else "is 0 everywhere"
+        what = "has numbers that are NaN, or too large" if most else "is 0 everywhere"
         raise StepError(f"The direction {direction.label} {what}.", "Make it of texts that differ.")
     if fingerprint and direction.fingerprint not in ("", fingerprint):
         of = "".join(each for each in direction.model[:LONGEST_NAME] if each.isprintable())

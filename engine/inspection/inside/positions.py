@@ -87,7 +87,7 @@ def try_position(
     after = _row(start, pieces, by, changed, stopped, later)
     if change == "mask" and changed.computed_itself:
         raise StepError(
-            f"{session.facts.family} computes its attention itself: its mask can't be taken away from outside.",
+            f"{session.facts.family} computes its attention itself: its mask can't be removed from outside.",
             "Wrong positions can still be tried.",
         )
     bound = 0.0 if exact else max(rounding_of(plain, session.facts.dtype), tolerance(session) * _top(plain))

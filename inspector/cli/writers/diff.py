@@ -259,7 +259,7 @@ def _verdict(judged: Judged) -> Line:
     bound = {"same top": "at least"}.get(judged.name, "at most")
     either = " or its inverse" if judged.name == "PPL ratio" else ""
     words = {
-        "holds": "holds", "broken": "BROKEN", "unknown": "can't be told",
+        "holds": "holds", "broken": "BROKEN", "unknown": "can't be decided",
         "undecided": "within two standard errors: a longer text decides",
     }  # fmt: skip
     return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"

@@ -226,7 +226,7 @@ def _key(flag: str, place: int | None, tokens: int) -> int | None:
     if place is None or -tokens <= place < tokens:
         return place if place is None else place % tokens
     raise PromptError(
-        f"--{flag} {place} is no token of the path, which has {tokens}.",
+        f"--{flag} {place} is not a token of the path, which has {tokens}.",
         f"Give one from {-tokens} to {tokens - 1}.",
     )
 
@@ -263,7 +263,9 @@ def _patching(
     source = out.nodes[-1]
     telling = pair(own, after(timeline, source))
     if None in (token, against) and telling is None:
-        raise PromptError("Nothing tells what both texts predict apart.", "Give --token and --against.")
+        raise PromptError(
+            "Both texts predict the same: no two tokens tell them apart.", "Give --token and --against."
+        )
     first, last = telling or (0, 0)
     answers = first if token is None else token, last if against is None else against
     yield PatchActivations(node, source, *answers, args.part, args.facing)

@@ -112,4 +112,4 @@ def _lines(found: Parting, requests: list[SentPrompt], timed: SecondRead | None)
         yield "request  the messages that both have are equal: the template or the encoding makes the difference"
     else:
         role = visible(requests[1].messages[found.message].role)
-        yield f"request  message {found.message + 1} ({role}) is another one in B"
+        yield f"request  message {found.message + 1} ({role}) differs in B"

@@ -158,7 +158,7 @@ class BatchTable(PlainText):
             case protocol.LanesPrefilled():
                 self._show(f"prefill of {len(record.lanes)} prompts {record.done}/{record.columns}")
             case protocol.BatchStep() if batch is not None:
-                self._show(f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes go on")
+                self._show(f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes run")
             case protocol.Measuring():
                 self._show(f"{record.detail}, {record.done} of {record.total}")
             case _:

@@ -363,7 +363,7 @@ class PromptFileDialog(Dialog[str]):
     ACTIONS: ClassVar[ActionTable] = dialog_table(
         "Among files",
         note("enter", hint="read", worth=6),
-        note("right", hint="take what is proposed", worth=5),
+        note("right", hint="accept the proposal", worth=5),
         told=False,
     )
     HEADING: ClassVar[str] = "Prompt from a file"

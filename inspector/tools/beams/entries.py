@@ -264,8 +264,8 @@ def _alike(entry: BeamEntry, name: str, against: GreedyComparison) -> str:
     if against.longer == 0:
         return f"{name} is what greedy decoding says, token for token"
     if against.longer < 0:
-        return f"{name} is how greedy decoding begins; that goes on for {_tokens(-against.longer)}"
-    return f"{name} begins with all that greedy decoding says, and goes on for {_tokens(against.longer)}"
+        return f"{name} is how greedy decoding begins; that continues for {_tokens(-against.longer)}"
+    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(against.longer)}"
 
 
 def _parting(against: GreedyComparison) -> str:

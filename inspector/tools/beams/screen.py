@@ -91,7 +91,7 @@ class Switch(Choice):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "turn(-1)", "Before", show=False),
         Binding("right,space", "turn(1)", "Next", show=False),
-        Binding("up", "app.focus_previous", "Field before", show=False),
+        Binding("up", "app.focus_previous", "Previous field", show=False),
         Binding("down", "app.focus_next", "Next field", show=False),
         Binding("enter", "submit", "Start", show=False),
     ]
@@ -201,7 +201,7 @@ ABOUT = (
     "",
     "At each step every beam grows by every token.",
     "The search keeps as many as the width says, and prunes the others.",
-    "What comes of it is ranked beside greedy decoding.",
+    "The results are ranked beside greedy decoding.",
     "",
 )
 GO = next(each for each in BEAM_SCREEN.actions if each.id == "beams.go")

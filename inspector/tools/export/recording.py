@@ -318,7 +318,7 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
     if load.kv_bits is not None:
         yield "KV cache", f"{load.kv_bits} bits from token {count(load.quantized_kv_start)} on"
     if load.max_kv_size is not None:
-        yield "KV cache", f"{count(load.max_kv_size)} tokens at most, the oldest go"
+        yield "KV cache", f"{count(load.max_kv_size)} tokens at most; the oldest are dropped"
     if load.no_kv_cache:
         yield "KV cache", "off"
     yield "computed on", visible(facts.backend) + (f", by {load.ranks} processes" if load.ranks > 1 else "")

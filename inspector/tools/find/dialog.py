@@ -34,7 +34,7 @@ LIMIT = 100
 """Matches that are shown at most."""
 HELP = (
     "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
-    "A capital letter makes case matter."
+    "With a capital letter, case matters."
 )
 FRAME = 0.1
 """Seconds between two checks whether the selected slot is still the one searched for."""

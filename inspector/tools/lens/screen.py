@@ -273,7 +273,7 @@ ENTRY = 15
 WORDS = (
     "Each cell: the token that the model's own end (last norm and head) would pick if the layers stopped there. "
     f"{LEADS} from here on the final token leads. "
-    f"{ROUGH} rough: that end was never trained to read early layers, so what they seem to say is a hint at most."
+    f"{ROUGH} rough: that end was never trained to read early layers, so their tokens are a hint at most."
 )
 SHORT = (
     f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these",

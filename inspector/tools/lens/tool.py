@@ -95,7 +95,7 @@ LENS = Tool(
     LensActions,
     screen=True,
     actions=(
-        Action("lens", "Lens", "Show what each layer would predict, read through the model's own end.",
+        Action("lens", "Lens", "Show what each layer would predict, read by the model's last norm and output matrix.",
             LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
             synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed", view="lens"),
     ),

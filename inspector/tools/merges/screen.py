@@ -160,7 +160,9 @@ class MergesPanel(Canvas):
             said = f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}: {_counted(pieces)}."
         elif taken.algorithm == "unigram":
             said = (
-                "The likeliest way: the tokens." if not at else f"The {at + 1}. best way, which is not taken."
+                "The most probable way: the tokens."
+                if not at
+                else f"The {at + 1}. best way, which is not taken."
             )
         elif taken.algorithm == "wordpiece":
             said = f"{quoted(labels(made.pieces)[at])} is the longest piece that the rest begins with."
@@ -243,7 +245,7 @@ class MergesPanel(Canvas):
 
 
 ABOUT = {
-    "bpe": "Of all pairs beside each other the one of the lowest rank is merged; then again, until none is in the "
+    "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
     "list. Ranks are the order in which training found them: the most frequent first.",
     "unigram": "Each piece has a probability of its own. The way to cut the word whose product is largest is taken; "
     "the next best ones are below it.",
@@ -333,7 +335,7 @@ class MergesScreen(ToolScreen[None]):
             case _:
                 if self._short:
                     other = key_for("merges.open")
-                    return f"In a short text soon nothing is left to merge: {other} names a longer one"
+                    return f"In a short text there is soon nothing left to merge: {other} names a longer one"
                 return (
                     f"← → change the vocabulary, {key_for('merges.open')} names a text; {turn} for the ladder"
                 )

@@ -111,7 +111,7 @@ class ServedPanel(Canvas, can_focus=True):
             same = "as many as" if served == result.prompt_tokens else f"{served:,}"
             facts.append(("prompt", f"{result.prompt_tokens:,} tokens, {same} at the server"))
         if not result.same_text:
-            facts.append(("text", "the served text is another one than that of these tokens"))
+            facts.append(("text", "the served text differs from that of these tokens"))
         return [*facts, *(("note", each) for each in result.notes)]
 
     def _table(self, result: Rescored, width: int, height: int) -> list[Row]:

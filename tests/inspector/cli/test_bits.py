@@ -58,7 +58,7 @@ def test_the_tables(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     layers, mixes = out.split("\n\n")
     head, names, *rows, more, correlation = layers.splitlines()
-    assert head == "Each layer alone in 4 bits, those first that cost most for each parameter"
+    assert head == "Each layer alone in 4 bits, those that cost most per parameter first"
     assert names.split() == ["layer", "parameters", "KL,", "bits", "same", "top", "mlx_lm's", "rank"]
     assert len(rows) == 12
     assert len({line.index("±") for line in rows}) == 1

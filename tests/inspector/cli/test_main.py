@@ -294,7 +294,7 @@ def test_leaving_says_where_the_session_is_and_how_to_go_on(
         assert "\x1b" not in printed.err
         first, second = printed.err.splitlines()
         assert first == f"Session saved: {path}".replace("\x1b", "␛")
-        assert second == f"Go on with it: inspector --resume {name}"
+        assert second == f"Continue it: inspector --resume {name}"
     open_screen(monkeypatch)
     assert capsys.readouterr().err == ""
 

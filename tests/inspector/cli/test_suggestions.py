@@ -49,14 +49,16 @@ def test_a_flag_that_is_none_is_answered_with_the_one_that_was_meant(
 
 
 WORDS = [
-    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is no subcommand of inspector. Did you mean inspector generate?"),
-    (["Beam"], "'Beam' is no subcommand of inspector. Did you mean inspector beam?"),
-    (["benchmark"], "'benchmark' is no subcommand of inspector. Did you mean inspector bench?"),
-    (["help"], "'help' is no subcommand of inspector. Did you mean inspector --help?"),
+    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is not a subcommand of inspector. Did you mean inspector "
+                                         "generate?"),
+    (["Beam"], "'Beam' is not a subcommand of inspector. Did you mean inspector beam?"),
+    (["benchmark"], "'benchmark' is not a subcommand of inspector. Did you mean inspector bench?"),
+    (["help"], "'help' is not a subcommand of inspector. Did you mean inspector --help?"),
     (["my talk.jsonl.gz"], "subcommand of inspector. Did you mean inspector replay 'my talk.jsonl.gz'?"),
     (["Once upon a time"], "no subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
     (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
-    (["--temp", "1", "hello"], "'hello' is no subcommand of inspector. A prompt is given with -p: inspector -p hello"),
+    (["--temp", "1", "hello"], "'hello' is not a subcommand of inspector. A prompt is given with -p: inspector -p "
+                               "hello"),
     (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
     (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
     (["race", "a b"], "inspector race takes no 'a b'. A prompt is given with -p: inspector race -p 'a b'"),

@@ -141,7 +141,7 @@ def test_without_mlx_it_goes_on_from_the_recording(begun: Callable[..., subproce
     out, errors = begun().communicate("1\n\n\n2\n\n\n", timeout=120)
     assert "2 of 2 predictions were right." in out
     assert errors.count("\n") == 1
-    assert "The lesson goes on from its recording." in errors
+    assert "The lesson continues from its recording." in errors
 
 
 def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]]) -> None:
@@ -149,7 +149,7 @@ def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]
     assert "Beat 2 of 2" in out
     assert "Left." in out
     out, errors = begun("--recorded").communicate("2\n\n\n", timeout=120)
-    assert "It goes on at beat 2, where it was left." in out
+    assert "It continues at beat 2, where you left it." in out
     assert "Beat 1 of 2" not in out
     assert "2 of 2 predictions were right." in out
     assert errors == ""

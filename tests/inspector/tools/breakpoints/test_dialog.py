@@ -193,7 +193,7 @@ async def test_the_text_of_a_condition_is_printable(rig: Rig) -> None:
     given(rig, Breakpoints(text="\x1b[31m\n"))
     await rig.press("r")
     step = rig.session.step()
-    await rig.push([step, BreakpointHit(step.node, ("the text came to contain “\x1b[31m\n”",))])
+    await rig.push([step, BreakpointHit(step.node, ("the text now contains “\x1b[31m\n”",))])
     await rig.end("Run")
     assert "“␛[31m↵”" in rig.status
     assert "● stops at “␛[31m↵”" in rig.screen_text()
